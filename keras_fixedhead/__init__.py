@@ -1,0 +1,21 @@
+"""Attention heads of a fixed size for Keras 3: see README.md."""
+
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
+from keras_fixedhead.text_embedder_preprocessor import (
+    FixedHeadTextEmbedderPreprocessor,
+)
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
+from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FixedHeadBackbone",
+    "FixedHeadTextEmbedder",
+    "FixedHeadTextEmbedderPreprocessor",
+    "FixedHeadTokenizer",
+    "FixedHeadTransformerBlock",
+    "FixedMultiHeadAttention",
+]

@@ -1,0 +1,469 @@
+"""Multi-head attention whose head size does not depend on the embedding size.
+
+Shape letters: B batch, T query length, S key length, D embedding size,
+N heads, H head size, W total width of all heads (N * H where heads are equal).
+
+The paper (Bhojanapalli et al. 2020) writes sequences as columns; here they are
+rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
+`key` and `value` kernels, transposed; its d_p is H, its V_o the transposed
+`attention_output` kernel, and its context P the transposed attention scores.
+"""
+
+import itertools
+import math
+import numbers
+
+import keras
+from keras import ops
+
+from keras_fixedhead.attention_mask import combine_attention_masks
+
+
+def dot_product_attention(query, key, value, mask=None, dropout=None):
+    """Attends with heads of one size, and says what it attended to.
+
+    A query position that may attend to nothing gets the zero vector and zero
+    scores: the same finite answer whatever the dtype or the backend.
+
+    Args:
+        query: float tensor `[B, T, N, H]`.
+        key: float tensor `[B, S, N, H]`.
+        value: float tensor `[B, S, N, H]`.
+        mask: bool tensor that broadcasts to `[B, N, T, S]`, `True` where a
+            query position may attend to a key position, or `None`.
+        dropout: a function applied to the scores before they weigh `value`,
+            or `None`.
+
+    Returns:
+        The context `[B, T, N, H]` and the scores before dropout
+        `[B, N, T, S]`, both in the dtype of `query`. Each row of scores sums
+        to 1 (to 0 where everything is masked). The softmax is computed in
+        float32 at least.
+
+    Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
+    """
+    dtype = keras.backend.standardize_dtype(query.dtype)
+    scale = 1.0 / math.sqrt(query.shape[-1])
+    query = query * ops.cast(scale, dtype)
+    logits = ops.einsum("btnh,bsnh->bnts", query, key)
+    if dtype in ("float16", "bfloat16"):
+        logits = ops.cast(logits, "float32")
+    if mask is None:
+        scores = ops.softmax(logits)
+    else:
+        allowed = ops.cast(mask, logits.dtype)
+        # exp() of a masked logit is exactly 0 next to one that is not masked;
+        # where all are, what the softmax returns is multiplied by 0.
+        scores = ops.softmax(logits + (1.0 - allowed) * -1e9)
+        scores = scores * ops.max(allowed, axis=-1, keepdims=True)
+    scores = ops.cast(scores, dtype)
+    weights = scores if dropout is None else dropout(scores)
+    return ops.einsum("bnts,bsnh->btnh", weights, value), scores
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedMultiHeadAttention(keras.layers.Layer):
+    """Multi-head attention with a head size of its own choosing.
+
+    In the usual layer the head size is the embedding size divided by the
+    number of heads. Once that is under the sequence length, a head cannot
+    represent every attention pattern (Theorem 1 of the paper). Here the head
+    size is an argument, by default the sequence length, and the number of
+    heads need not divide the embedding size:
+
+    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v` for each head, the
+    heads concatenated and projected by `V_o` (equation 9).
+
+    The layer takes the place of `keras.layers.MultiHeadAttention`: same call
+    arguments, same implicit Keras masks.
+    `keras_fixedhead.convert.from_multi_head_attention` makes one of a built
+    Keras layer. Its weights, which keep their names and shapes:
+    `query/kernel`, `key/kernel`, `value/kernel` of shape `(D, W)` and
+    `attention_output/kernel` of shape `(W, D_out)`, heads side by side, each
+    with a `bias`. The four are plain `keras.layers.Dense`, so Keras's LoRA
+    (`layer.query.enable_lora(rank)`, a KerasHub backbone's `enable_lora`) and
+    `model.quantize("int8")` work on them.
+
+    Args:
+        num_heads: int. The number of attention heads.
+        head_size: int, a sequence of `num_heads` ints (one size per head), or
+            `None`. `None` takes the static length of the query sequence when
+            the layer is built, and keeps it from then on.
+        attention_window: int or `None`. Position `i` attends only to the
+            positions `j` with `|i - j| < attention_window`.
+        dropout: float in `[0, 1)`. Dropout rate of the attention scores.
+        use_bias: bool. Whether the four projections have a bias.
+        output_dim: int or `None`. The size of the output; `None` means the
+            query's.
+        kernel_initializer: initializer of the projections' kernels.
+        bias_initializer: initializer of the projections' biases.
+        kernel_regularizer: regularizer of the projections' kernels.
+        bias_regularizer: regularizer of the projections' biases.
+        kernel_constraint: constraint on the projections' kernels.
+        bias_constraint: constraint on the projections' biases.
+        seed: int or `None`. Seed of the dropout.
+        **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
+
+    Call arguments:
+        query: float tensor `[B, T, D]`.
+        value: float tensor `[B, S, D_value]`; `None` means `query`.
+        key: float tensor `[B, S, D_key]`; `None` means `value`.
+        query_mask: bool or int tensor `[B, T]`. A masked query position
+            attends to nothing. As for the next two, an argument that is not
+            given is taken from the tensor's implicit Keras mask.
+        value_mask: bool or int tensor `[B, S]`, 1 = attend.
+        key_mask: bool or int tensor `[B, S]`, 1 = attend.
+        attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
+            `[B, N, T, S]` (each dimension may be 1), 1 = attend.
+        return_attention_scores: bool. Also return the scores
+            `[B, N, T, S]`, as they are before dropout.
+        training: bool. Whether dropout is applied.
+        use_causal_mask: bool. Position `i` attends only to positions
+            `j <= i`.
+        packing: a `keras_fixedhead.packing.Packing` or `None`. With it,
+            `query` holds only the real tokens of a padded batch, `[P, D]`,
+            attends to itself, and the output is `[P, D_out]`.
+
+    Returns:
+        The output `[B, T, D_out]`, with `return_attention_scores=True` a
+        tuple of it and the scores. A position that may attend to nothing
+        gets a zero context, hence the bias of `attention_output`.
+
+    Raises:
+        ValueError: if a size is not a positive integer, the head sizes are
+            not as many as the heads, the sequence length is needed and
+            unknown, or an input or mask has a shape that does not fit.
+
+    Example:
+
+    ```python
+    inputs = keras.Input((128, 64))
+    # 7 heads of 128, although d = 64
+    outputs = FixedMultiHeadAttention(num_heads=7)(inputs, inputs)
+    model = keras.Model(inputs, outputs)
+    ```
+
+    Source: https://arxiv.org/abs/2002.07028, section 3.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_size=None,
+        attention_window=None,
+        dropout=0.0,
+        use_bias=True,
+        output_dim=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = _positive_int("num_heads", num_heads)
+        self.head_size = _check_head_size(head_size, self.num_heads)
+        self.attention_window = (
+            None
+            if attention_window is None
+            else _positive_int("attention_window", attention_window)
+        )
+        if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
+            raise ValueError(
+                "`dropout` must be a number in [0, 1). "
+                f"Received: dropout={dropout!r}"
+            )
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.output_dim = (
+            None
+            if output_dim is None
+            else _positive_int("output_dim", output_dim)
+        )
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.seed = seed
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
+        )
+
+    @property
+    def head_sizes(self):
+        """The size of each head, a tuple of `num_heads` ints (once built)."""
+        if isinstance(self.head_size, tuple):
+            return self.head_size
+        return (self.head_size,) * self.num_heads
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = query_shape if value_shape is None else value_shape
+        key_shape = value_shape if key_shape is None else key_shape
+        shapes = {"query": query_shape, "key": key_shape, "value": value_shape}
+        _check_input_shapes(shapes)
+        if self.head_size is None:
+            if query_shape[1] is None:
+                raise ValueError(
+                    "`head_size=None` takes the sequence length of `query`, "
+                    "which is unknown here. Pass `head_size` (the sequence "
+                    "length the model is meant for) or give the input a "
+                    f"static length. Received: query shape {query_shape}"
+                )
+            self.head_size = query_shape[1]
+        width = sum(self.head_sizes)
+        for name, shape in shapes.items():
+            projection = self._projection(width, name)
+            projection.build(shape)
+            setattr(self, name, projection)
+        self.attention_output = self._projection(
+            self.output_dim or query_shape[-1], "attention_output"
+        )
+        self.attention_output.build((*query_shape[:-1], width))
+        self.built = True
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        packing=None,
+    ):
+        if value is None:
+            value = query
+            # Keras hands over the implicit masks of the arguments it was
+            # given; here `query` is the value as well.
+            if value_mask is None:
+                value_mask = getattr(query, "_keras_mask", None)
+        key = value if key is None else key
+        if packing is None:
+            _check_input_shapes(
+                {"query": query.shape, "value": value.shape, "key": key.shape}
+            )
+        # [B, T, W], [B, S, W], [B, S, W]
+        query, key, value = self.query(query), self.key(key), self.value(value)
+        if packing is not None:
+            query, key, value = map(packing.pad, (query, key, value))
+            value_mask = packing.padding_mask
+        mask = combine_attention_masks(
+            (
+                ops.shape(query)[0],
+                self.num_heads,
+                ops.shape(query)[1],
+                ops.shape(value)[1],
+            ),
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            attention_window=self.attention_window,
+        )
+        context, scores = self._attend(query, key, value, mask, training)
+        if packing is not None:
+            context = packing.pack(context)
+        output = self.attention_output(context)
+        if return_attention_scores:
+            return output, scores
+        return output
+
+    def _attend(self, query, key, value, mask, training):
+        """Runs the heads, one `dot_product_attention` per run of equal sizes.
+
+        Returns the context `[B, T, W]` and the scores `[B, N, T, S]`.
+        """
+
+        def drop(scores):
+            return self.dropout_layer(scores, training=training)
+
+        dropout = drop if self.dropout else None
+        contexts, scores = [], []
+        start, head = 0, 0
+        for size, run in itertools.groupby(self.head_sizes):
+            heads = len(tuple(run))
+            stop = start + heads * size
+            run_mask = mask
+            if mask is not None and mask.shape[1] not in (1, None):
+                run_mask = mask[:, head : head + heads]
+            run_context, run_scores = dot_product_attention(
+                *(
+                    # [B, T, W] -> [B, T, heads, size]
+                    ops.reshape(
+                        x if heads == self.num_heads else x[..., start:stop],
+                        (-1, ops.shape(x)[1], heads, size),
+                    )
+                    for x in (query, key, value)
+                ),
+                mask=run_mask,
+                dropout=dropout,
+            )
+            # [B, T, heads, size] -> [B, T, heads * size]
+            contexts.append(
+                ops.reshape(
+                    run_context, (-1, ops.shape(query)[1], heads * size)
+                )
+            )
+            scores.append(run_scores)
+            start, head = stop, head + heads
+        if len(contexts) == 1:
+            return contexts[0], scores[0]
+        return ops.concatenate(contexts, -1), ops.concatenate(scores, 1)
+
+    def compute_output_shape(
+        self, query_shape, value_shape=None, key_shape=None
+    ):
+        return (*query_shape[:-1], self.output_dim or query_shape[-1])
+
+    def compute_output_spec(
+        self,
+        query,
+        value=None,
+        key=None,
+        return_attention_scores=False,
+        **kwargs,
+    ):
+        output = keras.KerasTensor(
+            self.compute_output_shape(query.shape), dtype=self.compute_dtype
+        )
+        if not return_attention_scores:
+            return output
+        source = (query if value is None else value).shape[1]
+        return output, keras.KerasTensor(
+            (query.shape[0], self.num_heads, query.shape[1], source),
+            dtype=self.compute_dtype,
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        head_size = self.head_size
+        config.update(
+            dtype=serialize_dtype(self),
+            num_heads=self.num_heads,
+            head_size=(
+                list(head_size) if isinstance(head_size, tuple) else head_size
+            ),
+            attention_window=self.attention_window,
+            dropout=self.dropout,
+            use_bias=self.use_bias,
+            output_dim=self.output_dim,
+            kernel_initializer=keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            bias_initializer=keras.initializers.serialize(
+                self.bias_initializer
+            ),
+            kernel_regularizer=keras.regularizers.serialize(
+                self.kernel_regularizer
+            ),
+            bias_regularizer=keras.regularizers.serialize(
+                self.bias_regularizer
+            ),
+            kernel_constraint=keras.constraints.serialize(
+                self.kernel_constraint
+            ),
+            bias_constraint=keras.constraints.serialize(self.bias_constraint),
+            seed=self.seed,
+        )
+        return config
+
+    def _projection(self, units, name):
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            # An initializer object may be used once only: a second use would
+            # give the same values.
+            kernel_initializer=_copy(self.kernel_initializer),
+            bias_initializer=_copy(self.bias_initializer),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            bias_constraint=self.bias_constraint,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+
+def serialize_dtype(layer):
+    """The dtype policy of a composite layer, as its `get_config` needs it.
+
+    `quantize` gives sublayers a policy of their own. A config that does not
+    carry it would rebuild them in float, and loading would not find their
+    weights.
+
+    Args:
+        layer: a `keras.layers.Layer` with sublayers.
+
+    Returns:
+        A serialized `keras.DTypePolicy`, or a `DTypePolicyMap` by path.
+    """
+    policy = layer.dtype_policy
+    quantized = {
+        sublayer.path: sublayer.dtype_policy
+        for sublayer in layer._flatten_layers(include_self=False)
+        if sublayer.quantization_mode is not None
+    }
+    if quantized and not isinstance(
+        policy, keras.dtype_policies.DTypePolicyMap
+    ):
+        policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
+    return keras.dtype_policies.serialize(policy)
+
+
+def _copy(initializer):
+    return initializer.__class__.from_config(initializer.get_config())
+
+
+def _positive_int(name, value):
+    if (
+        not isinstance(value, numbers.Integral)
+        or isinstance(value, bool)
+        or value <= 0
+    ):
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def _check_head_size(head_size, num_heads):
+    """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
+    if head_size is None:
+        return None
+    if isinstance(head_size, (list, tuple)):
+        if len(head_size) != num_heads:
+            raise ValueError(
+                "`head_size` as a sequence holds one size for each of the "
+                f"{num_heads} heads. Received {len(head_size)}: "
+                f"head_size={head_size!r}"
+            )
+        return tuple(_positive_int("head_size", size) for size in head_size)
+    return _positive_int("head_size", head_size)
+
+
+def _check_input_shapes(shapes):
+    """Raises unless all shapes are `[B, length, D]` and S is one length."""
+    for name, shape in shapes.items():
+        if len(shape) != 3:
+            raise ValueError(
+                f"`{name}` must have rank 3, [batch, length, embedding "
+                f"size]. Received: {name} of shape {tuple(shape)}"
+            )
+    value, key = shapes["value"][1], shapes["key"][1]
+    if value != key and None not in (value, key):
+        raise ValueError(
+            "`value` and `key` must have the same length. Received: value of "
+            f"shape {tuple(shapes['value'])}, key of shape "
+            f"{tuple(shapes['key'])}"
+        )

@@ -1,0 +1,90 @@
+"""The masks of an attention layer, checked and combined into one.
+
+Shape letters: B batch, T query length, S key length, N heads. In every mask
+1 (True) means attend.
+"""
+
+from keras import ops
+
+
+def combine_attention_masks(
+    shape,
+    query_mask=None,
+    value_mask=None,
+    key_mask=None,
+    attention_mask=None,
+    use_causal_mask=False,
+    attention_window=None,
+):
+    """Combines masks so that all of them must allow a position.
+
+    Args:
+        shape: (B, N, T, S); a dimension that is only known in the graph may
+            be a scalar tensor.
+        query_mask: bool or int tensor `[B, T]`, or `None`.
+        value_mask: bool or int tensor `[B, S]`, or `None`.
+        key_mask: bool or int tensor `[B, S]`, or `None`.
+        attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
+            `[B, N, T, S]` (each dimension may be 1), or `None`.
+        use_causal_mask: bool. Position `i` attends only to `j <= i`.
+        attention_window: int or `None`. Position `i` attends only to `j` with
+            `|i - j| < attention_window`.
+
+    Returns:
+        A bool tensor of rank 4 that broadcasts to `shape`, or `None` where
+        nothing is masked.
+
+    Raises:
+        ValueError: if a mask does not broadcast to `shape`.
+    """
+    batch, num_heads, target, source = shape
+    masks = []
+    for name, mask, expected, axes in (
+        ("query_mask", query_mask, (batch, target), (1, 3)),
+        ("value_mask", value_mask, (batch, source), (1, 2)),
+        ("key_mask", key_mask, (batch, source), (1, 2)),
+    ):
+        if mask is not None:
+            _check_shape(name, mask, expected, ranks=(2,))
+            # [B, T] -> [B, 1, T, 1], [B, S] -> [B, 1, 1, S]
+            masks.append(ops.expand_dims(ops.cast(mask, "bool"), axes))
+    if attention_mask is not None:
+        _check_shape("attention_mask", attention_mask, shape, ranks=(2, 3, 4))
+        mask = ops.cast(attention_mask, "bool")
+        if len(mask.shape) == 2:
+            mask = ops.expand_dims(mask, 0)
+        # [B, T, S] -> [B, 1, T, S]
+        masks.append(mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1))
+    if use_causal_mask or attention_window:
+        # how far behind the query position the key position lies, [T, S]
+        distance = ops.expand_dims(ops.arange(target), 1) - ops.arange(source)
+        distance = ops.expand_dims(distance, (0, 1))
+        if use_causal_mask:
+            masks.append(distance >= 0)
+        if attention_window:
+            masks.append(ops.abs(distance) < attention_window)
+    combined = None
+    for mask in masks:
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+def _check_shape(name, mask, shape, ranks):
+    """Raises unless `mask` broadcasts to `shape`."""
+    received = tuple(mask.shape)
+    rank = len(received)
+    if rank in ranks:
+        # [B, T, S] has no heads dimension
+        expected = (shape[0], *shape[-2:]) if rank == 3 else shape[-rank:]
+        if all(
+            not (isinstance(size, int) and isinstance(wanted, int))
+            or size in (1, wanted)
+            for size, wanted in zip(received, expected)
+        ):
+            return
+    known = ", ".join(str(d) if isinstance(d, int) else "None" for d in shape)
+    raise ValueError(
+        f"`{name}` does not fit the inputs: it must broadcast to ({known}), "
+        f"with rank {' or '.join(map(str, ranks))}. Received: {name} of shape "
+        f"{received}"
+    )

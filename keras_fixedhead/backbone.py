@@ -1,0 +1,259 @@
+"""The encoder: BERT's shape around attention heads of a fixed size.
+
+Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
+P real tokens of a packed batch.
+"""
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_fixedhead.packing import Packing
+from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
+
+
+def _kernel_initializer():
+    # BERT's (Devlin et al. 2018).
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadBackbone(keras_hub.models.Backbone):
+    """A BERT encoder whose head size is not tied to its embedding size.
+
+    Token, position and segment embeddings, a norm, Transformer blocks, and
+    optionally BERT's pooler. With `head_size = hidden_dim // num_heads` and
+    the same weights it computes what `keras_hub.models.BertBackbone` does.
+
+    Args:
+        vocabulary_size: int. The number of token ids.
+        num_layers: int. The number of Transformer blocks.
+        num_heads: int. The number of attention heads in each block.
+        hidden_dim: int. The embedding size; the heads need not divide it.
+        intermediate_dim: int. The width of the feed-forward layers.
+        head_size: int, a sequence of `num_layers` ints (one per block), or
+            `None` for `max_sequence_length`, the paper's choice.
+        attention_window: int or `None`. See `FixedMultiHeadAttention`.
+        dropout: float. Dropout rate of embeddings, attention and blocks.
+        max_sequence_length: int. The longest sequence there are position
+            embeddings for.
+        num_segments: int. The number of segment ids.
+        activation: str. `"gelu_approximate"` (tanh, as the original BERT) or
+            `"gelu"` (erf, as Hugging Face's).
+        layer_norm_epsilon: float. Epsilon of every norm.
+        pooler: bool. Whether there is a `pooled_output`: a dense layer with
+            tanh on the first token.
+        dtype: str or `keras.DTypePolicy`.
+        **kwargs: `name`, `trainable`, as in `keras.Model`.
+
+    Call arguments:
+        inputs: a dictionary of int tensors `[B, T]`: `token_ids`,
+            `segment_ids` and `padding_mask` (1 = real token).
+
+    Returns:
+        A dictionary: `sequence_output` `[B, T, D]` and, with a pooler,
+        `pooled_output` `[B, D]`. What stands at padding positions has no
+        meaning.
+
+    Raises:
+        ValueError: if `head_size` is a sequence of another length than
+            `num_layers`, or a size is not a positive integer.
+
+    Example:
+
+    ```python
+    backbone = FixedHeadBackbone(
+        vocabulary_size=30522,
+        num_layers=2,
+        num_heads=8,
+        hidden_dim=128,
+        intermediate_dim=512,
+        max_sequence_length=96,  # and so head_size=96
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        intermediate_dim,
+        head_size=None,
+        attention_window=None,
+        dropout=0.1,
+        max_sequence_length=512,
+        num_segments=2,
+        activation="gelu_approximate",
+        layer_norm_epsilon=1e-12,
+        pooler=False,
+        dtype=None,
+        **kwargs,
+    ):
+        head_sizes = _head_size_per_layer(
+            head_size, num_layers, max_sequence_length
+        )
+
+        # === Layers ===
+        def embedding(cls, size, name):
+            return cls(
+                size,
+                hidden_dim,
+                embeddings_initializer=_kernel_initializer(),
+                dtype=dtype,
+                name=name,
+            )
+
+        self.token_embedding = embedding(
+            keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding"
+        )
+        self.position_embedding = keras_hub.layers.PositionEmbedding(
+            max_sequence_length,
+            initializer=_kernel_initializer(),
+            dtype=dtype,
+            name="position_embedding",
+        )
+        self.segment_embedding = embedding(
+            keras.layers.Embedding, num_segments, "segment_embedding"
+        )
+        self.embeddings_add = keras.layers.Add(
+            dtype=dtype, name="embeddings_add"
+        )
+        self.embeddings_layer_norm = keras.layers.LayerNormalization(
+            epsilon=layer_norm_epsilon,
+            dtype=dtype,
+            name="embeddings_layer_norm",
+        )
+        self.embeddings_dropout = keras.layers.Dropout(
+            dropout, dtype=dtype, name="embeddings_dropout"
+        )
+        self.transformer_layers = [
+            FixedHeadTransformerBlock(
+                num_heads=num_heads,
+                intermediate_dim=intermediate_dim,
+                head_size=size,
+                attention_window=attention_window,
+                dropout=dropout,
+                activation=activation,
+                layer_norm_epsilon=layer_norm_epsilon,
+                kernel_initializer=_kernel_initializer(),
+                dtype=dtype,
+                name=f"transformer_layer_{i}",
+            )
+            for i, size in enumerate(head_sizes)
+        ]
+        self.pooled_dense = (
+            keras.layers.Dense(
+                hidden_dim,
+                kernel_initializer=_kernel_initializer(),
+                activation="tanh",
+                dtype=dtype,
+                name="pooled_dense",
+            )
+            if pooler
+            else None
+        )
+
+        # === Functional Model ===
+        inputs = {
+            name: keras.Input(shape=(None,), dtype="int32", name=name)
+            for name in ("token_ids", "segment_ids", "padding_mask")
+        }
+        tokens = self.token_embedding(inputs["token_ids"])
+        positions = self.position_embedding(tokens)
+        segments = self.segment_embedding(inputs["segment_ids"])
+        x = self.embeddings_add((tokens, positions, segments))
+        x = self.embeddings_layer_norm(x)
+        x = self.embeddings_dropout(x)
+        for layer in self.transformer_layers:
+            x = layer(x, padding_mask=inputs["padding_mask"])
+        outputs = {"sequence_output": x}
+        if pooler:
+            outputs["pooled_output"] = self.pooled_dense(x[:, 0, :])
+        super().__init__(inputs=inputs, outputs=outputs, dtype=dtype, **kwargs)
+
+        # === Config ===
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.head_size = head_size
+        self.attention_window = attention_window
+        self.dropout = dropout
+        self.max_sequence_length = max_sequence_length
+        self.num_segments = num_segments
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.pooler = pooler
+
+    def encode_packed(self, inputs, training=False):
+        """Encodes the real tokens only; padding costs nothing but attention.
+
+        Equal to calling the model, at the real tokens. For eager mode and
+        TensorFlow graphs; `jax.jit` needs fixed sizes and hence the model
+        itself. The pooler is not run.
+
+        Args:
+            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
+            training: bool. Whether dropout is applied.
+
+        Returns:
+            The encoded tokens `[P, D]` and the `Packing` whose `pad` brings
+            them to `[B, T, D]`.
+        """
+        packing = Packing(inputs["padding_mask"])
+        batch, length = ops.shape(inputs["token_ids"])
+        positions = ops.broadcast_to(
+            ops.expand_dims(ops.arange(length), 0), (batch, length)
+        )
+        tokens = self.token_embedding(packing.pack(inputs["token_ids"]))
+        table = ops.cast(
+            self.position_embedding.position_embeddings, tokens.dtype
+        )
+        positions = ops.take(table, packing.pack(positions), axis=0)
+        segments = self.segment_embedding(packing.pack(inputs["segment_ids"]))
+        x = self.embeddings_add((tokens, positions, segments))
+        x = self.embeddings_layer_norm(x)
+        x = self.embeddings_dropout(x, training=training)
+        for layer in self.transformer_layers:
+            x = layer(x, packing=packing, training=training)
+        return x, packing
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            vocabulary_size=self.vocabulary_size,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            hidden_dim=self.hidden_dim,
+            intermediate_dim=self.intermediate_dim,
+            head_size=(
+                list(self.head_size)
+                if isinstance(self.head_size, (list, tuple))
+                else self.head_size
+            ),
+            attention_window=self.attention_window,
+            dropout=self.dropout,
+            max_sequence_length=self.max_sequence_length,
+            num_segments=self.num_segments,
+            activation=self.activation,
+            layer_norm_epsilon=self.layer_norm_epsilon,
+            pooler=self.pooler,
+        )
+        return config
+
+
+def _head_size_per_layer(head_size, num_layers, max_sequence_length):
+    if head_size is None:
+        head_size = max_sequence_length
+    if not isinstance(head_size, (list, tuple)):
+        return [head_size] * num_layers
+    if len(head_size) != num_layers:
+        raise ValueError(
+            "`head_size` as a sequence holds one size for each of the "
+            f"{num_layers} layers. Received {len(head_size)}: "
+            f"head_size={head_size!r}"
+        )
+    return head_size

@@ -1,0 +1,150 @@
+"""Models that the world already has, as fixed-head models with equal outputs.
+
+A layer whose head size is `d / h` is a fixed-head layer with that head size
+(the inclusion of the paper's Theorem 2), so the weights are copied, reshaped.
+"""
+
+import keras
+import keras_hub
+
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.backbone import FixedHeadBackbone
+
+
+def from_multi_head_attention(layer):
+    """A `FixedMultiHeadAttention` with the weights of a Keras layer.
+
+    Args:
+        layer: a built `keras.layers.MultiHeadAttention`.
+
+    Returns:
+        A built `FixedMultiHeadAttention` that computes the same, dropout
+        included.
+
+    Raises:
+        ValueError: if `layer` is not built, or uses what there is no
+            equivalent of: a `value_dim` other than its `key_dim`,
+            `attention_axes` other than the sequence, an `output_shape` of
+            rank 2 or more, a gate.
+    """
+    if not isinstance(layer, keras.layers.MultiHeadAttention):
+        raise ValueError(
+            "`layer` must be a keras.layers.MultiHeadAttention. "
+            f"Received: {layer!r}"
+        )
+    if not layer.built:
+        raise ValueError(
+            "`layer` has no weights yet: call it, or its `build`, first. "
+            f"Received: {layer!r}"
+        )
+    config = layer.get_config()
+    output_shape = config["output_shape"] or (None,)
+    for name, fits in {
+        "value_dim": config["value_dim"] == config["key_dim"],
+        "attention_axes": tuple(config["attention_axes"]) == (1,),
+        "output_shape": len(output_shape) == 1,
+        "use_gate": not config["use_gate"],
+    }.items():
+        if not fits:
+            raise ValueError(
+                f"FixedMultiHeadAttention has no equivalent of this `{name}`. "
+                f"Received: a MultiHeadAttention with {name}={config[name]} "
+                f"and key_dim={config['key_dim']}"
+            )
+    converted = FixedMultiHeadAttention(
+        num_heads=config["num_heads"],
+        head_size=config["key_dim"],
+        attention_window=config["sliding_window"],
+        output_dim=output_shape[0],
+        **{
+            name: config[name]
+            for name in (
+                "dropout",
+                "use_bias",
+                "kernel_initializer",
+                "bias_initializer",
+                "kernel_regularizer",
+                "bias_regularizer",
+                "kernel_constraint",
+                "bias_constraint",
+                "seed",
+                "name",
+                "trainable",
+            )
+        },
+        dtype=layer.dtype_policy,
+    )
+    shapes = layer.get_build_config()["shapes_dict"]
+    converted.build(**shapes)
+    _copy_attention(layer, converted)
+    return converted
+
+
+def from_bert_backbone(backbone):
+    """A `FixedHeadBackbone` with the weights of a KerasHub BERT.
+
+    Args:
+        backbone: a `keras_hub.models.BertBackbone`.
+
+    Returns:
+        A `FixedHeadBackbone` with `head_size = hidden_dim // num_heads` and a
+        pooler, that computes the same.
+
+    Raises:
+        ValueError: if `backbone` is of another class.
+    """
+    if not isinstance(backbone, keras_hub.models.BertBackbone):
+        raise ValueError(
+            "`backbone` must be a keras_hub.models.BertBackbone. "
+            f"Received: {backbone!r}"
+        )
+    config = backbone.get_config()
+    converted = FixedHeadBackbone(
+        head_size=config["hidden_dim"] // config["num_heads"],
+        activation="gelu_approximate",
+        layer_norm_epsilon=1e-12,
+        pooler=True,
+        **config,
+    )
+    for name in (
+        "token_embedding",
+        "position_embedding",
+        "segment_embedding",
+        "embeddings_layer_norm",
+        "pooled_dense",
+    ):
+        source = getattr(backbone, name)
+        getattr(converted, name).set_weights(source.get_weights())
+    for source, target in zip(
+        backbone.transformer_layers, converted.transformer_layers
+    ):
+        _copy_attention(source._self_attention_layer, target.attention)
+        for theirs, ours in (
+            ("_self_attention_layer_norm", "attention_layer_norm"),
+            ("_feedforward_intermediate_dense", "intermediate_dense"),
+            ("_feedforward_output_dense", "output_dense"),
+            ("_feedforward_layer_norm", "output_layer_norm"),
+        ):
+            weights = getattr(source, theirs).get_weights()
+            getattr(target, ours).set_weights(weights)
+    return converted
+
+
+def _copy_attention(source, target):
+    """Copies the weights of a `MultiHeadAttention`, heads laid side by side.
+
+    Kernels `[D, N, H]` -> `[D, N * H]`, `[N, H, D]` -> `[N * H, D]`; biases
+    `[N, H]` -> `[N * H]`.
+    """
+    for theirs, ours in (
+        (source.query_dense, target.query),
+        (source.key_dense, target.key),
+        (source.value_dense, target.value),
+        (source.output_dense, target.attention_output),
+    ):
+        ours.set_weights(
+            [
+                weight.reshape(variable.shape)
+                for weight, variable in zip(theirs.get_weights(), ours.weights)
+            ]
+        )

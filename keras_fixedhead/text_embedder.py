@@ -1,0 +1,151 @@
+"""One embedding for a text: the encoder, pooled and normalised.
+
+Shape letters: B batch, T sequence length, D embedding size.
+"""
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.text_embedder_preprocessor import (
+    FixedHeadTextEmbedderPreprocessor,
+)
+
+POOLING_MODES = ("mean", "cls", "max")
+
+
+def pool(sequence_output, padding_mask, mode):
+    """Pools the real tokens of each sequence, in float32 at least.
+
+    Args:
+        sequence_output: float tensor `[B, T, D]`.
+        padding_mask: bool or int tensor `[B, T]`, 1 = real token.
+        mode: `"mean"`, `"cls"` (the first token) or `"max"`.
+
+    Returns:
+        A tensor `[B, D]`; zero for a sequence without real tokens, unless
+        the mode is `"cls"`.
+
+    Raises:
+        ValueError: if there is no such mode.
+    """
+    x = ops.cast(sequence_output, _pooling_dtype(sequence_output.dtype))
+    if mode == "cls":
+        return x[:, 0, :]
+    mask = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
+    if mode == "mean":
+        return ops.sum(x * mask, axis=1) / ops.maximum(
+            ops.sum(mask, axis=1), 1.0
+        )
+    if mode == "max":
+        pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
+        return pooled * ops.max(mask, axis=1)
+    raise ValueError(
+        f"`pooling_mode` must be one of {POOLING_MODES}. "
+        f"Received: pooling_mode={mode!r}"
+    )
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
+    """Embeds texts with a `FixedHeadBackbone`.
+
+    Args:
+        backbone: a `FixedHeadBackbone`.
+        preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
+        pooling_mode: `"mean"`, `"cls"` or `"max"`.
+        normalize: bool. Whether embeddings have length 1.
+        **kwargs: as in `keras_hub.models.TextEmbedder`.
+
+    Call arguments:
+        inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
+
+    Returns:
+        Embeddings `[B, D]`, float32 unless the model computes in float64.
+
+    Raises:
+        ValueError: if there is no such pooling mode.
+
+    Example:
+
+    ```python
+    embedder = FixedHeadTextEmbedder.from_preset("runs/demo/train/preset")
+    embedder.encode_text(["reverse the order of the rows"])
+    ```
+    """
+
+    backbone_cls = FixedHeadBackbone
+    preprocessor_cls = FixedHeadTextEmbedderPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        pooling_mode="mean",
+        normalize=True,
+        **kwargs,
+    ):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+
+        # === Config ===
+        self.pooling_mode = pooling_mode
+        self.normalize = normalize
+
+        # === Functional Model ===
+        inputs = backbone.input
+        outputs = self._embed(
+            backbone(inputs)["sequence_output"], inputs["padding_mask"]
+        )
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def embed_packed(self, inputs, training=False):
+        """The same embeddings, computed on real tokens only.
+
+        See `FixedHeadBackbone.encode_packed` for where it runs.
+
+        Args:
+            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
+            training: bool. Whether dropout is applied.
+
+        Returns:
+            Embeddings `[B, D]`.
+        """
+        x, packing = self.backbone.encode_packed(inputs, training=training)
+        return self._embed(packing.pad(x), inputs["padding_mask"])
+
+    def encode_text(self, text, prompt=None, **kwargs):
+        """Embeds a string or a list of B strings.
+
+        Args:
+            text: str or list of str.
+            prompt: str or `None`. The name of one of the preprocessor's
+                prompts, put before each text.
+            **kwargs: as in `predict`.
+
+        Returns:
+            A float array `[B, D]`; B = 1 for a string.
+        """
+        texts = [text] if isinstance(text, str) else list(text)
+        if prompt is not None:
+            prefix = self.preprocessor.prompt(prompt)
+            texts = [prefix + text for text in texts]
+        return super().encode_text(texts, **kwargs)
+
+    def _embed(self, sequence_output, padding_mask):
+        pooled = pool(sequence_output, padding_mask, self.pooling_mode)
+        if self.normalize:
+            pooled = ops.normalize(pooled, axis=-1, order=2)
+        return pooled
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(pooling_mode=self.pooling_mode, normalize=self.normalize)
+        return config
+
+
+def _pooling_dtype(dtype):
+    dtype = keras.backend.standardize_dtype(dtype)
+    return "float64" if dtype == "float64" else "float32"

@@ -1,0 +1,181 @@
+"""The one WordPiece tokenizer that training and the exported graph share.
+
+BERT's tokenization, id for id. It exists twice: as TensorFlow graph operations
+(for `tf.data` and for SavedModels) and, where there is no graph, in Python with
+the parts of the `tokenizers` package, which needs no TensorFlow.
+"""
+
+import collections
+import functools
+import unicodedata
+
+import keras
+import keras_hub
+import numpy as np
+import tokenizers
+
+from keras_fixedhead.backbone import FixedHeadBackbone
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+# Longer words become [UNK].
+_MAX_BYTES_PER_WORD = 100
+
+_CLEANER = tokenizers.normalizers.BertNormalizer(
+    clean_text=True,
+    handle_chinese_chars=True,
+    strip_accents=False,
+    lowercase=False,
+)
+_SPLITTER = tokenizers.pre_tokenizers.BertPreTokenizer()
+
+
+def normalize(text, lowercase=True):
+    """BERT's text normalization as TensorFlow graph operations.
+
+    Removes control and format characters, turns every kind of space into a
+    space and, if `lowercase`, lower-cases and removes accents. Bytes that are
+    not UTF-8 are removed, as BERT removes U+FFFD.
+
+    Args:
+        text: string `tf.Tensor` of any shape, UTF-8.
+        lowercase: bool.
+
+    Returns:
+        A string `tf.Tensor` of the same shape.
+    """
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
+    text = tf.strings.unicode_transcode(
+        text,
+        "UTF-8",
+        "UTF-8",
+        errors="ignore",
+        replace_control_characters=False,
+    )
+    text = tf.strings.regex_replace(text, r"[\t\n\r\p{Z}]+", " ")
+    text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{FFFD}]+", "")
+    if lowercase:
+        text = tf.strings.lower(text, encoding="utf-8")
+        text = tf_text.normalize_utf8(text, "NFD")
+        text = tf.strings.regex_replace(text, r"\p{Mn}+", "")
+    return text
+
+
+def _normalize_python(text, lowercase):
+    """`normalize` for a Python string, CJK characters set apart."""
+    text = _CLEANER.normalize_str(text)
+    if lowercase:
+        # Not through the cleaner, which lower-cases letter by letter and so
+        # does not know a final sigma.
+        text = unicodedata.normalize("NFD", text.lower())
+        text = "".join(c for c in text if unicodedata.category(c) != "Mn")
+    return text
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
+    """BERT's WordPiece tokenizer, equal to the original id for id.
+
+    `keras_hub.models.BertTokenizer` and tensorflow-text's `BertTokenizer`
+    differ from it where case folding is not lower-casing (Greek final sigma,
+    the acute accent, non-breaking hyphens and their like).
+
+    Args:
+        vocabulary: a list of tokens, or the path of a file with one a line.
+            It must hold `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+        lowercase: bool. Whether to lower-case and to remove accents.
+        **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: a string, or a list or tensor of B strings.
+
+    Returns:
+        Lists of ids (a `tf.RaggedTensor` `[B, None]` in TensorFlow graphs),
+        without special tokens.
+    """
+
+    backbone_cls = FixedHeadBackbone
+
+    def __init__(self, vocabulary=None, lowercase=True, **kwargs):
+        for token, name in zip(
+            SPECIAL_TOKENS, ("pad", "unk", "start", "end", "mask")
+        ):
+            self._add_special_token(token, f"{name}_token")
+        super().__init__(
+            vocabulary=vocabulary,
+            lowercase=lowercase,
+            strip_accents=lowercase,
+            **kwargs,
+        )
+
+    def set_vocabulary(self, vocabulary):
+        if isinstance(vocabulary, (list, tuple)):
+            counts = collections.Counter(vocabulary)
+            twice = [token for token in counts if counts[token] > 1]
+            if twice:
+                raise ValueError(
+                    "The tokens of `vocabulary` must be different. Received "
+                    f"more than once: {twice[:10]}"
+                )
+        super().set_vocabulary(vocabulary)
+        self.__dict__.pop("_word_piece", None)
+
+    def _set_vocabulary_tf(self):
+        import tensorflow_text as tf_text
+
+        # Splits at spaces, punctuation and CJK characters itself, unlike the
+        # one of the base class, and so needs one pass over the text.
+        self._fast_word_piece = tf_text.FastWordpieceTokenizer(
+            vocab=self.vocabulary,
+            max_bytes_per_word=_MAX_BYTES_PER_WORD,
+            token_out_type=self.compute_dtype,
+            suffix_indicator=self.suffix_indicator,
+            unknown_token=self.oov_token,
+            support_detokenization=True,
+        )
+
+    def _tokenize_tf(self, inputs):
+        import tensorflow as tf
+
+        self._maybe_initialized_tf()
+        inputs = tf.convert_to_tensor(inputs)
+        return self._fast_word_piece.tokenize(normalize(inputs, self.lowercase))
+
+    @functools.cached_property
+    def _word_piece(self):
+        return tokenizers.models.WordPiece(
+            vocab=self._token_to_id_map,
+            unk_token=self.oov_token,
+            continuing_subword_prefix=self.suffix_indicator,
+            max_input_chars_per_word=_MAX_BYTES_PER_WORD,
+        )
+
+    def _tokenize_python(self, inputs):
+        if isinstance(inputs, (str, bytes)):
+            return self._tokenize_python([inputs])[0]
+        rows = []
+        for text in np.asarray(inputs, dtype=object).ravel():
+            if isinstance(text, bytes):
+                text = text.decode("utf-8", "ignore")
+            ids = []
+            for word, _ in _SPLITTER.pre_tokenize_str(
+                _normalize_python(text, self.lowercase)
+            ):
+                if len(word.encode()) > _MAX_BYTES_PER_WORD:
+                    ids.append(self.unk_token_id)
+                else:
+                    ids += (
+                        token.id for token in self._word_piece.tokenize(word)
+                    )
+            rows.append(ids)
+        return rows
+
+    def get_config(self):
+        config = super().get_config()
+        return {
+            name: config[name]
+            for name in config
+            if name in ("name", "trainable", "dtype", "config_file")
+        } | {"lowercase": self.lowercase}

@@ -1,0 +1,181 @@
+"""The Transformer block: attention and feed-forward, residuals and norms.
+
+Shape letters: B batch, T sequence length, D embedding size, P real tokens of
+a packed batch.
+"""
+
+import functools
+
+import keras
+
+from keras_fixedhead.attention import FixedMultiHeadAttention, serialize_dtype
+
+# `keras.activations.get` knows GELU only in its exact (erf) form.
+_ACTIVATIONS = {
+    "gelu_approximate": functools.partial(
+        keras.activations.gelu, approximate=True
+    )
+}
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadTransformerBlock(keras.layers.Layer):
+    """BERT's Transformer block around a `FixedMultiHeadAttention`.
+
+    `x = LN(x + attention(x))`, then `x = LN(x + feed_forward(x))` (equation
+    (2) of the paper), with dropout before each sum.
+
+    Args:
+        num_heads: int. The number of attention heads.
+        intermediate_dim: int. The width of the feed-forward layer.
+        head_size: int, a sequence of one int per head, or `None` for the
+            static sequence length. See `FixedMultiHeadAttention`.
+        attention_window: int or `None`. See `FixedMultiHeadAttention`.
+        dropout: float. Rate for the attention scores and before both sums.
+        activation: `"gelu_approximate"` (tanh, as the original BERT),
+            `"gelu"` (erf, as Hugging Face's BERT), or any other name or
+            function that `keras.activations.get` takes.
+        layer_norm_epsilon: float. Epsilon of both norms.
+        kernel_initializer: initializer of every kernel.
+        **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: float tensor `[B, T, D]`.
+        padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
+        attention_mask: bool or int tensor that broadcasts to
+            `[B, N, T, T]`, 1 = attend.
+        use_causal_mask: bool. Attend only to the past.
+        packing: a `keras_fixedhead.packing.Packing` or `None`. With it
+            `inputs` and outputs hold the real tokens only, `[P, D]`.
+        training: bool. Whether dropout is applied.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        intermediate_dim,
+        head_size=None,
+        attention_window=None,
+        dropout=0.0,
+        activation="gelu_approximate",
+        layer_norm_epsilon=1e-12,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.head_size = head_size
+        self.attention_window = attention_window
+        self.dropout = dropout
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.attention = FixedMultiHeadAttention(
+            num_heads=num_heads,
+            head_size=head_size,
+            attention_window=attention_window,
+            dropout=dropout,
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+
+    def build(self, inputs_shape):
+        self.attention.build(inputs_shape)
+        # `None` is now the sequence length, and stays it.
+        self.head_size = self.attention.head_size
+        self.attention_layer_norm = self._layer_norm("attention_layer_norm")
+        self.attention_layer_norm.build(inputs_shape)
+        self.intermediate_dense = self._dense(
+            self.intermediate_dim,
+            "intermediate_dense",
+            _resolve_activation(self.activation),
+        )
+        self.intermediate_dense.build(inputs_shape)
+        self.output_dense = self._dense(inputs_shape[-1], "output_dense")
+        self.output_dense.build((*inputs_shape[:-1], self.intermediate_dim))
+        self.output_layer_norm = self._layer_norm("output_layer_norm")
+        self.output_layer_norm.build(inputs_shape)
+        self.attention_dropout, self.output_dropout = (
+            keras.layers.Dropout(
+                self.dropout, dtype=self.dtype_policy, name=name
+            )
+            for name in ("attention_dropout", "output_dropout")
+        )
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        packing=None,
+        training=None,
+    ):
+        x = self.attention(
+            inputs,
+            value_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            packing=packing,
+            training=training,
+        )
+        x = self.attention_dropout(x, training=training)
+        attended = self.attention_layer_norm(inputs + x)
+        x = self.intermediate_dense(attended)
+        x = self.output_dense(x)
+        x = self.output_dropout(x, training=training)
+        return self.output_layer_norm(attended + x)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        config = super().get_config()
+        activation = self.activation
+        config.update(
+            dtype=serialize_dtype(self),
+            num_heads=self.num_heads,
+            intermediate_dim=self.intermediate_dim,
+            head_size=self.attention.get_config()["head_size"],
+            attention_window=self.attention_window,
+            dropout=self.dropout,
+            activation=(
+                activation
+                if isinstance(activation, str)
+                else keras.activations.serialize(activation)
+            ),
+            layer_norm_epsilon=self.layer_norm_epsilon,
+            kernel_initializer=keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+        )
+        return config
+
+    def _dense(self, units, name, activation=None):
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_initializer=self.kernel_initializer.__class__.from_config(
+                self.kernel_initializer.get_config()
+            ),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _layer_norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+        )
+
+
+def _resolve_activation(activation):
+    if isinstance(activation, str) and activation in _ACTIVATIONS:
+        return _ACTIVATIONS[activation]
+    return keras.activations.get(activation)

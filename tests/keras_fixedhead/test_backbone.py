@@ -1,0 +1,206 @@
+"""The encoder against KerasHub's BERT, packed against padded."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_fixedhead import FixedHeadBackbone, FixedHeadTransformerBlock
+from keras_fixedhead.convert import from_bert_backbone
+from keras_fixedhead.packing import Packing
+
+
+def test_equals_bert_with_its_weights(inputs, vocabulary):
+    bert = keras_hub.models.BertBackbone(
+        vocabulary_size=len(vocabulary),
+        num_layers=2,
+        num_heads=3,
+        hidden_dim=21,
+        intermediate_dim=23,
+        max_sequence_length=17,
+    )
+    for i, variable in enumerate(bert.trainable_variables):
+        noise = np.random.default_rng(i).normal(size=variable.shape)
+        variable.assign_add(0.1 * noise)
+    ours = from_bert_backbone(bert)
+    assert ours.count_params() == bert.count_params()
+    expected, outputs = bert(inputs), ours(inputs)
+    real = inputs["padding_mask"] == 1
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(outputs["sequence_output"])[real],
+        ops.convert_to_numpy(expected["sequence_output"])[real],
+        atol=1e-5,
+    )
+    some = real.any(1)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(outputs["pooled_output"])[some],
+        ops.convert_to_numpy(expected["pooled_output"])[some],
+        atol=1e-5,
+    )
+
+
+def test_from_bert_backbone_takes_only_bert(make_backbone):
+    with pytest.raises(ValueError, match="BertBackbone"):
+        from_bert_backbone(make_backbone())
+
+
+def test_packing_there_and_back():
+    mask = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 1]])
+    x = np.arange(18.0).reshape(3, 3, 2)
+    packing = Packing(mask)
+    packed = packing.pack(x)
+    np.testing.assert_array_equal(packed, x[mask == 1])
+    np.testing.assert_array_equal(packing.pad(packed), x * mask[..., None])
+
+
+def test_packed_equals_padded(make_backbone, inputs):
+    backbone = make_backbone(num_layers=3, head_size=[2, 3, 5])
+    real = inputs["padding_mask"] == 1
+    padded = ops.convert_to_numpy(backbone(inputs)["sequence_output"])
+    tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
+    packed, packing = backbone.encode_packed(tensors)
+    assert packed.shape == (real.sum(), 11)
+    np.testing.assert_allclose(packed, padded[real], atol=1e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow",
+    reason="sizes that depend on data: TensorFlow graphs only",
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_packed_gradients_in_a_graph(make_backbone, inputs, jit_compile):
+    import tensorflow as tf
+
+    backbone = make_backbone(dropout=0.0)
+    tensors = {k: tf.constant(v, tf.int32) for k, v in inputs.items()}
+
+    def gradients(packed):
+        @tf.function(jit_compile=jit_compile and packed)
+        def step():
+            with tf.GradientTape() as tape:
+                if packed:
+                    x, packing = backbone.encode_packed(tensors, training=True)
+                    x = packing.pad(x)
+                else:
+                    x = backbone(tensors, training=True)["sequence_output"]
+                mask = tf.cast(tensors["padding_mask"], x.dtype)[..., None]
+                loss = tf.reduce_sum(tf.sin(x) * mask)
+            variables = [v.value for v in backbone.trainable_variables]
+            return [tf.convert_to_tensor(g) for g in tape.gradient(
+                loss, variables)]  # fmt: skip
+
+        return step()
+
+    for ours, plain in zip(gradients(True), gradients(False)):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_does_not_matter(make_backbone, inputs):
+    backbone = make_backbone(attention_window=3)
+    changed = dict(inputs)
+    real = inputs["padding_mask"] == 1
+    changed["token_ids"] = np.where(real, inputs["token_ids"], 1)
+    before, after = (
+        ops.convert_to_numpy(backbone(x)["sequence_output"])
+        for x in (inputs, changed)
+    )
+    np.testing.assert_allclose(after[real], before[real], atol=1e-6)
+    assert np.isfinite(after).all()
+
+
+def test_head_size(make_backbone):
+    def sizes(backbone):
+        return [
+            layer.attention.head_size for layer in backbone.transformer_layers
+        ]
+
+    assert sizes(make_backbone(head_size=None)) == [17, 17]
+    assert sizes(make_backbone(head_size=[5, 7])) == [5, 7]
+    with pytest.raises(ValueError, match=r"2 layers.*head_size=\[5\]"):
+        make_backbone(head_size=[5])
+    with pytest.raises(ValueError, match="head_size=0"):
+        make_backbone(head_size=0)
+
+
+def test_every_option_survives_get_config(make_backbone):
+    backbone = make_backbone(
+        head_size=[5, 7],
+        attention_window=3,
+        dropout=0.3,
+        num_segments=4,
+        activation="gelu",
+        layer_norm_epsilon=1e-5,
+        pooler=True,
+        dtype="mixed_bfloat16",
+        name="encoder",
+    )
+    config = backbone.get_config()
+    again = FixedHeadBackbone.from_config(config)
+    assert again.get_config() == config
+    assert [w.shape for w in again.weights] == [
+        w.shape for w in backbone.weights
+    ]
+
+
+def test_activation_variants_differ(make_backbone, inputs):
+    backbones = [
+        make_backbone(activation=activation)
+        for activation in ("gelu", "gelu_approximate", "relu")
+    ]
+    exact, approximate, relu = (
+        ops.convert_to_numpy(
+            backbone(inputs)["sequence_output"]
+        )
+        for backbone in backbones
+        if not backbone.set_weights(backbones[0].get_weights())
+    )  # fmt: skip
+    assert 0 < abs(exact - approximate).max() < 0.01
+    assert abs(exact - relu).max() > abs(exact - approximate).max()
+
+
+def test_lora(make_backbone, inputs):
+    backbone = make_backbone()
+    backbone.enable_lora(2)
+    kernels = {
+        v.path.rsplit("/", 3)[-3] + "/" + v.path.rsplit("/", 2)[-2]
+        for v in backbone.trainable_variables
+        if "lora" in v.path
+    }
+    assert kernels == {"attention/query", "attention/value"}
+
+
+class TestBlock:
+    def test_causal(self):
+        block = FixedHeadTransformerBlock(3, 23, head_size=5)
+        x = np.random.default_rng(0).normal(size=(2, 7, 11))
+        before = ops.convert_to_numpy(block(x, use_causal_mask=True))
+        x[:, 4:] += 1.0
+        after = ops.convert_to_numpy(block(x, use_causal_mask=True))
+        np.testing.assert_allclose(after[:, :4], before[:, :4], atol=1e-5)
+        assert abs(after[:, 4:] - before[:, 4:]).max() > 0.01
+
+    def test_stacks_and_round_trips(self, tmp_path):
+        inputs = keras.Input((7, 11))
+        x = FixedHeadTransformerBlock(3, 23)(inputs)
+        outputs = FixedHeadTransformerBlock(
+            3, 23, head_size=[2, 3, 5], activation="relu", dropout=0.1
+        )(x)
+        model = keras.Model(inputs, outputs)
+        assert model.layers[1].head_size == 7
+        model.save(tmp_path / "blocks.keras")
+        again = keras.models.load_model(tmp_path / "blocks.keras")
+        x = np.random.default_rng(0).normal(size=(2, 7, 11))
+        np.testing.assert_allclose(again(x), model(x), atol=1e-6)
+
+    # Keras warns of every layer that has nothing to quantize.
+    @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+    def test_int8_round_trip(self, tmp_path):
+        inputs = keras.Input((7, 11))
+        outputs = FixedHeadTransformerBlock(3, 23)(inputs)
+        model = keras.Model(inputs, outputs)
+        model.quantize("int8")
+        model.save(tmp_path / "int8.keras")
+        again = keras.models.load_model(tmp_path / "int8.keras")
+        x = np.random.default_rng(0).normal(size=(2, 7, 11))
+        np.testing.assert_allclose(again(x), model(x), atol=1e-6)

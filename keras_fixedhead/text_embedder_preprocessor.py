@@ -75,7 +75,7 @@ class FixedHeadTextEmbedderPreprocessor(
         limit = min(
             self.sequence_length, sequence_length or self.sequence_length
         )
-        ids = self.tokenizer._tokenize_tf(self.prompt(prompt) + text)
+        ids = self.tokenizer.tokenize_in_graph(self.prompt(prompt) + text)
         ids = tf.cast(ids[:, : limit - 2], "int32")
         column = tf.ones((tf.shape(text)[0], 1), "int32")
         ids = tf.concat(

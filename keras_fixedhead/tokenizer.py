@@ -136,12 +136,22 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             support_detokenization=True,
         )
 
+    def tokenize_in_graph(self, text):
+        """The same ids by TensorFlow operations, in eager mode too.
+
+        Args:
+            text: string `tf.Tensor` `[B]`, UTF-8.
+
+        Returns:
+            An int32 `tf.RaggedTensor` `[B, None]`.
+        """
+        self._maybe_initialized_tf()
+        return self._fast_word_piece.tokenize(normalize(text, self.lowercase))
+
     def _tokenize_tf(self, inputs):
         import tensorflow as tf
 
-        self._maybe_initialized_tf()
-        inputs = tf.convert_to_tensor(inputs)
-        return self._fast_word_piece.tokenize(normalize(inputs, self.lowercase))
+        return self.tokenize_in_graph(tf.convert_to_tensor(inputs))
 
     @functools.cached_property
     def _word_piece(self):

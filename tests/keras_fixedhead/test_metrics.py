@@ -1,0 +1,60 @@
+"""Recall and reciprocal rank against counting by hand."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from keras_fixedhead.metrics import mrr_at_k, recall_at_k
+
+# Three queries; their right documents are found at rank 1, at rank 3, and at
+# rank 2 with another one missing.
+DOCUMENTS = np.array([[7, 2, 5, 11], [2, 5, 7, 3], [3, 11, -1, -1]])
+RELEVANT = [[7], [7], [11, 2]]
+
+
+@pytest.mark.parametrize(
+    "k, recall, mrr",
+    [
+        (1, 1 / 3, 1 / 3),
+        (2, (1 + 0 + 1 / 2) / 3, (1 + 0 + 1 / 2) / 3),
+        (3, (1 + 1 + 1 / 2) / 3, (1 + 1 / 3 + 1 / 2) / 3),
+        (10, (1 + 1 + 1 / 2) / 3, (1 + 1 / 3 + 1 / 2) / 3),
+    ],
+)
+def test_by_hand(k, recall, mrr):
+    assert recall_at_k(DOCUMENTS, RELEVANT, k) == pytest.approx(recall)
+    assert mrr_at_k(DOCUMENTS, RELEVANT, k) == pytest.approx(mrr)
+
+
+def test_a_query_that_finds_nothing_counts():
+    documents = np.array([[7], [-1]])
+    assert recall_at_k(documents, [[7], [3]], 1) == pytest.approx(1 / 2)
+    assert mrr_at_k(documents, [[7], [3]], 1) == pytest.approx(1 / 2)
+
+
+def test_against_counting():
+    rng = np.random.default_rng(0)
+    documents = np.array([rng.permutation(23)[:13] for _ in range(101)])
+    right = rng.integers(23, size=101)
+    hits = documents == right[:, None]
+    ranks = np.where(hits.any(1), hits.argmax(1) + 1, np.inf)
+    relevant = right[:, None].tolist()
+    assert recall_at_k(documents, relevant, 10) == pytest.approx(
+        np.mean(ranks <= 10)
+    )
+    assert mrr_at_k(documents, relevant, 10) == pytest.approx(
+        np.mean(np.where(ranks <= 10, 1 / ranks, 0))
+    )
+
+
+@pytest.mark.parametrize("relevant", [[[7], [7]], [[7], [], [2]]])
+def test_refuses(relevant):
+    with pytest.raises(ValueError, match="for each row of `documents`"):
+        recall_at_k(DOCUMENTS, relevant, 1)
+
+
+def test_names_the_extra_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ir_measures", None)
+    with pytest.raises(ImportError, match=r"fixedhead\[retrieval\]"):
+        mrr_at_k(DOCUMENTS, RELEVANT, 1)

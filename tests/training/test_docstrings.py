@@ -1,0 +1,194 @@
+"""Reading docstrings: what is public, how they split, hostile files."""
+
+import os
+import textwrap
+
+import pytest
+
+from training.data.docstrings import (
+    installed_folders,
+    read_docstrings,
+    split_docstring,
+)
+
+# Long enough to be a document.
+REST = (
+    "Alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu. " * 2
+)
+
+
+def docstring(summary):
+    # Escaped line ends leave the indentation of the source alone.
+    return f'"""{summary}\\n\\n{REST}"""'
+
+
+def write(folder, name, source):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, str):
+        source = textwrap.dedent(source).encode()
+    path.write_bytes(source)
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """Pairs by name, and what was left out, of made-up packages."""
+    folder = tmp_path_factory.mktemp("packages")
+    write(folder, "zoo/__init__.py", docstring("Animals of every kind."))
+    write(
+        folder,
+        "zoo/cats.py",
+        f"""
+        class Cat:
+            {docstring("Represents a small cat.")}
+            def purr(self):
+                {docstring("Purrs for a while.")}
+                def inner():
+                    {docstring("Hidden inside a function.")}
+            async def sleep(self):
+                {docstring("Sleeps until it is fed.")}
+            @property
+            def name(self):
+                {docstring("The name it hears to.")}
+            @name.setter
+            def name(self, value):
+                {docstring("Another summary, of the setter.")}
+            def __len__(self):
+                {docstring("Has underscores around it.")}
+        class _Private:
+            def purr(self):
+                {docstring("Belongs to a private class.")}
+        if True:
+            try:
+                import fast
+            except ImportError:
+                def fallback():
+                    {docstring("Defined in a branch.")}
+        raise RuntimeError("this module was imported")
+        """,
+    )
+    write(
+        folder,
+        "zoo/useless.py",
+        f"""
+        def two_words():
+            {docstring("Return name.")}
+        def nothing_to_find():
+            '''Says everything in one line. Really everything.'''
+        def heading():
+            {docstring("Args: one and two and three.")}
+        def old():
+            '''Feeds a small cat. Deprecated: {REST}'''
+        def rambling():
+            {docstring("word " * 65)}
+        def unwritable():
+            '''Holds a lone surrogate. Here: \\ud800 {REST}'''
+        """,
+    )
+    for name in (
+        "_vendor/dog.py",
+        "zoo/_dog.py",
+        "zoo/tests/dog.py",
+        "zoo/test_dog.py",
+        "zoo/dog_test.py",
+        "zoo/dog-house.py",
+        "zoo-1.0.dist-info/dog.py",
+        "keras_fixedhead/dog.py",
+        "site-packages/dog.py",
+    ):
+        write(folder, name, docstring("Should not be read at all."))
+    write(folder, "bad/syntax.py", "def (:")
+    write(folder, "bad/null.py", b"x = 1\0")
+    write(folder, "bad/encoding.py", b"# coding: no-such-codec\n")
+    write(folder, "bad/bytes.py", b"x = '\xff\xfe'\n")
+    write(folder, "bad/nested.py", "(" * 100_000)
+    write(folder, "bad/minus.py", "-" * 100_000 + "1")
+    write(folder, "bad/dots.py", "a" + ".a" * 100_000)
+    write(folder, "good/escape.py", docstring("Has an invalid escape \\d."))
+    write(folder, "good/empty.py", "")
+    write(
+        folder,
+        "good/latin.py",
+        f"# coding: latin-1\n{docstring('Une étude sur le café.')}".encode(
+            "latin-1"
+        ),
+    )
+    os.mkfifo(folder / "good" / "pipe.py")
+    os.symlink(folder, folder / "good" / "loop")
+    os.symlink(folder / "nowhere.py", folder / "good" / "dangling.py")
+    (folder / "good" / "folder.py").mkdir()
+    pairs, left_out = read_docstrings([folder])
+    return {pair.id: pair for pair in pairs}, left_out
+
+
+def test_reads_public_names_in_order(read):
+    pairs, _ = read
+    assert {name: pair.query for name, pair in pairs.items()} == {
+        "good.escape": "Has an invalid escape \\d.",
+        "good.latin": "Une étude sur le café.",
+        "zoo": "Animals of every kind.",
+        "zoo.cats.Cat": "Represents a small cat.",
+        "zoo.cats.Cat.purr": "Purrs for a while.",
+        "zoo.cats.Cat.sleep": "Sleeps until it is fed.",
+        "zoo.cats.Cat.name": "The name it hears to.",
+        "zoo.cats.fallback": "Defined in a branch.",
+    }
+    assert list(pairs)[3:] == [
+        "zoo.cats.Cat",
+        "zoo.cats.Cat.purr",
+        "zoo.cats.Cat.sleep",
+        "zoo.cats.Cat.name",
+        "zoo.cats.fallback",
+    ]
+    assert all(pair.document == REST.strip() for pair in pairs.values())
+
+
+def test_counts_what_it_leaves_out(read):
+    _, left_out = read
+    assert left_out == {
+        "unparsable files": 7,
+        "redefinitions": 1,
+        "short queries": 1,
+        "short documents": 1,
+        "queries that are headings": 1,
+        "deprecated names": 1,
+        "long queries": 1,
+        "docstrings outside Unicode": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "text, query, document",
+    [
+        ("Feeds a cat.", "Feeds a cat.", ""),
+        ("Feeds a cat\n\n  and dogs", "Feeds a cat", "and dogs"),
+        # A summary wrapped over lines, and a rest with structure.
+        (
+            "Feeds a\n    cat.\n    \n    Args:\n      a: b  \n\n\n\n    End.",
+            "Feeds a cat.",
+            "Args:\n  a: b\n\nEnd.",
+        ),
+        # More than a sentence in the first paragraph.
+        (
+            "Feeds it. Then\nleaves.\n\nMore.",
+            "Feeds it.",
+            "Then leaves.\n\nMore.",
+        ),
+        ('Says "feed." Then leaves.', 'Says "feed."', "Then leaves."),
+        ("Feeds, e.g. Cats. Dogs too.", "Feeds, e.g. Cats.", "Dogs too."),
+        ("Uses v1.2 of it. lower case", "Uses v1.2 of it. lower case", ""),
+        # A title between rules.
+        ("=====\nTitle\n=====\n\nText.", "Title", "Text."),
+        ("", "", ""),
+        ("\n \n", "", ""),
+    ],
+)
+def test_split_docstring(text, query, document):
+    assert split_docstring(text) == (query, document)
+
+
+def test_installed_folders_hold_library_and_packages():
+    folders = installed_folders()
+    assert any((folder / "json" / "__init__.py").exists() for folder in folders)
+    assert any((folder / "pytest").is_dir() for folder in folders)
+    assert len(set(folders)) == len(folders)

@@ -1,0 +1,187 @@
+"""The verb `training.prepare pairs`: a whole data folder, or none."""
+
+import hashlib
+import json
+import pathlib
+
+import pytest
+
+from training.data.pairs import Pair, read_beir, read_jsonl, write_jsonl
+from training.prepare import main
+
+PAIRS = [
+    Pair(f"p{i}", f"query number {i}", f"document w{i} w{i} w{i} x{i}")
+    for i in range(97)
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.jsonl"
+    write_jsonl(path, PAIRS)
+    return path
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    path = tmp_path / "given.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nquery\n")
+    return path
+
+
+def prepare(*args, **flags):
+    words = [
+        word
+        for name, value in flags.items()
+        for word in (f"--{name}", str(value))
+    ]
+    return main(["pairs", *args, *words])
+
+
+def content(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_writes_the_whole_folder(tmp_path, source, capsys):
+    output = tmp_path / "new" / "data"
+    assert prepare(output=output, source=source, heldout=0.3, seed=3) == 0
+    assert set(content(output)) == {
+        "train.jsonl",
+        "heldout/corpus.jsonl",
+        "heldout/queries.jsonl",
+        "heldout/qrels/test.tsv",
+        "vocabulary.txt",
+        "manifest.json",
+    }
+    assert list(output.parent.iterdir()) == [output]
+    train = read_jsonl(output / "train.jsonl")
+    heldout, _ = read_beir(output / "heldout")
+    assert set(train) <= set(PAIRS)
+    assert {pair.document for pair in train + heldout} == {
+        pair.document for pair in PAIRS
+    }
+    assert len(train) + len(heldout) == len(PAIRS)
+    manifest = json.loads((output / "manifest.json").read_text())
+    vocabulary = (output / "vocabulary.txt").read_bytes()
+    tokens = vocabulary.decode().splitlines()
+    assert manifest["counts"] == {
+        "pairs": 97,
+        "clusters": 97,
+        "training pairs": len(train),
+        "held-out pairs": len(heldout),
+        "tokens in the vocabulary": len(tokens),
+    }
+    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # Learned from the training pairs alone.
+    words = {f"w{i}" for i in range(97)}
+    assert words & set(tokens) == {p.document.split()[1] for p in train}
+    digest = hashlib.sha256(vocabulary).hexdigest()
+    assert manifest["vocabulary_sha256"] == digest
+    assert manifest["arguments"] == {
+        "source": str(source),
+        "heldout": 0.3,
+        "seed": 3,
+        "vocabulary": None,
+        "vocabulary_size": 16_000,
+        "lowercase": True,
+    }
+    assert "held-out pairs" in capsys.readouterr().out
+
+
+def test_repeats_say_so_and_other_arguments_need_overwrite(
+    tmp_path, source, vocabulary, capsys
+):
+    output = tmp_path / "data"
+    flags = {"source": source, "vocabulary": vocabulary, "output": output}
+    assert prepare(seed=1, **flags) == 0
+    assert (output / "vocabulary.txt").read_text() == vocabulary.read_text()
+    first = content(output)
+    # The source is not even read again.
+    moved = source.rename(source.with_name("moved.jsonl"))
+    assert prepare(seed=1, **flags) == 0
+    assert "made before" in capsys.readouterr().out
+    assert prepare(seed=2, **flags) == 1
+    error = capsys.readouterr().err
+    assert "--overwrite" in error and len(error.splitlines()) == 1
+    # What fails leaves the folder as it was, and nothing beside it.
+    assert prepare("--overwrite", seed=2, **flags) == 1
+    assert content(output) == first
+    moved.rename(source)
+    assert prepare("--overwrite", seed=2, **flags) == 0
+    assert content(output)["train.jsonl"] != first["train.jsonl"]
+    assert prepare("--overwrite", seed=1, **flags) == 0
+    assert content(output) == first
+    assert set(tmp_path.iterdir()) == {source, vocabulary, output}
+
+
+def test_takes_what_it_writes(tmp_path, source, vocabulary):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert prepare(source=source, vocabulary=vocabulary, output=first) == 0
+    pairs, _ = read_beir(first / "heldout")
+    assert (
+        prepare(
+            source=first / "heldout",
+            vocabulary=vocabulary,
+            heldout=0.5,
+            output=second,
+        )
+        == 0
+    )
+    train = read_jsonl(second / "train.jsonl")
+    heldout, _ = read_beir(second / "heldout")
+    assert len(train) + len(heldout) == len(pairs)
+    assert {p.document for p in heldout} < {p.document for p in pairs}
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"heldout": 0}, "`heldout` must be between 0 and 1. Received: 0.0"),
+        ({"heldout": 1}, "`heldout` must be between 0 and 1. Received: 1.0"),
+        ({"heldout": 1e-9}, "`source` must give pairs to train on and to"),
+        ({"source": "pyhton"}, "No such file or directory: 'pyhton'"),
+        ({"vocabulary": "none.txt"}, "No such file or directory: 'none.txt'"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    tmp_path, source, vocabulary, capsys, flags, message
+):
+    flags = {"source": source, "vocabulary": vocabulary} | flags
+    assert prepare(output=tmp_path / "data", **flags) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("training.prepare: ") and message in error
+    assert len(error.splitlines()) == 1
+    assert set(tmp_path.iterdir()) == {source, vocabulary}
+
+
+def test_names_the_line_of_a_malformed_source(tmp_path, source, capsys):
+    with open(source, "a") as stream:
+        stream.write('{"query": "q"}\n')
+    assert prepare(source=source, output=tmp_path / "data") == 1
+    assert f"{source}:98: 'document' must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, text", [("file", "text"), ("manifest.json", '{"name": "mine"}')]
+)
+def test_leaves_other_folders_alone(tmp_path, source, capsys, name, text):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / name).write_text(text)
+    assert prepare("--overwrite", source=source, output=precious) == 1
+    assert "must be a new folder, or one that" in capsys.readouterr().err
+    assert content(precious) == {name: text.encode()}
+
+
+@pytest.mark.slow
+def test_docstrings_of_this_machine(tmp_path):
+    assert prepare(output=tmp_path / "data") == 0
+    heldout, _ = read_beir(tmp_path / "data" / "heldout")
+    assert len(heldout) >= 2_500
+    assert len({pair.query.lower() for pair in heldout}) == len(heldout)
+    train = read_jsonl(pathlib.Path(tmp_path, "data", "train.jsonl"))
+    assert not {p.document for p in train} & {p.document for p in heldout}

@@ -1,0 +1,1 @@
+"""Text to a trained preset folder: data, the training loop, its verbs."""

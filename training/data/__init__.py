@@ -1,0 +1,1 @@
+"""Data of the training tasks, one file per kind."""

@@ -1,0 +1,239 @@
+"""Query-document pairs from the docstrings of the installed packages."""
+
+import ast
+import collections
+import concurrent.futures
+import inspect
+import multiprocessing
+import os
+import pathlib
+import re
+import sys
+import sysconfig
+import typing
+import warnings
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import track
+
+from training.data.pairs import Pair, is_unicode
+
+# What is shorter says nothing one could search for ("Return name."); what is
+# longer is no summary.
+_QUERY_WORDS = range(3, 65)
+_MIN_DOCUMENT_WORDS = 16
+
+_SKIPPED_FOLDERS = {
+    # found by themselves, as the folders of installed packages
+    "dist-packages",
+    "site-packages",
+    "test",
+    "testdata",
+    "tests",
+    # this project, whether it is installed or not
+    "keras_fixedhead",
+}
+_SKIPPED_FILE = re.compile(r"(test_.*|.*_tests?|conftest|setup)\.py")
+_FILES_PER_TASK = 32
+
+_SENTENCE_END = re.compile(r"[.!?][\"'`)]*(?=\s+[A-Z`\"'(])")
+_ABBREVIATION = re.compile(r"\b(?:cf|e\.g|eq|etc|fig|i\.e|no|vs)\.$", re.I)
+_LINE_OF_MARKS = re.compile(r"\W{4,}")
+_WORD = re.compile(r"[^\W\d_]{2}")
+_DEPRECATED = re.compile(r"\W*deprecated\b", re.I)
+# Headings, notices and signatures that stand where a summary should.
+_BOILERPLATE = re.compile(
+    r"\W*(?:(?:alias|args|arguments|attributes|copyright|examples?|license|"
+    r"note|parameters|raises|returns?|see|usage|warning|yields)\b\W*"
+    r"(?:$|:|also\b|for\b|of\b)|(?:do not edit|same as|todo)\b|"
+    r"[\w.]+\(.*\)(?:$| *->))",
+    re.I,
+)
+
+
+class _FileOfPairs(typing.NamedTuple):
+    """The pairs of one source file, and why others were left out."""
+
+    pairs: list[Pair]
+    left_out: collections.Counter
+
+
+def installed_folders() -> list[pathlib.Path]:
+    """Folders of the standard library and of the installed packages."""
+    paths = sysconfig.get_paths()
+    folders = [paths[name] for name in ("stdlib", "purelib", "platlib")]
+    return [pathlib.Path(path) for path in dict.fromkeys(folders)]
+
+
+def read_docstrings(
+    folders: Sequence[str | os.PathLike],
+) -> tuple[list[Pair], dict[str, int]]:
+    """Reads the public docstrings of every Python file under `folders`.
+
+    The query is the summary sentence, the document the rest. Files are parsed
+    with `ast`, in as many processes as there are CPUs, and never imported. A
+    file that cannot be read or parsed is counted, never an error.
+
+    Args:
+        folders: Folders that hold top-level modules and packages. Tests,
+            private names and this project are skipped.
+
+    Returns:
+        The pairs, their dotted names as identifiers, in the order of folders,
+        files and lines; and how many files or docstrings were left out for
+        which reason.
+    """
+    modules = [module for folder in folders for module in _list_modules(folder)]
+    pairs: dict[str, Pair] = {}
+    left_out: collections.Counter[str] = collections.Counter()
+    # Spawned processes hold no threads or memory of this one, whatever else
+    # it has imported.
+    with concurrent.futures.ProcessPoolExecutor(
+        mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
+        for file in track(
+            pool.map(_read_file, modules, chunksize=_FILES_PER_TASK),
+            description="Reading docstrings",
+            total=len(modules),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        ):
+            left_out.update(file.left_out)
+            for pair in file.pairs:
+                # The getter of a property comes before its setter.
+                if pair.id in pairs:
+                    left_out["redefinitions"] += 1
+                else:
+                    pairs[pair.id] = pair
+    return list(pairs.values()), dict(left_out)
+
+
+def split_docstring(docstring: str) -> tuple[str, str]:
+    """Splits a docstring into its summary and the text after it.
+
+    Args:
+        docstring: The docstring as it stands in the source.
+
+    Returns:
+        The first sentence of the first paragraph, on one line (the whole
+        paragraph where no sentence ends in it), and what follows, without
+        its indentation. Either may be empty.
+    """
+    paragraph, _, rest = re.sub(
+        r"[ \t]*\n", "\n", inspect.cleandoc(docstring)
+    ).partition("\n\n")
+    summary = " ".join(
+        word
+        for line in paragraph.splitlines()
+        if not _LINE_OF_MARKS.fullmatch(line)
+        for word in line.split()
+    )
+    for end in _SENTENCE_END.finditer(summary):
+        if not _ABBREVIATION.search(summary, 0, end.start() + 1):
+            rest = f"{summary[end.end() :]}\n\n{rest}"
+            summary = summary[: end.end()]
+            break
+    return summary, re.sub(r"\n{3,}", "\n\n", rest).strip()
+
+
+def _list_modules(folder: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yields (path, dotted name) of the public modules under `folder`."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if _is_public(name) and name not in _SKIPPED_FOLDERS
+        )
+        package = pathlib.Path(parent).relative_to(folder).parts
+        for name in sorted(names):
+            stem, extension = os.path.splitext(name)
+            path = os.path.join(parent, name)
+            # A pipe named like a module would block its reader.
+            if (
+                extension != ".py"
+                or _SKIPPED_FILE.fullmatch(name)
+                or not os.path.isfile(path)
+            ):
+                continue
+            if stem == "__init__" and package:
+                yield path, ".".join(package)
+            elif _is_public(stem):
+                yield path, ".".join((*package, stem))
+
+
+def _is_public(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_")
+
+
+def _read_file(module: tuple[str, str]) -> _FileOfPairs:
+    path, name = module
+    file = _FileOfPairs([], collections.Counter())
+    try:
+        source = pathlib.Path(path).read_bytes()
+    except OSError:
+        file.left_out["unreadable files"] += 1
+        return file
+    try:
+        with warnings.catch_warnings():
+            # Invalid escapes in other people's strings are no news here.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    # ValueError: null bytes. The last two: an expression nested too deeply.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        file.left_out["unparsable files"] += 1
+        return file
+    for dotted_name, docstring in _public_docstrings(tree, name):
+        query, document = split_docstring(docstring)
+        reason = _reason_against(query, document)
+        if reason is None:
+            file.pairs.append(Pair(dotted_name, query, document))
+        else:
+            file.left_out[reason] += 1
+    return file
+
+
+def _public_docstrings(
+    tree: ast.Module, module: str
+) -> Iterator[tuple[str, str]]:
+    """Yields (dotted name, docstring) of a module and what it defines."""
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    # A stack, as files may nest deeper than calls can.
+    stack: list[tuple[ast.AST, str]] = [(tree, module)]
+    while stack:
+        node, name = stack.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | functions):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring:
+                yield name, docstring
+        if isinstance(node, functions):
+            continue
+        for child in reversed(list(ast.iter_child_nodes(node))):
+            if isinstance(child, ast.ClassDef | functions):
+                if _is_public(child.name):
+                    stack.append((child, f"{name}.{child.name}"))
+            # Branches define names like the body they stand in.
+            elif isinstance(child, ast.stmt | ast.excepthandler):
+                stack.append((child, name))
+
+
+def _reason_against(query: str, document: str) -> str | None:
+    """Why a pair is of no use for search; None where it is of use."""
+    query_words = _count_words(query)
+    if query_words < _QUERY_WORDS.start:
+        return "short queries"
+    if query_words >= _QUERY_WORDS.stop:
+        return "long queries"
+    if _count_words(document) < _MIN_DOCUMENT_WORDS:
+        return "short documents"
+    if _BOILERPLATE.match(query):
+        return "queries that are headings"
+    if _DEPRECATED.match(query) or _DEPRECATED.match(document):
+        return "deprecated names"
+    if not is_unicode(query + document):
+        return "docstrings outside Unicode"
+    return None
+
+
+def _count_words(text: str) -> int:
+    return sum(_WORD.search(word) is not None for word in text.split())

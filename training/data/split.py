@@ -1,0 +1,107 @@
+"""Near-duplicate clusters, and which of them are held out."""
+
+import hashlib
+import re
+import typing
+
+import datasketch
+from scipy.cluster.hierarchy import DisjointSet
+
+from training.data.pairs import Pair
+
+# Documents with this part of their distinct words in common are
+# near-duplicates: the copies of a function in two packages, overloads that
+# differ by a word.
+_MIN_JACCARD = 0.75
+# Bands and rows of the index: documents just alike enough are proposed with
+# probability 1 - (1 - 0.75**5)**25 = 0.999.
+_BANDS, _ROWS = 25, 5
+
+_WORD = re.compile(r"\w+")
+
+
+class Split(typing.NamedTuple):
+    """Pairs to train on and pairs held out, from different clusters."""
+
+    train: list[Pair]
+    heldout: list[Pair]
+    num_clusters: int
+
+
+def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
+    """Splits pairs so that no near-duplicate is on both sides.
+
+    Whether a cluster is held out depends on nothing but the seed and the
+    first of its identifiers in the order of the alphabet, so other pairs can
+    come and go.
+
+    Args:
+        pairs: The pairs; their identifiers are unique.
+        heldout: Part of the clusters to hold out, between 0 and 1.
+        seed: Decides which clusters.
+
+    Returns:
+        The pairs to train on, without those that repeat a document word for
+        word, and one pair of each held-out cluster, so that each held-out
+        query has one right document. Both keep the order of `pairs`.
+    """
+    clusters = cluster_pairs(pairs)
+    train, held_out = set(), set()
+    for cluster in clusters:
+        if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
+            held_out.add(cluster[0])
+        else:
+            # Backwards, so that of equal documents the first one stays.
+            by_words = {_words(pair.document): pair for pair in cluster[::-1]}
+            train.update(by_words.values())
+    return Split(
+        [pair for pair in pairs if pair in train],
+        [pair for pair in pairs if pair in held_out],
+        len(clusters),
+    )
+
+
+def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
+    """Joins pairs with near-duplicate documents or equal queries.
+
+    Texts are compared as words, without case and punctuation. Candidates come
+    from locality-sensitive hashing of MinHash sketches (Broder 1997; Indyk
+    and Motwani 1998) of a document's distinct words; whether they are
+    near-duplicates is decided by their exact Jaccard index.
+
+    Args:
+        pairs: The pairs; their identifiers are unique.
+
+    Returns:
+        The clusters, each in the order of `pairs`, ordered by their first
+        pair.
+    """
+    words = [frozenset(_words(pair.document)) for pair in pairs]
+    permutations = _BANDS * _ROWS
+    index = datasketch.MinHashLSH(num_perm=permutations, params=(_BANDS, _ROWS))
+    sketches = datasketch.MinHash.generator(
+        ([word.encode() for word in distinct] for distinct in words),
+        num_perm=permutations,
+    )
+    clusters = DisjointSet(range(len(pairs)))
+    queries: dict[tuple[str, ...], int] = {}
+    for number, (pair, sketch) in enumerate(zip(pairs, sketches)):
+        clusters.merge(number, queries.setdefault(_words(pair.query), number))
+        for other in index.query(sketch):
+            if clusters.connected(number, other):
+                continue
+            shared = len(words[number] & words[other])
+            if shared >= _MIN_JACCARD * len(words[number] | words[other]):
+                clusters.merge(number, other)
+        index.insert(number, sketch)
+    members = sorted(sorted(subset) for subset in clusters.subsets())
+    return [[pairs[number] for number in subset] for subset in members]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.lower()))
+
+
+def _is_held_out(cluster: str, heldout: float, seed: int) -> bool:
+    digest = hashlib.sha256(f"{seed}\n{cluster}".encode()).digest()
+    return int.from_bytes(digest[:8]) < heldout * 2**64

@@ -1,0 +1,185 @@
+"""TensorFlow's and TF Serving's official messages, without TensorFlow itself.
+
+The message modules live inside the `tensorflow` package, whose import costs
+seconds and a runtime. They are imported here under an empty stand-in for that
+package, which is taken away again, so that a later `import tensorflow` in the
+same process works and finds the same message classes.
+"""
+
+import contextlib
+import importlib.util
+import pathlib
+import sys
+import types
+
+import ml_dtypes
+import numpy as np
+
+
+def package_folder(name):
+    """Returns the folder of an installed package, without importing it.
+
+    Raises:
+        ModuleNotFoundError: if the package is not installed.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise ModuleNotFoundError(
+            f"The package `{name}` is not installed. Install it with "
+            f"`pip install {name.replace('_', '-')}`."
+        )
+    return pathlib.Path(spec.submodule_search_locations[0])
+
+
+@contextlib.contextmanager
+def _without_running_tensorflow():
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    package = types.ModuleType("tensorflow")
+    package.__path__ = [str(package_folder("tensorflow"))]
+    sys.modules["tensorflow"] = package
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
+
+
+with _without_running_tensorflow():
+    from tensorflow.core.framework import tensor_pb2, types_pb2
+    from tensorflow.core.protobuf import (
+        error_codes_pb2,
+        meta_graph_pb2,
+        saved_model_pb2,
+    )
+    from tensorflow_serving.apis import (
+        get_model_metadata_pb2,
+        get_model_status_pb2,
+        model_service_pb2_grpc,
+        predict_pb2,
+        prediction_log_pb2,
+        prediction_service_pb2_grpc,
+    )
+
+__all__ = [
+    "data_type",
+    "error_codes_pb2",
+    "from_tensor_proto",
+    "get_model_metadata_pb2",
+    "get_model_status_pb2",
+    "meta_graph_pb2",
+    "model_service_pb2_grpc",
+    "numpy_dtype",
+    "package_folder",
+    "predict_pb2",
+    "prediction_log_pb2",
+    "prediction_service_pb2_grpc",
+    "saved_model_pb2",
+    "tensor_pb2",
+    "to_tensor_proto",
+    "types_pb2",
+]
+
+_STRING = np.dtype(object)  # an array of `bytes`
+# DataType number: (NumPy dtype, TensorProto field of values written out).
+_TYPES = {
+    types_pb2.DT_FLOAT: (np.dtype(np.float32), "float_val"),
+    types_pb2.DT_DOUBLE: (np.dtype(np.float64), "double_val"),
+    types_pb2.DT_HALF: (np.dtype(np.float16), "half_val"),
+    types_pb2.DT_BFLOAT16: (np.dtype(ml_dtypes.bfloat16), "half_val"),
+    types_pb2.DT_INT8: (np.dtype(np.int8), "int_val"),
+    types_pb2.DT_INT16: (np.dtype(np.int16), "int_val"),
+    types_pb2.DT_INT32: (np.dtype(np.int32), "int_val"),
+    types_pb2.DT_INT64: (np.dtype(np.int64), "int64_val"),
+    types_pb2.DT_UINT8: (np.dtype(np.uint8), "int_val"),
+    types_pb2.DT_BOOL: (np.dtype(bool), "bool_val"),
+    types_pb2.DT_STRING: (_STRING, "string_val"),
+}
+_MAX_FILLED = 2**24  # a few bytes of message may ask for any shape
+_NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items()}
+
+
+def numpy_dtype(data_type):
+    """Returns the NumPy dtype of a `DataType`; strings are `object`.
+
+    Raises:
+        ValueError: if the type has no array here (resources, variants, ...).
+    """
+    if data_type not in _TYPES:
+        name = types_pb2.DataType.Name(data_type)
+        raise ValueError(f"`data_type` {name} cannot be exchanged as an array.")
+    return _TYPES[data_type][0]
+
+
+def data_type(array):
+    """Returns the `DataType` number of a NumPy array.
+
+    Raises:
+        ValueError: if TensorFlow has no such type.
+    """
+    if array.dtype not in _NUMBERS:
+        raise ValueError(
+            f"`array` of dtype {array.dtype} has no TensorFlow type; strings "
+            "are arrays of dtype object that hold `bytes`."
+        )
+    return _NUMBERS[array.dtype]
+
+
+def to_tensor_proto(array):
+    """Packs a NumPy array (strings: dtype object, of `bytes`) in a message.
+
+    Values go in the field of their type, as TF Serving writes them, so that a
+    client may read `float_val`.
+
+    Raises:
+        ValueError: if TensorFlow has no type for the array's dtype.
+    """
+    proto = tensor_pb2.TensorProto(dtype=data_type(array))
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    field = _TYPES[proto.dtype][1]
+    values = array.view(np.uint16) if field == "half_val" else array
+    getattr(proto, field).extend(values.ravel().tolist())
+    return proto
+
+
+def from_tensor_proto(proto):
+    """Unpacks a `TensorProto` into a NumPy array.
+
+    Values are taken from `tensor_content`, or from the field of the type, in
+    which a short list is filled up with its last value, an empty one with
+    zeros or empty strings (tensor.proto).
+
+    Raises:
+        ValueError: if the type, the shape or the number of values do not fit.
+    """
+    dtype = numpy_dtype(proto.dtype)
+    shape = [dim.size for dim in proto.tensor_shape.dim]
+    if proto.tensor_shape.unknown_rank or any(size < 0 for size in shape):
+        raise ValueError(f"`proto` has no definite shape, received {shape}.")
+    count = int(np.prod(shape, dtype=np.int64))
+    if proto.tensor_content:
+        if len(proto.tensor_content) != count * dtype.itemsize:
+            raise ValueError(
+                f"`proto` of shape {shape} holds "
+                f"{len(proto.tensor_content)} bytes, not "
+                f"{count * dtype.itemsize}."
+            )
+        return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
+    field = _TYPES[proto.dtype][1]
+    values = list(getattr(proto, field))
+    if len(values) > count:
+        raise ValueError(
+            f"`proto` of shape {shape} holds {len(values)} values, not {count}."
+        )
+    if len(values) < count:
+        if count > _MAX_FILLED:
+            raise ValueError(
+                f"`proto` of shape {shape} holds {len(values)} values; at "
+                f"most {_MAX_FILLED} are filled up."
+            )
+        default = b"" if dtype == _STRING else 0
+        values += (values[-1:] or [default]) * (count - len(values))
+    if field == "half_val":
+        return np.array(values, np.uint16).view(dtype).reshape(shape)
+    return np.array(values, dtype).reshape(shape)

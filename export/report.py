@@ -1,0 +1,190 @@
+"""What a search shows: tables on the terminal, a picture, a file of figures.
+
+Shape letters: Q queries, K documents ranked.
+"""
+
+import json
+import os
+
+import matplotlib.figure
+import numpy as np
+import rich.console
+import rich.markup
+import rich.table
+
+from keras_fixedhead import metrics
+
+FIGURES = ("recall@1", "recall@10", "mrr@10")
+_CURVE = (1, 2, 5, 10, 20, 50, 100)
+_EXAMPLES = 5
+_HITS = 3
+_COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
+_LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
+
+
+def measure(rankings, relevant):
+    """Measures rankings.
+
+    Args:
+        rankings: `{system: Ranking}` of the same Q queries.
+        relevant: list of Q lists of row numbers.
+
+    Returns:
+        `{system: {figure: float}}` for `FIGURES`.
+    """
+    return {
+        system: {
+            "recall@1": metrics.recall_at_k(ranking.documents, relevant, 1),
+            "recall@10": metrics.recall_at_k(ranking.documents, relevant, 10),
+            "mrr@10": metrics.mrr_at_k(ranking.documents, relevant, 10),
+        }
+        for system, ranking in rankings.items()
+    }
+
+
+def _tidy(text, width=72):
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _tail(name, width=44):
+    return name if len(name) <= width else f"…{name[1 - width :]}"
+
+
+def print_hits(query, ranking, collection):
+    """Prints the hits of one query; `ranking` holds its row alone."""
+    table = rich.table.Table(
+        title=rich.markup.escape(query), title_justify="left"
+    )
+    table.add_column("rank", justify="right")
+    table.add_column("score", justify="right")
+    table.add_column("document", overflow="fold")
+    table.add_column("text")
+    for rank, (row, score) in enumerate(
+        zip(ranking.documents[0], ranking.scores[0]), 1
+    ):
+        table.add_row(
+            str(rank),
+            f"{score:.3f}",
+            rich.markup.escape(collection.document_ids[row]),
+            rich.markup.escape(_tidy(collection.documents[row])),
+        )
+    rich.console.Console().print(table)
+
+
+def print_examples(rankings, collection):
+    """Prints a few queries with the encoder's first hits.
+
+    Beside each stands the rank of its right document for every system.
+    """
+    table = rich.table.Table(
+        title="Some queries, the encoder's hits (+ right), rank of the right",
+        title_justify="left",
+        show_lines=True,
+    )
+    table.add_column("query and hits", overflow="fold")
+    for system in rankings:
+        table.add_column(_LABELS[system], justify="right", no_wrap=True)
+    count = min(_EXAMPLES, len(collection.queries))
+    for query in np.linspace(0, len(collection.queries) - 1, count, dtype=int):
+        right = set(collection.relevant[query])
+        lines = [
+            f"[bold]{rich.markup.escape(_tidy(collection.queries[query]))}[/]"
+        ]
+        for row in rankings["encoder"].documents[query, :_HITS]:
+            name = rich.markup.escape(_tail(collection.document_ids[row]))
+            lines.append(f"[green]+ {name}[/]" if row in right else f"- {name}")
+        ranks = [
+            _rank(ranking.documents[query], right)
+            for ranking in rankings.values()
+        ]
+        table.add_row("\n".join(lines), *ranks)
+    rich.console.Console().print(table)
+
+
+def _rank(documents, right):
+    """Returns the rank of the first right document, as text."""
+    for rank, row in enumerate(documents, 1):
+        if row in right:
+            return str(rank)
+    return f">{len(documents)}"
+
+
+def print_figures(figures, title):
+    """Prints the table of `measure`."""
+    table = rich.table.Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in FIGURES:
+        table.add_column(name, justify="right")
+    for system, values in figures.items():
+        table.add_row(
+            _LABELS[system], *(f"{values[name]:.3f}" for name in FIGURES)
+        )
+    rich.console.Console().print(table)
+
+
+def _replace(path, write):
+    """Writes a file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}")
+    write(temporary)
+    os.replace(temporary, path)
+
+
+def write_json(path, figures):
+    """Writes a JSON file."""
+    text = json.dumps(figures, indent=2) + "\n"
+    _replace(path, lambda p: p.write_text(text, encoding="utf-8"))
+
+
+def draw(path, figures, rankings, relevant, title):
+    """Draws the figures as bars, and recall against the depth read.
+
+    Args:
+        path: path of the PNG file.
+        figures: what `measure` returned.
+        rankings: `{system: Ranking}` of the same Q queries.
+        relevant: list of Q lists of row numbers.
+        title: str, above both.
+    """
+    picture = matplotlib.figure.Figure(figsize=(10, 4), layout="constrained")
+    bars, curve = picture.subplots(1, 2)
+    width = 0.8 / len(figures)
+    for index, (system, values) in enumerate(figures.items()):
+        drawn = bars.bar(
+            np.arange(len(FIGURES)) + index * width,
+            [values[name] for name in FIGURES],
+            width * 0.92,
+            color=_COLORS[system],
+            label=_LABELS[system],
+        )
+        bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
+        depths = [k for k in _CURVE if k <= rankings[system].documents.shape[1]]
+        documents = rankings[system].documents
+        curve.plot(
+            depths,
+            [metrics.recall_at_k(documents, relevant, k) for k in depths],
+            color=_COLORS[system],
+            marker="o",
+            markersize=4,
+            label=_LABELS[system],
+        )
+    bars.set_xticks(np.arange(len(FIGURES)) + width * (len(figures) - 1) / 2)
+    bars.set_xticklabels(FIGURES)
+    curve.set_xscale("log")
+    curve.set_xticks(_CURVE, [str(k) for k in _CURVE])
+    curve.minorticks_off()
+    curve.set_xlabel("k, documents read")
+    curve.set_ylabel("recall@k")
+    for axes in (bars, curve):
+        axes.set_ylim(0, 1)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e5e5e5")
+        axes.set_axisbelow(True)
+    picture.legend(
+        *bars.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(figures),
+        frameon=False,
+    )
+    picture.suptitle(title)
+    _replace(path, lambda p: picture.savefig(p, dpi=150, format="png"))

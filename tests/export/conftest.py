@@ -1,0 +1,36 @@
+"""A tiny real embedder, its export, and a stand-in server, once a session."""
+
+import pytest
+
+from export import local_server, saved_model
+from tests.export import tiny
+
+
+@pytest.fixture(scope="session")
+def embedder():
+    return tiny.new_embedder(prompts={"query": "query: ", "document": ""})
+
+
+@pytest.fixture(scope="session")
+def preset(embedder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preset")
+    embedder.save_to_preset(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def base_path(preset, tmp_path_factory):
+    """A folder of versions with version 3 of the tiny embedder."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    results, published = saved_model.export(preset, folder, 3)
+    failed = [result for result in results if not result.passed]
+    assert not failed
+    assert published == folder / "3"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(base_path):
+    with local_server.running("tiny", base_path) as running:
+        yield running
+    assert running.process.returncode == 0

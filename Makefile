@@ -1,0 +1,46 @@
+# `make demo` and `make test` set up what they need in .venv, once.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo
+
+.PHONY: help setup demo test test-slow lint format clean
+
+help: ## Say what there is
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/installed ## Install everything into .venv
+
+.venv/installed: constraints.txt setup.cfg
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11 to 3.13 is needed, $(PYTHON) is {v[0]}.{v[1]}. Choose another: make setup PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--editable '.[retrieval,training,export,test]'
+	@touch $@
+
+demo: setup ## From real text to a served, searched encoder
+	$(BIN)/python -m training.prepare pairs --output $(DEMO)/data
+	$(BIN)/python -m training.finetune --config demo_retrieval \
+		--data $(DEMO)/data --workdir $(DEMO)/train
+	$(BIN)/python -m export.saved_model --model $(DEMO)/train/preset \
+		--output $(DEMO)/models/docstrings
+	$(BIN)/python -m export.search --collection $(DEMO)/data/heldout \
+		--serve $(DEMO)/models/docstrings --model_name docstrings \
+		--output $(DEMO)
+
+test: setup ## Run the tests on TensorFlow, the library's on JAX too
+	$(BIN)/python -m pytest
+	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/keras_fixedhead
+
+test-slow: setup ## Run the tests that take long or want real data
+	$(BIN)/python -m pytest -m slow
+
+lint: setup ## Check style
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: setup ## Mend style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Remove what the demo made
+	rm -rf $(DEMO)

@@ -1,0 +1,220 @@
+"""The verb: from a data folder to a preset, and its errors."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from tests.training import tiny
+from training import finetune
+from training.retrieval import RetrievalTask, retrieval_figures
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+# KerasHub's TextEmbedder has a compile() of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def workdir(data, tmp_path_factory):
+    """A finished run."""
+    workdir = tmp_path_factory.mktemp("run") / "train"
+    assert (
+        finetune.main(
+            tiny.flags(
+                data,
+                workdir,
+                query_prompt="one two ",
+                learn_temperature=True,
+                steps=12,
+            )
+        )
+        == 0
+    )
+    return workdir
+
+
+def test_run_learns(workdir):
+    losses = [r["loss"] for r in tiny.metrics(workdir) if "loss" in r]
+    assert len(losses) == 12
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_preset_is_the_embedder_that_was_trained(workdir):
+    embedder = FixedHeadTextEmbedder.from_preset(str(workdir / "preset"))
+    assert embedder.preprocessor.prompts == {
+        "query": "one two ",
+        "document": "",
+    }
+    assert embedder.preprocessor.sequence_length == 13
+    backbone = embedder.backbone
+    assert (backbone.num_heads, backbone.head_size) == (3, 5)
+    config = tiny.config(
+        workdir.parent / "unused", workdir, query_prompt="one two "
+    )
+    # The figures of the last evaluation come from these weights.
+    pairs = _validation_pairs(config, workdir)
+    queries = embedder.encode_text(pairs.queries, prompt="query", verbose=0)
+    documents = embedder.encode_text(pairs.documents, verbose=0)
+    figures = retrieval_figures(queries, documents, pairs.keys)
+    last = tiny.metrics(workdir)[-1]
+    assert {name: last[name] for name in figures} == pytest.approx(figures)
+
+
+def _validation_pairs(config, workdir):
+    data = workdir.parent / "again"
+    tiny.write_data(data)
+    run = dataclasses.replace(config.run, data=data)
+    task = RetrievalTask(dataclasses.replace(config, run=run))
+    return task._validation_pairs
+
+
+def test_finished_run_says_so(data, workdir, capsys):
+    before = (workdir / "metrics.jsonl").read_bytes()
+    args = tiny.flags(
+        data,
+        workdir,
+        query_prompt="one two ",
+        learn_temperature=True,
+        steps=12,
+    )
+    # How often it reports may change, and is not part of the run.
+    assert finetune.main([*args, "--log_interval", "5"]) == 0
+    assert "finished before" in capsys.readouterr().err
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_run_is_refused(data, workdir, capsys):
+    args = tiny.flags(
+        data, workdir, learn_temperature=True, head_size=7, steps=12
+    )
+    assert finetune.main(args) == 1
+    error = capsys.readouterr().err
+    assert "model.head_size (there 5, now 7)" in error
+    assert "retrieval.query_prompt" in error
+    assert "learn_temperature" not in error
+
+
+def test_other_data_is_refused(data, workdir, tmp_path, capsys):
+    other = tiny.write_data(tmp_path / "other")
+    with open(other / "vocabulary.txt", "a") as vocabulary:
+        vocabulary.write("new\n")
+    args = tiny.flags(
+        other,
+        workdir,
+        query_prompt="one two ",
+        learn_temperature=True,
+        steps=12,
+    )
+    assert finetune.main(args) == 1
+    assert "data_sha256.vocabulary.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"strategy": "two"}, "`strategy` must be one of"),
+        ({"query_length": 2}, "`query_length` .* Received: 2"),
+        ({"document_length": 19}, "`document_length` .* Received: 19"),
+        ({"temperature": 0.0}, "`temperature` .* Received: 0.0"),
+        ({"validation_pairs": 37}, "`validation_pairs` .* Received: 37"),
+        ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
+        ({"warmup_steps": 9}, "`warmup_steps` .* Received: 9"),
+    ],
+)
+def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
+    assert finetune.main(tiny.flags(data, tmp_path / "run", **change)) == 1
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(error)
+
+
+def test_missing_data_and_bad_lines_are_named(tmp_path, capsys):
+    assert finetune.main(tiny.flags(tmp_path / "no", tmp_path / "run")) == 1
+    assert str(tmp_path / "no") in capsys.readouterr().err
+    data = tiny.write_data(tmp_path / "data")
+    with open(data / "train.jsonl", "a") as lines:
+        lines.write('{"query": "red"}\n')
+    assert finetune.main(tiny.flags(data, tmp_path / "run")) == 1
+    assert f"{data / 'train.jsonl'}:38" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_line_changes_the_named_run():
+    args = ["--data", "d", "--workdir", "w", "--learning_rate", "0.5"]
+    config = finetune.parse([*args, "--clip_norm", "None", "--no_packed"])
+    assert config.training.learning_rate == 0.5
+    assert config.training.clip_norm is None
+    assert not config.retrieval.packed
+    assert config.model == finetune.FINETUNE_CONFIGS["demo_retrieval"]().model
+
+
+def test_help_lists_the_named_runs(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        finetune.parse(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for name in (*finetune.FINETUNE_CONFIGS, "--head_size", "--crop_document"):
+        assert name in shown
+
+
+def test_unknown_named_run(capsys):
+    with pytest.raises(SystemExit, match="demo_retrieval. Received: nothing"):
+        finetune.parse(["--config", "nothing"])
+
+
+def test_figures_against_a_search_by_hand():
+    rng = np.random.default_rng(2)
+    queries, documents = rng.normal(size=(2, 23, 3))
+    keys = np.stack([np.arange(23), np.arange(23)], axis=1)
+    keys[7, 1] = keys[5, 1]  # one document twice
+    keys[11, 0] = keys[13, 0]  # one query twice
+    ranks = []
+    for i in range(23):
+        order = sorted(range(23), key=lambda j: -(queries[i] @ documents[j]))
+        other = {5: 7, 7: 5, 11: 13, 13: 11}.get(i)
+        ranks.append([j for j in order if j != other].index(i) + 1)
+    ranks = np.array(ranks)
+    assert retrieval_figures(queries, documents, keys) == pytest.approx(
+        {
+            "recall@1": np.mean(ranks == 1),
+            "recall@10": np.mean(ranks <= 10),
+            "mrr@10": np.mean([1 / r if r <= 10 else 0 for r in ranks]),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_killed_run_goes_on_exactly(data, tmp_path):
+    def command(name):
+        args = tiny.flags(
+            data, tmp_path / name, steps=40, checkpoint_interval=10
+        )
+        return [sys.executable, "-m", "training.finetune", *args]
+
+    subprocess.run(command("whole"), cwd=ROOT, check=True)
+    killed = subprocess.Popen(command("killed"), cwd=ROOT)
+    while not (tmp_path / "killed" / "checkpoints" / "ckpt-11.index").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    subprocess.run(command("killed"), cwd=ROOT, check=True)
+    assert tiny.metrics(tmp_path / "killed") == tiny.metrics(tmp_path / "whole")
+    assert json.loads((tmp_path / "killed" / "config.json").read_text())

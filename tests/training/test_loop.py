@@ -1,0 +1,219 @@
+"""The loop on a toy task: what it leaves, resuming, and how it stops."""
+
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.training.tiny import metrics
+from training.configs import RunConfig, TrainingConfig
+from training.loop import Interrupted, Task, train_and_evaluate
+from training.records import RunRecords
+from training.strategy import get_strategy
+
+STEPS = 7
+
+
+class Line(Task):
+    """Learns the slope 3 through dropout.
+
+    Args:
+        dropout: The rate.
+        bad_step: The update whose batch is not a number.
+        at_evaluation: Called with the number of each evaluation.
+    """
+
+    def __init__(
+        self, dropout=0.5, bad_step=-1, at_evaluation=lambda number: None
+    ):
+        self._dropout = dropout
+        self._bad_step = bad_step
+        self._at_evaluation = at_evaluation
+        self._evaluations = 0
+
+    def build(self):
+        self.model = keras.Sequential(
+            [
+                keras.layers.Dropout(self._dropout),
+                keras.layers.Dense(1, use_bias=False),
+            ]
+        )
+        self.model.build((None, 5))
+
+    def training_dataset(self, context, first_step):
+        def batch(step):
+            x = tf.random.stateless_normal([3, 5], [11, step])
+            return tf.where(step == self._bad_step, np.nan, x)
+
+        return tf.data.Dataset.range(first_step, tf.int64.max).map(batch)
+
+    def loss(self, batch):
+        target = 3.0 * tf.reduce_sum(batch, axis=1, keepdims=True)
+        predicted = self.model(batch, training=True)
+        return tf.reduce_mean((predicted - target) ** 2)
+
+    def evaluation_dataset(self, context):
+        return tf.data.Dataset.from_tensors(np.eye(5, dtype="float32"))
+
+    def evaluation_step(self, batch):
+        return {"slope": self.model(batch)[:, 0]}
+
+    def figures(self, outputs):
+        self._evaluations += 1
+        self._at_evaluation(self._evaluations)
+        return {"slope": float(np.mean(outputs["slope"]))}
+
+    def save(self, folder):
+        folder.mkdir()
+        np.save(folder / "slope.npy", self.model.get_weights()[0])
+
+
+def run(task, workdir, jit_compile=False):
+    records = RunRecords(workdir, STEPS, examples_per_step=3, chief=True)
+    return train_and_evaluate(
+        task,
+        get_strategy("one_device"),
+        TrainingConfig(
+            steps=STEPS,
+            global_batch_size=3,
+            learning_rate=0.5,
+            warmup_steps=1,
+            jit_compile=jit_compile,
+        ),
+        RunConfig(
+            data=workdir,
+            workdir=workdir,
+            log_interval=1,
+            evaluation_interval=3,
+            checkpoint_interval=2,
+        ),
+        records,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupts, and its last figures."""
+    workdir = tmp_path_factory.mktemp("whole")
+    return workdir, run(Line(), workdir)
+
+
+def test_run_leaves_its_records(whole):
+    workdir, figures = whole
+    records = metrics(workdir)
+    trained = [r["step"] for r in records if "loss" in r]
+    evaluated = [r["step"] for r in records if "slope" in r]
+    assert trained == [1, 2, 3, 4, 5, 6, 7]
+    assert evaluated == [3, 6, 7]
+    slopes = [r["slope"] for r in records if "slope" in r]
+    assert slopes[0] < slopes[-1] == figures["slope"]
+    assert (workdir / "checkpoints" / "ckpt-7.index").exists()
+    assert np.load(workdir / "preset" / "slope.npy").shape == (5, 1)
+    assert not (workdir / "preset.partial").exists()
+
+
+def test_summaries_hold_what_the_records_do(whole):
+    workdir, _ = whole
+    (file,) = (workdir / "summaries").glob("events*")
+    losses = {
+        event.step: float(tf.make_ndarray(value.tensor))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "loss"
+    }
+    assert losses == {
+        r["step"]: pytest.approx(r["loss"])
+        for r in metrics(workdir)
+        if "loss" in r
+    }
+
+
+def test_signal_saves_and_the_next_run_goes_on_exactly(whole, tmp_path):
+    def send(number):
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="SIGTERM after step 4") as stopped:
+        run(Line(at_evaluation=send), tmp_path)
+    assert stopped.value.signum == signal.SIGTERM
+    assert (tmp_path / "checkpoints" / "ckpt-4.index").exists()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert not (tmp_path / "preset").exists()
+    # What a killed process leaves behind the last checkpoint.
+    with open(tmp_path / "metrics.jsonl", "a") as lines:
+        lines.write(json.dumps({"step": 5, "loss": 99.0}) + '\n{"step": 6')
+    run(Line(), tmp_path)
+    assert metrics(tmp_path) == metrics(whole[0])
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "preset" / "slope.npy"),
+        np.load(whole[0] / "preset" / "slope.npy"),
+    )
+
+
+def test_finished_run_without_a_preset_makes_it(whole, tmp_path):
+    def fail(self, folder):
+        folder.mkdir()
+        raise OSError("disk full")
+
+    task = Line()
+    task.save = fail.__get__(task)
+    with pytest.raises(OSError, match="disk full"):
+        run(task, tmp_path)
+    assert not (tmp_path / "preset").exists()
+    assert run(Line(), tmp_path) == {}
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "preset" / "slope.npy"),
+        np.load(whole[0] / "preset" / "slope.npy"),
+    )
+    assert metrics(tmp_path) == metrics(whole[0])
+
+
+def test_what_is_not_finite_stops_before_it_is_saved(tmp_path):
+    with pytest.raises(FloatingPointError, match="loss .* at step 6"):
+        run(Line(bad_step=5), tmp_path)
+    latest = tf.train.latest_checkpoint(tmp_path / "checkpoints")
+    assert latest.endswith("ckpt-5")
+    reader = tf.train.load_checkpoint(latest)
+    for name, dtype in reader.get_variable_to_dtype_map().items():
+        if dtype.is_floating:
+            assert np.isfinite(reader.get_tensor(name)).all(), name
+    assert not (tmp_path / "preset").exists()
+
+
+def test_compiled_run_is_the_same(tmp_path):
+    slopes = []
+    for compiled in (False, True):
+        workdir = tmp_path / str(compiled)
+        run(Line(dropout=0.0), workdir, jit_compile=compiled)
+        slopes.append(np.load(workdir / "preset" / "slope.npy"))
+    np.testing.assert_allclose(*slopes, rtol=1e-4)
+
+
+def test_workdir_of_another_run_is_refused(tmp_path):
+    def claim(settings):
+        RunRecords(tmp_path, 1, 1, chief=True).claim(settings)
+
+    settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
+    claim(settings)
+    claim(settings)
+    with pytest.raises(ValueError) as refused:
+        claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})
+    message = str(refused.value)
+    assert "model.head_size (there [3, 5], now [3, 7])" in message
+    assert "seed (there None, now 1)" in message
+    assert "steps (there 7, now None)" in message
+    assert "num_layers" not in message
+    assert json.loads((tmp_path / "config.json").read_text()) == settings
+
+
+def test_only_the_chief_writes(tmp_path):
+    records = RunRecords(tmp_path / "run", 1, 1, chief=False)
+    records.claim({"seed": 1})
+    with records.running(0):
+        records.trained(1, {"loss": 1.0})
+        records.evaluated(1, {"slope": 1.0})
+    assert not (tmp_path / "run").exists()

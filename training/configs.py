@@ -1,0 +1,152 @@
+"""Configurations of training runs: frozen dataclasses and named runs.
+
+A run is one dataclass. Everything in it but `run` decides what is learned, so
+a work directory is continued only by a run that agrees with it on the rest.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import tyro
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The encoder's shape."""
+
+    num_layers: int
+    """Transformer blocks."""
+    num_heads: int
+    """Attention heads of each block."""
+    hidden_dim: int
+    """Width of a token and of the embedding."""
+    intermediate_dim: int
+    """Width of the feed-forward layers."""
+    head_size: int | None = None
+    """Size of each head; None takes max_sequence_length."""
+    dropout: float = 0.1
+    """Share of activations dropped in training."""
+    max_sequence_length: int = 512
+    """Longest input, in tokens."""
+    pooling_mode: str = "mean"
+    """Tokens to one embedding: mean, cls or max."""
+    dtype: str = "float32"
+    """Keras dtype policy, such as float32 or mixed_bfloat16."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """What is optimized, and how."""
+
+    steps: int
+    """Updates of the whole run."""
+    global_batch_size: int
+    """Examples per update, over all replicas together."""
+    learning_rate: float
+    """AdamW's rate at its peak."""
+    warmup_steps: int
+    """Updates over which the rate rises to its peak."""
+    decay: str = "linear"
+    """How the rate falls to zero: linear or cosine."""
+    weight_decay: float = 0.01
+    """AdamW's decoupled decay, of everything but biases and norms."""
+    beta_1: float = 0.9
+    """AdamW's decay of the first moment."""
+    beta_2: float = 0.999
+    """AdamW's decay of the second moment."""
+    epsilon: float = 1e-6
+    """AdamW's epsilon."""
+    clip_norm: float | None = 1.0
+    """Bound of the gradients' global norm; None does not clip."""
+    seed: int = 0
+    """Decides the initial weights, the dropout and the order of the data."""
+    jit_compile: bool = False
+    """Compile the model with XLA; needs fixed shapes and one replica."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalConfig:
+    """The pairs of a dual encoder, and its contrastive loss."""
+
+    query_length: int
+    """Longest query, in tokens; the rest is cut off."""
+    document_length: int
+    """Longest document, in tokens; the rest is cut off."""
+    query_prompt: str = ""
+    """Text put before each query."""
+    document_prompt: str = ""
+    """Text put before each document."""
+    lowercase: bool = True
+    """Whether the tokenizer lower-cases (and strips accents)."""
+    temperature: float = 0.05
+    """Cosine similarities are divided by it; the start where it is learned."""
+    learn_temperature: bool = False
+    """Whether the temperature trains with the model."""
+    crop_document: float = 0.0
+    """Probability that a document shrinks to some consecutive sentences."""
+    inverse_cloze: float = 0.0
+    """Probability that a sentence cut out of the document is the query."""
+    validation_pairs: int = 512
+    """Training pairs set aside to evaluate on during training."""
+    packed: bool = True
+    """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Where a run reads and writes, and how often; may change on resuming."""
+
+    data: pathlib.Path
+    """Folder written by `python -m training.prepare`."""
+    workdir: pathlib.Path
+    """Folder of the run; an unfinished run in it is continued."""
+    strategy: str = "one_device"
+    """Devices: one_device, mirrored, multi_worker (TF_CONFIG) or tpu."""
+    log_interval: int = 10
+    """Updates between two reports of loss and speed."""
+    evaluation_interval: int = 200
+    """Updates between two evaluations on the validation pairs."""
+    checkpoint_interval: int = 200
+    """Updates between two checkpoints."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept, the newest ones."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig:
+    """Fine-tuning of an encoder for retrieval."""
+
+    config: str
+    """Named configuration that the other flags change."""
+    model: ModelConfig
+    training: TrainingConfig
+    retrieval: RetrievalConfig
+    run: RunConfig
+
+
+def demo_retrieval() -> FinetuneConfig:
+    """Search in documentation: minutes on two CPU cores, from scratch."""
+    return FinetuneConfig(
+        config="demo_retrieval",
+        model=ModelConfig(
+            num_layers=2,
+            num_heads=4,
+            hidden_dim=128,
+            intermediate_dim=512,
+            max_sequence_length=96,  # and so head_size=96
+        ),
+        training=TrainingConfig(
+            steps=1000,
+            global_batch_size=128,
+            learning_rate=1e-3,
+            warmup_steps=100,
+        ),
+        retrieval=RetrievalConfig(query_length=32, document_length=96),
+        run=RunConfig(data=tyro.MISSING, workdir=tyro.MISSING),
+    )
+
+
+FINETUNE_CONFIGS: dict[str, Callable[[], FinetuneConfig]] = {
+    "demo_retrieval": demo_retrieval,
+}

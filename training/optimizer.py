@@ -1,0 +1,140 @@
+"""The optimizer of a run: AdamW, its schedule, and exact gradient clipping."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from training.configs import TrainingConfig
+
+
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly to a peak, then falls towards zero.
+
+    No update is wasted on a rate of zero: the first has `1 / warmup_steps` of
+    the peak, and zero would come one update after the last.
+
+    Args:
+        peak: Float, the learning rate at the end of the warm-up.
+        warmup_steps: Integer, the steps the rise takes. 0 starts at the peak.
+        total_steps: Integer, the updates of the run.
+        decay: `"linear"` or `"cosine"`, the shape of the fall.
+
+    Raises:
+        ValueError: `decay` is neither, or `warmup_steps` does not lie in
+            `[0, total_steps)`.
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps, decay="linear"):
+        if decay not in ("linear", "cosine"):
+            raise ValueError(
+                f"`decay` must be 'linear' or 'cosine'. Received: {decay!r}"
+            )
+        if not 0 <= warmup_steps < total_steps:
+            raise ValueError(
+                "`warmup_steps` must be at least 0 and smaller than the "
+                f"number of steps ({total_steps}). Received: {warmup_steps}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self.decay = decay
+
+    def __call__(self, step):
+        """Returns the learning rate, a float32 scalar, for update `step`."""
+        update = keras.ops.cast(step, "float32") + 1.0
+        rise = update / max(self.warmup_steps, 1)
+        end = self.total_steps + 1
+        fall = (end - update) / (end - self.warmup_steps)
+        fall = keras.ops.clip(fall, 0.0, 1.0)
+        if self.decay == "cosine":
+            fall = 0.5 - 0.5 * keras.ops.cos(fall * math.pi)
+        return self.peak * keras.ops.where(
+            update <= self.warmup_steps, rise, fall
+        )
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "decay": self.decay,
+        }
+
+
+class ReduceThenClip:
+    """Mixin that makes a Keras optimizer clip by the true global norm.
+
+    Keras 3 clips each replica's gradients and sums them afterwards, and takes
+    the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
+    the rows of repeated tokens. Both give another update than one device
+    makes on the same global batch. Here gradients are made dense, summed
+    across replicas, and clipped only then. The loss of each replica must be
+    its share of the global mean.
+
+    `gradient_norm` is a float variable of the optimizer: the global norm of
+    the last update before clipping.
+
+    Put it before the optimizer class: `class ClippedSGD(ReduceThenClip,
+    keras.optimizers.SGD)`.
+    """
+
+    def build(self, variables):
+        if not self.built:
+            self.gradient_norm = self.add_variable(
+                (),
+                dtype="float32",
+                name="gradient_norm",
+                aggregation="only_first_replica",
+            )
+        super().build(variables)
+
+    def _clip_gradients(self, grads):
+        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
+        grads = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, grads
+        )
+        self.gradient_norm.assign(tf.linalg.global_norm(grads))
+        return super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        # `_clip_gradients` has summed them already.
+        return grads_and_vars
+
+
+class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
+    """AdamW whose clipping is the same on one device and on many."""
+
+
+def build_optimizer(config: TrainingConfig, variables) -> ClippedAdamW:
+    """Returns AdamW, built on `variables`, as the configuration asks.
+
+    Weight decay spares variables of rank below 2: biases, the scales of
+    norms, a learned temperature. Embeddings decay, as in BERT.
+
+    Args:
+        config: The run's optimization.
+        variables: List of the `keras.Variable`s that train. The call must be
+            made in the scope of the strategy that they were made in.
+
+    Raises:
+        ValueError: A field of `config` is out of its range.
+    """
+    optimizer = ClippedAdamW(
+        learning_rate=WarmupDecay(
+            config.learning_rate,
+            config.warmup_steps,
+            config.steps,
+            config.decay,
+        ),
+        weight_decay=config.weight_decay,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        global_clipnorm=config.clip_norm,
+    )
+    optimizer.exclude_from_weight_decay(
+        var_list=[v for v in variables if len(v.shape) < 2]
+    )
+    optimizer.build(variables)
+    return optimizer

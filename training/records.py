@@ -1,0 +1,152 @@
+"""What a run writes down and shows: config.json, metrics.jsonl, progress."""
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+
+import rich.console
+import rich.progress
+
+
+class RunRecords:
+    """The account of one run, kept in its work directory.
+
+    A process that is not the chief of its run keeps none.
+
+    Args:
+        workdir: Folder of the run; is created.
+        steps: Integer, updates of the whole run.
+        examples_per_step: Integer, the global batch size.
+        chief: Bool, whether this process writes.
+    """
+
+    def __init__(
+        self,
+        workdir: pathlib.Path,
+        steps: int,
+        examples_per_step: int,
+        chief: bool,
+    ):
+        self.workdir = workdir
+        self.steps = steps
+        self.examples_per_step = examples_per_step
+        self.chief = chief
+        self.console = rich.console.Console(stderr=True, quiet=not chief)
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("step"),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.BarColumn(),
+            rich.progress.TextColumn("{task.fields[figures]}"),
+            rich.progress.TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._bar_task = None
+        self._last = None
+
+    def claim(self, settings: dict):
+        """Makes the work directory this run's, or checks that it is.
+
+        Args:
+            settings: What decides the result of the run, as JSON values.
+
+        Raises:
+            ValueError: The work directory is that of another run; names the
+                settings that differ.
+        """
+        path = self.workdir / "config.json"
+        if path.exists():
+            recorded = _flat(json.loads(path.read_text(encoding="utf-8")))
+            asked = _flat(json.loads(json.dumps(settings)))
+            different = [
+                f"{name} (there {recorded.get(name)!r}, now "
+                f"{asked.get(name)!r})"
+                for name in sorted(recorded.keys() | asked.keys())
+                if recorded.get(name) != asked.get(name)
+            ]
+            if different:
+                raise ValueError(
+                    f"{self.workdir} holds a run that differs in "
+                    f"{', '.join(different)}. Use another `workdir`, or give "
+                    "the same values to continue that run"
+                )
+        elif self.chief:
+            self.workdir.mkdir(parents=True, exist_ok=True)
+            _write(path, json.dumps(settings, indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def running(self, first_step: int):
+        """Shows progress from `first_step` on, until the block is left."""
+        if self.chief:
+            self._forget_after(first_step)
+        self._last = (first_step, time.monotonic())
+        with self._bar:
+            self._bar_task = self._bar.add_task(
+                "", total=self.steps, completed=first_step, figures=""
+            )
+            yield
+
+    def trained(self, step: int, outputs: dict):
+        """Records the outputs of the updates up to `step`."""
+        now = time.monotonic()
+        rate = (step - self._last[0]) / (now - self._last[1])
+        self._last = (step, now)
+        examples = rate * self.examples_per_step
+        self._append({"step": step, **outputs, "examples_per_second": examples})
+        self._bar.update(
+            self._bar_task,
+            completed=step,
+            figures=f"loss {outputs['loss']:.4f}  {rate:.2f} steps/s  "
+            f"{examples:.0f} examples/s",
+        )
+
+    def evaluated(self, step: int, figures: dict):
+        """Records an evaluation after update `step`, and prints a line."""
+        self._append({"step": step, **figures})
+        shown = "  ".join(f"{k} {v:.4f}" for k, v in figures.items())
+        self.say(f"step {step} of {self.steps}: {shown}")
+        # The time that an evaluation takes is not the updates'.
+        self._last = (step, time.monotonic())
+
+    def say(self, message: str):
+        """Prints a line."""
+        self.console.print(message, highlight=False, markup=False)
+
+    @property
+    def _metrics(self):
+        return self.workdir / "metrics.jsonl"
+
+    def _append(self, record):
+        if self.chief:
+            with open(self._metrics, "a", encoding="utf-8") as lines:
+                lines.write(json.dumps(record) + "\n")
+
+    def _forget_after(self, step):
+        """Drops records of updates that a killed run did not save."""
+        if self._metrics.exists():
+            lines = self._metrics.read_text(encoding="utf-8").splitlines()
+            kept = [
+                line
+                for line in lines
+                if line.endswith("}") and json.loads(line)["step"] <= step
+            ]
+            _write(self._metrics, "".join(f"{line}\n" for line in kept))
+
+
+def _write(path, text):
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _flat(settings, prefix=""):
+    """Nested settings as one dictionary of dotted names."""
+    flat = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,219 @@
+"""The retrieval task: one encoder for queries and documents, contrastive.
+
+Shape letters: M pairs of this replica, C pairs of all replicas, D embedding
+size, N pairs of an evaluation.
+"""
+
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadTextEmbedder,
+    FixedHeadTextEmbedderPreprocessor,
+    FixedHeadTokenizer,
+)
+from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
+from keras_fixedhead.metrics import mrr_at_k, recall_at_k
+from training.configs import FinetuneConfig
+from training.data.pairs import read_jsonl
+from training.data.retrieval import PairBatches, Pairs
+from training.loop import Task
+
+# A learned temperature stays above it, as in CLIP (Radford et al. 2021).
+_LOWEST_TEMPERATURE = 0.01
+
+
+class DualEncoder(keras.layers.Layer):
+    """An embedder shared by queries and documents, and a temperature.
+
+    Args:
+        embedder: A `FixedHeadTextEmbedder`.
+        temperature: Float, divides the scores.
+        learn_temperature: Bool, whether it trains.
+        packed: Bool, whether padding is left out of the computation.
+    """
+
+    def __init__(self, embedder, temperature, learn_temperature, packed):
+        super().__init__(dtype=embedder.backbone.dtype_policy)
+        self.embedder = embedder
+        self.packed = packed
+        self.log_temperature = self.add_weight(
+            shape=(),
+            initializer=keras.initializers.Constant(np.log(temperature)),
+            trainable=learn_temperature,
+            name="log_temperature",
+        )
+        self.built = True
+
+    @property
+    def temperature(self):
+        """Scalar tensor, what the scores are divided by."""
+        return keras.ops.maximum(
+            keras.ops.exp(self.log_temperature), _LOWEST_TEMPERATURE
+        )
+
+    def call(self, inputs, training=False):
+        """Embeds a batch of one side: inputs `[M, T]` to `[M, D]`."""
+        if self.packed:
+            return self.embedder.embed_packed(inputs, training=training)
+        return self.embedder(inputs, training=training)
+
+
+class RetrievalTask(Task):
+    """Contrastive training on pairs, with negatives from the whole batch.
+
+    Reads `train.jsonl` and `vocabulary.txt` from the data folder.
+
+    Args:
+        config: The run.
+
+    Raises:
+        OSError: A file of the data folder is missing.
+        ValueError: A line of it, or a value of the configuration, is wrong.
+    """
+
+    def __init__(self, config: FinetuneConfig):
+        self._config = config
+        retrieval, model = config.retrieval, config.model
+        for name in ("query_length", "document_length"):
+            if not 2 < getattr(retrieval, name) <= model.max_sequence_length:
+                raise ValueError(
+                    f"`{name}` must be over 2 (the special tokens) and at "
+                    f"most max_sequence_length={model.max_sequence_length}. "
+                    f"Received: {getattr(retrieval, name)}"
+                )
+        if retrieval.temperature <= 0:
+            raise ValueError(
+                "`temperature` must be positive. "
+                f"Received: {retrieval.temperature}"
+            )
+        data = config.run.data
+        vocabulary = (data / "vocabulary.txt").read_text(encoding="utf-8")
+        prompts = {
+            "query": retrieval.query_prompt,
+            "document": retrieval.document_prompt,
+        }
+        self._preprocessor = FixedHeadTextEmbedderPreprocessor(
+            FixedHeadTokenizer(
+                # Not splitlines(), which splits at more than line feeds.
+                vocabulary.removesuffix("\n").split("\n"),
+                lowercase=retrieval.lowercase,
+            ),
+            # Positions further on are not trained.
+            sequence_length=max(
+                retrieval.query_length, retrieval.document_length
+            ),
+            prompts=prompts if any(prompts.values()) else None,
+        )
+        seed = config.training.seed
+        self._training_pairs, self._validation_pairs = Pairs.of(
+            read_jsonl(data / "train.jsonl")
+        ).split(retrieval.validation_pairs, seed)
+        self._batches = PairBatches(
+            retrieval,
+            config.training.global_batch_size,
+            self._preprocessor,
+            seed,
+        )
+
+    def build(self):
+        model, retrieval = self._config.model, self._config.retrieval
+        backbone = FixedHeadBackbone(
+            vocabulary_size=self._preprocessor.tokenizer.vocabulary_size(),
+            num_layers=model.num_layers,
+            num_heads=model.num_heads,
+            hidden_dim=model.hidden_dim,
+            intermediate_dim=model.intermediate_dim,
+            head_size=model.head_size,
+            dropout=model.dropout,
+            max_sequence_length=model.max_sequence_length,
+            dtype=model.dtype,
+        )
+        embedder = FixedHeadTextEmbedder(
+            backbone,
+            preprocessor=self._preprocessor,
+            pooling_mode=model.pooling_mode,
+        )
+        self.model = DualEncoder(
+            embedder,
+            retrieval.temperature,
+            retrieval.learn_temperature,
+            retrieval.packed,
+        )
+
+    def training_dataset(self, context, first_step):
+        return self._batches.training(self._training_pairs, context, first_step)
+
+    def loss(self, batch):
+        queries = self.model(batch["query"], training=True)
+        documents = self.model(batch["document"], training=True)
+        # Between workers, `all_gather` takes only what has a device; what
+        # comes straight from the data has none.
+        keys = tf.identity(batch["keys"])
+        replica = tf.distribute.get_replica_context()
+        # [M, ...] -> [C, ...], through which gradients flow back to the
+        # replicas the candidates are from
+        candidate_queries, candidate_documents, candidate_keys = (
+            replica.all_gather(values, axis=0)
+            for values in (queries, documents, keys)
+        )
+        size = tf.shape(queries)[0]
+        losses = symmetric_contrastive_loss(
+            queries,
+            documents,
+            candidate_queries,
+            candidate_documents,
+            labels=replica.replica_id_in_sync_group * size + tf.range(size),
+            temperature=self.model.temperature,
+            excluded=same_keys(keys, candidate_keys),
+        )
+        return tf.reduce_sum(losses) / self._config.training.global_batch_size
+
+    def evaluation_dataset(self, context):
+        return self._batches.evaluation(self._validation_pairs, context)
+
+    def evaluation_step(self, batch):
+        return {
+            "index": batch["index"],
+            "query": self.model(batch["query"]),
+            "document": self.model(batch["document"]),
+        }
+
+    def figures(self, outputs):
+        real = outputs["index"] >= 0
+        keys = self._validation_pairs.keys[outputs["index"][real]]
+        return retrieval_figures(
+            outputs["query"][real], outputs["document"][real], keys
+        )
+
+    def save(self, folder: pathlib.Path):
+        self.model.embedder.save_to_preset(str(folder))
+
+
+def retrieval_figures(queries, documents, keys) -> dict[str, float]:
+    """How well each query finds its own document among all.
+
+    Args:
+        queries: Float array `[N, D]`.
+        documents: Float array `[N, D]`, row i answers query i.
+        keys: Integer array `[N, 2]` as in `Pairs`: equal documents, and
+            documents of equal queries, do not count as wrong.
+
+    Returns:
+        `recall@1`, `recall@10` and `mrr@10`, shares between 0 and 1.
+    """
+    scores = queries @ documents.T  # [N, N]
+    duplicate = (keys[:, None, :] == keys[None, :, :]).any(axis=-1)
+    np.fill_diagonal(duplicate, False)
+    # Best first, and duplicates last.
+    ranking = np.argsort(np.where(duplicate, np.inf, -scores), axis=1)[:, :10]
+    relevant = [[i] for i in range(len(queries))]
+    return {
+        "recall@1": recall_at_k(ranking, relevant, 1),
+        "recall@10": recall_at_k(ranking, relevant, 10),
+        "mrr@10": mrr_at_k(ranking, relevant, 10),
+    }

@@ -1,0 +1,102 @@
+"""The `tf.distribute` strategies a run can ask for by name."""
+
+import functools
+import json
+import os
+
+import tensorflow as tf
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+
+
+# Two strategies over the same devices would give their collective operations
+# the same keys, which TensorFlow refuses: one of each a process.
+@functools.cache
+def get_strategy(name: str) -> tf.distribute.Strategy:
+    """Returns the strategy called `name`, over the devices of this process.
+
+    - `"one_device"`: the first GPU, or the CPU where there is none.
+    - `"mirrored"`: every GPU of this machine, or every logical CPU device
+      where there is none.
+    - `"multi_worker"`: the workers that the environment variable `TF_CONFIG`
+      lists; call it before any other TensorFlow operation.
+    - `"tpu"`: the TPU that this machine is attached to.
+
+    Raises:
+        ValueError: `name` is none of these, `TF_CONFIG` is missing or not
+            valid, or there is no TPU.
+    """
+    if name == "one_device":
+        gpus = tf.config.list_logical_devices("GPU")
+        return tf.distribute.OneDeviceStrategy("gpu:0" if gpus else "cpu:0")
+    if name == "mirrored":
+        devices = tf.config.list_logical_devices(
+            "GPU"
+        ) or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([d.name for d in devices])
+    if name == "multi_worker":
+        _check_tf_config(os.environ.get("TF_CONFIG"))
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if name == "tpu":
+        return _tpu_strategy()
+    raise ValueError(
+        f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
+    )
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes what a run keeps (one process of all)."""
+    resolver = getattr(strategy, "cluster_resolver", None)
+    if resolver is None or resolver.task_type in (None, "", "chief"):
+        return True
+    if "chief" in resolver.cluster_spec().jobs:
+        return False
+    return resolver.task_id == 0
+
+
+def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
+    """Returns each replica's share of a global batch.
+
+    Raises:
+        ValueError: The batch does not divide over the replicas.
+    """
+    if global_batch_size < 1 or global_batch_size % num_replicas:
+        raise ValueError(
+            "`global_batch_size` must be a positive multiple of the "
+            f"{num_replicas} replicas of the strategy. Received: "
+            f"{global_batch_size}"
+        )
+    return global_batch_size // num_replicas
+
+
+def _check_tf_config(text):
+    wanted = (
+        '{"cluster": {"worker": ["host:port", ...]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
+    if not text:
+        raise ValueError(
+            "`strategy='multi_worker'` needs the environment variable "
+            f"TF_CONFIG on every worker, of the form {wanted}"
+        )
+    try:
+        config = json.loads(text)
+        task = config["task"]
+        config["cluster"][task["type"]][task["index"]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"TF_CONFIG must be of the form {wanted}, its task one of its "
+            f"cluster's. Received: {text}"
+        ) from error
+
+
+def _tpu_strategy():
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"`strategy='tpu'` found no TPU attached to this machine: {error}"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)

@@ -130,20 +130,31 @@ def demo_retrieval() -> FinetuneConfig:
     return FinetuneConfig(
         config="demo_retrieval",
         model=ModelConfig(
-            num_layers=2,
+            num_layers=1,
             num_heads=4,
-            hidden_dim=128,
+            hidden_dim=256,
             intermediate_dim=512,
+            dropout=0.0,  # changed pairs regularize at no cost
             max_sequence_length=96,  # and so head_size=96
         ),
         training=TrainingConfig(
-            steps=1000,
-            global_batch_size=128,
-            learning_rate=1e-3,
-            warmup_steps=100,
+            steps=300,
+            global_batch_size=256,
+            learning_rate=3e-3,
+            warmup_steps=50,
         ),
-        retrieval=RetrievalConfig(query_length=32, document_length=96),
-        run=RunConfig(data=tyro.MISSING, workdir=tyro.MISSING),
+        retrieval=RetrievalConfig(
+            query_length=32,
+            document_length=96,
+            crop_document=0.25,
+            inverse_cloze=0.25,
+        ),
+        run=RunConfig(
+            data=tyro.MISSING,
+            workdir=tyro.MISSING,
+            evaluation_interval=100,
+            checkpoint_interval=100,
+        ),
     )
 
 

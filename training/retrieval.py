@@ -23,6 +23,11 @@ from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
 from training.loop import Task
 
+# Positions and segments start this much smaller than BERT's: they are the same
+# in every text, and in an average of tokens they would at first drown what
+# tells texts apart.
+_SHARED_SCALE = 0.1
+
 # A learned temperature stays above it, as in CLIP (Radford et al. 2021).
 _LOWEST_TEMPERATURE = 0.01
 
@@ -133,6 +138,11 @@ class RetrievalTask(Task):
             max_sequence_length=model.max_sequence_length,
             dtype=model.dtype,
         )
+        for table in (
+            backbone.position_embedding.position_embeddings,
+            backbone.segment_embedding.embeddings,
+        ):
+            table.assign(table.value * _SHARED_SCALE)
         embedder = FixedHeadTextEmbedder(
             backbone,
             preprocessor=self._preprocessor,

@@ -1,13 +1,10 @@
-"""A BEIR folder in memory: documents, queries and which answers which.
+"""A BEIR folder as rows: documents, queries and which answers which."""
 
-The format: Thakur et al. 2021, "BEIR: A Heterogeneous Benchmark for Zero-shot
-Evaluation of Information Retrieval Models".
-"""
-
-import csv
 import dataclasses
 import hashlib
 import json
+
+from keras_fixedhead import beir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +31,6 @@ class Collection:
         return digest.hexdigest()
 
 
-def _read_records(path):
-    """Yields the objects of a JSON-lines file, with their place in it."""
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            place = f"{path}, line {number}"
-            try:
-                record = json.loads(line)
-                yield record["_id"], record.get("title", ""), record["text"]
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{place} is no JSON object with `_id` and `text`."
-                ) from error
-
-
 def read(folder, split="test"):
     """Reads a BEIR folder.
 
@@ -63,33 +46,14 @@ def read(folder, split="test"):
         OSError: if a file is missing.
         ValueError: naming the file and the line that is malformed.
     """
-    documents = {
-        name: f"{title}\n\n{text}" if title else text
-        for name, title, text in _read_records(folder / "corpus.jsonl")
-    }
+    documents, queries, judgements = beir.read_beir(folder, split)
     if not documents:
         raise ValueError(f"`collection` {folder} has no documents.")
-    queries = {
-        name: text for name, _, text in _read_records(folder / "queries.jsonl")
-    }
     rows = {name: row for row, name in enumerate(documents)}
     relevant = {}
-    path = folder / "qrels" / f"{split}.tsv"
-    with open(path, encoding="utf-8", newline="") as lines:
-        judgements = csv.DictReader(lines, delimiter="\t")
-        for judgement in judgements:
-            try:
-                query = judgement["query-id"]
-                row = rows[judgement["corpus-id"]]
-                if query not in queries:
-                    raise KeyError(query)
-                if int(judgement["score"]) > 0:
-                    relevant.setdefault(query, []).append(row)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{path}, line {judgements.line_num} is no query-id, "
-                    "corpus-id and score of a known query and document."
-                ) from error
+    for query, document, score in judgements:
+        if score > 0:
+            relevant.setdefault(query, []).append(rows[document])
     return Collection(
         list(documents),
         list(documents.values()),

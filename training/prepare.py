@@ -20,9 +20,9 @@ from rich.table import Table
 from training.data.docstrings import installed_folders, read_docstrings
 from training.data.pairs import (
     Pair,
-    read_beir,
+    read_beir_pairs,
     read_jsonl,
-    write_beir,
+    write_beir_pairs,
     write_jsonl,
 )
 from training.data.split import Split, split_pairs
@@ -143,7 +143,7 @@ def _write_folder(
         folder = pathlib.Path(temporary, "new")
         folder.mkdir()
         write_jsonl(folder / "train.jsonl", split.train)
-        write_beir(folder / "heldout", split.heldout)
+        write_beir_pairs(folder / "heldout", split.heldout)
         (folder / "vocabulary.txt").write_bytes(vocabulary)
         (folder / "manifest.json").write_text(
             json.dumps(manifest, indent=2) + "\n", encoding="utf-8"
@@ -179,7 +179,7 @@ def _read_source(source: str) -> tuple[list[Pair], dict[str, int]]:
     if source == "python":
         return read_docstrings(installed_folders())
     if os.path.isdir(source):
-        return read_beir(source)
+        return read_beir_pairs(source)
     return read_jsonl(source), {}
 
 

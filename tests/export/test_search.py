@@ -76,19 +76,23 @@ def test_titles_stand_before_texts(beir):
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [
-        ("corpus.jsonl", ['{"_id": "d1", "text": "x"}', "{"], "corpus.*line 2"),
-        ("queries.jsonl", ['{"text": "x"}'], "queries.*line 1"),
-        ("corpus.jsonl", [], "has no documents"),
-        ("qrels/test.tsv", ["query-id\tcorpus-id", "q1\td1"], "tsv, line 2"),
+        (
+            "corpus.jsonl",
+            ['{"_id": "d1", "text": "x"}', "{"],
+            r"corpus\.jsonl:2: ",
+        ),
+        ("queries.jsonl", ['{"text": "x"}'], r"queries\.jsonl:1: "),
+        ("corpus.jsonl", [], "corpus.jsonl lacks 'd1'"),
+        ("qrels/test.tsv", ["query-id\tcorpus-id", "q1\td1"], r"test\.tsv:2: "),
         (
             "qrels/test.tsv",
             ["query-id\tcorpus-id\tscore", "q1\td9\t1"],
-            "tsv, line 2",
+            r"test\.tsv:2: ",
         ),
         (
             "qrels/test.tsv",
             ["query-id\tcorpus-id\tscore", "q9\td1\t1"],
-            "tsv, line 2",
+            r"test\.tsv:2: ",
         ),
     ],
 )

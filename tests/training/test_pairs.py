@@ -6,9 +6,9 @@ import pytest
 
 from training.data.pairs import (
     Pair,
-    read_beir,
+    read_beir_pairs,
     read_jsonl,
-    write_beir,
+    write_beir_pairs,
     write_jsonl,
 )
 
@@ -61,8 +61,8 @@ def test_jsonl_errors_name_file_and_line(tmp_path, line):
 
 
 def test_beir_round_trip(tmp_path):
-    write_beir(tmp_path / "beir", PAIRS)
-    pairs, left_out = read_beir(tmp_path / "beir")
+    write_beir_pairs(tmp_path / "beir", PAIRS)
+    pairs, left_out = read_beir_pairs(tmp_path / "beir")
     assert pairs == [Pair(f"{p.id}/{p.id}", *p[1:]) for p in PAIRS]
     assert left_out == {}
     assert (tmp_path / "beir/qrels/test.tsv").read_text("utf-8") == (
@@ -95,7 +95,7 @@ def test_beir_reads_all_positive_judgements(beir):
         "query-id\tcorpus-id\tscore\nq2\td1\t2\nq2\td2\t0\nq1\td3\t1\n"
     )
     (beir / "qrels" / "dev.tsv").write_text("q1\td1\t1\r\nq1\td2\t1\r\n")
-    pairs, left_out = read_beir(beir)
+    pairs, left_out = read_beir_pairs(beir)
     assert pairs == [
         Pair("q1/d1", "one", "T\n\ntext"),
         Pair("q1/d2", "one", "untitled"),
@@ -114,9 +114,9 @@ def test_beir_reads_all_positive_judgements(beir):
 def test_beir_errors_name_file_and_line(beir, line):
     (beir / "qrels" / "test.tsv").write_text(f"q1\td1\t1\n{line}\n")
     with pytest.raises(ValueError, match=r"test\.tsv:2: "):
-        read_beir(beir)
+        read_beir_pairs(beir)
 
 
 def test_beir_needs_judgements(beir):
     with pytest.raises(ValueError, match="must hold qrels"):
-        read_beir(beir)
+        read_beir_pairs(beir)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.progress import track
 
-from training.data.pairs import Pair, is_unicode
+from training.data.pairs import Pair
 
 # What is shorter says nothing one could search for ("Return name."); what is
 # longer is no summary.
@@ -230,7 +230,9 @@ def _reason_against(query: str, document: str) -> str | None:
         return "queries that are headings"
     if _DEPRECATED.match(query) or _DEPRECATED.match(document):
         return "deprecated names"
-    if not is_unicode(query + document):
+    try:
+        (query + document).encode()
+    except UnicodeEncodeError:
         return "docstrings outside Unicode"
     return None
 

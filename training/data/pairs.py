@@ -1,12 +1,12 @@
-"""Query-document pairs: the sources they are read from and a BEIR folder."""
+"""Query-document pairs: a file of JSON lines, or from and to a BEIR folder."""
 
 import collections
-import itertools
-import json
 import os
-import pathlib
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+
+# `keras_fixedhead` is imported where it is used: it brings Keras, which the
+# processes that read docstrings into pairs need not wait for.
 
 
 class Pair(typing.NamedTuple):
@@ -15,15 +15,6 @@ class Pair(typing.NamedTuple):
     id: str
     query: str
     document: str
-
-
-def is_unicode(text: str) -> bool:
-    """Whether the text can be written; escapes make lone surrogates."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
@@ -41,12 +32,15 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
         ValueError: Names the file and the line that is malformed, or whose
             `id` was there before.
     """
+    from keras_fixedhead import beir
+
     pairs: dict[str, Pair] = {}
-    for number, where, record in _read_records(path):
+    for where, record in beir.read_records(path):
+        number = where.rpartition(":")[2]
         pair = Pair(
-            _identifier(record.get("id", str(number)), "id", where),
-            _text(record, "query", where),
-            _text(record, "document", where),
+            beir.identifier(record.get("id", number), "id", where),
+            beir.text(record, "query", where),
+            beir.text(record, "document", where),
         )
         if not pair.query.strip() or not pair.document.strip():
             raise ValueError(
@@ -62,42 +56,35 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     return list(pairs.values())
 
 
-def read_beir(folder: str | os.PathLike) -> tuple[list[Pair], dict[str, int]]:
+def write_jsonl(path: str | os.PathLike, pairs: Sequence[Pair]) -> None:
+    """Writes pairs as one JSON object a line, as `read_jsonl` reads them."""
+    from keras_fixedhead import beir
+
+    beir.write_records(path, (pair._asdict() for pair in pairs))
+
+
+def read_beir_pairs(
+    folder: str | os.PathLike,
+) -> tuple[list[Pair], dict[str, int]]:
     """Reads the positive judgements of a BEIR folder as pairs.
 
-    Source: the format of Thakur et al. 2021, 'BEIR: A Heterogeneous
-    Benchmark for Zero-shot Evaluation of Information Retrieval Models'.
-
     Args:
-        folder: Folder with `corpus.jsonl`, `queries.jsonl` and one or more
-            `qrels/*.tsv`; all of these are read.
+        folder: Folder of `keras_fixedhead.beir`; all its splits are read.
 
     Returns:
         One pair for each query and document that are judged above 0, in the
-        order of the judgements, the document with its title before its text;
-        and how many judgements were left out for which reason.
+        order of the judgements; and how many judgements were left out for
+        which reason.
 
     Raises:
-        ValueError: Names the file and the line that is malformed, or that
-            judges a query or a document that the folder does not hold.
+        OSError, ValueError: See `keras_fixedhead.beir.read_beir`.
     """
-    folder = pathlib.Path(folder)
-    tables = sorted((folder / "qrels").glob("*.tsv"))
-    if not tables:
-        raise ValueError(
-            f"A BEIR folder must hold qrels/*.tsv. Received: {str(folder)!r}"
-        )
-    queries = _read_texts(folder / "queries.jsonl")
-    documents = _read_texts(folder / "corpus.jsonl")
+    from keras_fixedhead import beir
+
+    documents, queries, judgements = beir.read_beir(folder)
     pairs: dict[str, Pair] = {}
     left_out: collections.Counter[str] = collections.Counter()
-    for where, query, document, score in itertools.chain.from_iterable(
-        map(_read_qrels, tables)
-    ):
-        if query not in queries:
-            raise ValueError(f"{where}: queries.jsonl lacks {query!r}.")
-        if document not in documents:
-            raise ValueError(f"{where}: corpus.jsonl lacks {document!r}.")
+    for query, document, score in judgements:
         if score <= 0:
             left_out["judged irrelevant"] += 1
         elif not queries[query] or not documents[document]:
@@ -108,113 +95,20 @@ def read_beir(folder: str | os.PathLike) -> tuple[list[Pair], dict[str, int]]:
     return list(pairs.values()), dict(left_out)
 
 
-def write_jsonl(path: str | os.PathLike, pairs: Iterable[Pair]) -> None:
-    """Writes pairs as one JSON object a line, as `read_jsonl` reads them."""
-    _write_records(path, (pair._asdict() for pair in pairs))
-
-
-def write_beir(folder: str | os.PathLike, pairs: Iterable[Pair]) -> None:
+def write_beir_pairs(folder: str | os.PathLike, pairs: Sequence[Pair]) -> None:
     """Writes pairs as a BEIR folder whose one split is `test`.
 
     Each pair becomes a query and a document of the same identifier, which
-    judge each other 1. The titles are empty.
+    judge each other 1.
     """
-    folder = pathlib.Path(folder)
-    (folder / "qrels").mkdir(parents=True)
-    pairs = list(pairs)
-    documents = [{"_id": p.id, "title": "", "text": p.document} for p in pairs]
-    queries = [{"_id": p.id, "text": p.query} for p in pairs]
-    _write_records(folder / "corpus.jsonl", documents)
-    _write_records(folder / "queries.jsonl", queries)
-    with open(folder / "qrels" / "test.tsv", "w", encoding="utf-8") as stream:
-        stream.write("query-id\tcorpus-id\tscore\n")
-        stream.writelines(f"{pair.id}\t{pair.id}\t1\n" for pair in pairs)
+    from keras_fixedhead import beir
 
-
-def _write_records(
-    path: str | os.PathLike, records: Iterable[dict[str, str]]
-) -> None:
-    with open(path, "w", encoding="utf-8") as stream:
-        for record in records:
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-
-def _read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str, str]]:
-    """Yields (line number, "file:line", line) of the lines with text."""
-    with open(path, "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            where = f"{os.fspath(path)}:{number}"
-            try:
-                text = line.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{where}: a line must be in UTF-8: {error}"
-                ) from error
-            if text:
-                yield number, where, text
-
-
-def _read_records(
-    path: str | os.PathLike,
-) -> Iterator[tuple[int, str, dict[str, typing.Any]]]:
-    """Yields (line number, "file:line", object) of a file of JSON lines."""
-    for number, where, line in _read_lines(path):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{where}: a line must be JSON: {error}"
-            ) from error
-        if not isinstance(record, dict):
-            raise ValueError(
-                f"{where}: a line must be a JSON object. Received: {record!r}"
-            )
-        yield number, where, record
-
-
-def _read_texts(path: pathlib.Path) -> dict[str, str]:
-    """Reads the queries or the documents of a BEIR folder by identifier."""
-    texts = {}
-    for _, where, record in _read_records(path):
-        key = _identifier(record.get("_id"), "_id", where)
-        title = _text({"title": ""} | record, "title", where)
-        text = _text(record, "text", where)
-        texts[key] = f"{title}\n\n{text}".strip()
-    return texts
-
-
-def _read_qrels(path: pathlib.Path) -> Iterator[tuple[str, str, str, int]]:
-    """Yields ("file:line", query, document, score) of judgements."""
-    for number, where, line in _read_lines(path):
-        if number == 1 and line.startswith("query-id\t"):
-            continue
-        try:
-            query, document, score = line.split("\t")
-            judgement = where, query, document, int(score)
-        except ValueError as error:
-            raise ValueError(
-                f"{where}: a line must be a query, a document and a whole "
-                f"number, with tabs between. Received: {line!r}"
-            ) from error
-        yield judgement
-
-
-def _identifier(value: typing.Any, key: str, where: str) -> str:
-    # Tables of judgements are split at whitespace.
-    if not isinstance(value, str) or value.split() != [value]:
-        raise ValueError(
-            f"{where}: {key!r} must be a string without whitespace. "
-            f"Received: {value!r}"
-        )
-    return value
-
-
-def _text(record: dict[str, typing.Any], key: str, where: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise ValueError(
-            f"{where}: {key!r} must be a string. Received: {value!r}"
-        )
-    if not is_unicode(value):
-        raise ValueError(f"{where}: {key!r} holds a lone surrogate.")
-    return value
+    beir.write_beir(
+        folder,
+        beir.Beir(
+            {pair.id: pair.document for pair in pairs},
+            {pair.id: pair.query for pair in pairs},
+            [beir.Judgement(pair.id, pair.id, 1) for pair in pairs],
+        ),
+        split="test",
+    )

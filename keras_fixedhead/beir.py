@@ -1,0 +1,197 @@
+"""Retrieval collections on disk: JSON lines and BEIR folders.
+
+The format is that of Thakur et al. 2021, 'BEIR: A Heterogeneous Benchmark for
+Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
+`queries.jsonl` and `qrels/SPLIT.tsv`.
+"""
+
+import json
+import os
+import pathlib
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+
+
+class Judgement(typing.NamedTuple):
+    """That a document answers a query, or does not.
+
+    Attributes:
+        query: identifier of the query.
+        document: identifier of the document.
+        score: int; above 0 the document is relevant.
+    """
+
+    query: str
+    document: str
+    score: int
+
+
+class Beir(typing.NamedTuple):
+    """What a BEIR folder holds.
+
+    Attributes:
+        documents: texts by identifier; a title stands before its text.
+        queries: texts by identifier.
+        judgements: list of `Judgement`s of these queries and documents.
+    """
+
+    documents: Mapping[str, str]
+    queries: Mapping[str, str]
+    judgements: list[Judgement]
+
+
+def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
+    """Reads a BEIR folder.
+
+    Args:
+        folder: its path.
+        split: which `qrels/SPLIT.tsv` to read; `None` reads all of them.
+
+    Raises:
+        OSError: a file is missing.
+        ValueError: names the file and the line that is malformed, or that
+            judges a query or a document that the folder does not hold.
+    """
+    folder = pathlib.Path(folder)
+    queries = _read_texts(folder / "queries.jsonl")
+    documents = _read_texts(folder / "corpus.jsonl")
+    tables = sorted((folder / "qrels").glob("*.tsv"))
+    if split is not None:
+        tables = [folder / "qrels" / f"{split}.tsv"]
+    if not tables:
+        raise ValueError(
+            f"A BEIR folder must hold qrels/*.tsv. Received: {str(folder)!r}"
+        )
+    judgements = []
+    for where, judgement in (row for path in tables for row in _qrels(path)):
+        if judgement.query not in queries:
+            raise ValueError(
+                f"{where}: queries.jsonl lacks {judgement.query!r}."
+            )
+        if judgement.document not in documents:
+            raise ValueError(
+                f"{where}: corpus.jsonl lacks {judgement.document!r}."
+            )
+        judgements.append(judgement)
+    return Beir(documents, queries, judgements)
+
+
+def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:
+    """Writes a BEIR folder, all titles empty."""
+    folder = pathlib.Path(folder)
+    (folder / "qrels").mkdir(parents=True)
+    write_records(
+        folder / "corpus.jsonl",
+        (
+            {"_id": key, "title": "", "text": text}
+            for key, text in beir.documents.items()
+        ),
+    )
+    write_records(
+        folder / "queries.jsonl",
+        ({"_id": key, "text": text} for key, text in beir.queries.items()),
+    )
+    path = folder / "qrels" / f"{split}.tsv"
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("query-id\tcorpus-id\tscore\n")
+        for judgement in beir.judgements:
+            stream.write("\t".join(map(str, judgement)) + "\n")
+
+
+def read_records(
+    path: str | os.PathLike,
+) -> Iterator[tuple[str, dict[str, typing.Any]]]:
+    """Yields ("file:line", object) of a file of one JSON object a line.
+
+    Raises:
+        ValueError: names the file and the line that is none.
+    """
+    for where, line in _read_lines(path):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{where}: a line must be JSON: {error}"
+            ) from error
+        if not isinstance(record, dict):
+            raise ValueError(
+                f"{where}: a line must be a JSON object. Received: {record!r}"
+            )
+        yield where, record
+
+
+def write_records(
+    path: str | os.PathLike, records: Iterable[Mapping[str, str]]
+) -> None:
+    """Writes one JSON object a line, as `read_records` reads them."""
+    with open(path, "w", encoding="utf-8") as stream:
+        for record in records:
+            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def identifier(value: typing.Any, key: str, where: str) -> str:
+    """Returns `value` if it can name a text, else raises a `ValueError`."""
+    # Tables of judgements are split at whitespace.
+    if not isinstance(value, str) or value.split() != [value]:
+        raise ValueError(
+            f"{where}: {key!r} must be a string without whitespace. "
+            f"Received: {value!r}"
+        )
+    return value
+
+
+def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
+    """Returns the text under `key`; raises a `ValueError` if it is none."""
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{where}: {key!r} must be a string. Received: {value!r}"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where}: {key!r} holds a lone surrogate, which no file can."
+        ) from error
+    return value
+
+
+def _read_lines(path):
+    """Yields ("file:line", line) of the lines with text."""
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            where = f"{os.fspath(path)}:{number}"
+            try:
+                line = line.decode("utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{where}: a line must be in UTF-8: {error}"
+                ) from error
+            if line:
+                yield where, line
+
+
+def _read_texts(path):
+    """Reads the queries or the documents of a folder by identifier."""
+    texts = {}
+    for where, record in read_records(path):
+        key = identifier(record.get("_id"), "_id", where)
+        title = text({"title": ""} | record, "title", where)
+        texts[key] = f"{title}\n\n{text(record, 'text', where)}".strip()
+    return texts
+
+
+def _qrels(path):
+    """Yields ("file:line", judgement)."""
+    for number, (where, line) in enumerate(_read_lines(path)):
+        if number == 0 and line.startswith("query-id\t"):
+            continue
+        try:
+            query, document, score = line.split("\t")
+            judgement = Judgement(query, document, int(score))
+        except ValueError as error:
+            raise ValueError(
+                f"{where}: a line must be a query, a document and a whole "
+                f"number, with tabs between. Received: {line!r}"
+            ) from error
+        yield where, judgement

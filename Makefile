@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
+# What TensorFlow says of missing GPUs would bury the progress bars.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: help setup demo test test-slow lint format clean
 

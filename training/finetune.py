@@ -32,8 +32,8 @@ def finetune(config: FinetuneConfig) -> dict[str, float]:
     # TensorFlow takes seconds to import, which `--help` need not wait for.
     from training.loop import train_and_evaluate
     from training.records import RunRecords
-    from training.retrieval import RetrievalTask
     from training.strategy import get_strategy, is_chief
+    from training.tasks.retrieval import RetrievalTask
 
     run, training = config.run, config.training
     strategy = get_strategy(run.strategy)

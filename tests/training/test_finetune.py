@@ -15,7 +15,7 @@ import pytest
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
 from training import finetune
-from training.retrieval import RetrievalTask, retrieval_figures
+from training.tasks.retrieval import RetrievalTask, retrieval_figures
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -1,0 +1,1 @@
+"""What can be learned: one file per task, each a `training.loop.Task`."""

@@ -384,8 +384,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             use_bias=self.use_bias,
             # An initializer object may be used once only: a second use would
             # give the same values.
-            kernel_initializer=_copy(self.kernel_initializer),
-            bias_initializer=_copy(self.bias_initializer),
+            kernel_initializer=self.kernel_initializer.clone(),
+            bias_initializer=self.bias_initializer.clone(),
             kernel_regularizer=self.kernel_regularizer,
             bias_regularizer=self.bias_regularizer,
             kernel_constraint=self.kernel_constraint,
@@ -419,10 +419,6 @@ def serialize_dtype(layer):
     ):
         policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
     return keras.dtype_policies.serialize(policy)
-
-
-def _copy(initializer):
-    return initializer.__class__.from_config(initializer.get_config())
 
 
 def _positive_int(name, value):

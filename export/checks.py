@@ -313,7 +313,7 @@ def main(folder, names):
         try:
             passed, detail = True, CHECKS[name](folder)
         # Whatever a broken export raises is that check's result.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             passed, detail = False, str(error) or repr(error)
         result = {"name": name, "passed": passed, "detail": detail}
         print(json.dumps(result), flush=True)

@@ -35,13 +35,13 @@ class PairsConfig:
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     source: str = "python"
-    """`python` for the docstrings of the standard library and the installed packages, a file of JSON lines with `query`, `document` and optionally `id`, or a BEIR folder."""  # noqa: E501
+    """`python` (installed docstrings), a jsonl file, or a BEIR folder."""
     heldout: float = 0.16
     """Part of the clusters of near-duplicates to hold out."""
     seed: int = 0
     """Decides which clusters."""
     vocabulary: pathlib.Path | None = None
-    """WordPiece vocabulary to use, one token a line. None learns one from the training pairs."""  # noqa: E501
+    """WordPiece vocabulary, one token a line; None learns one."""
     vocabulary_size: int = 16_000
     """The most tokens to learn."""
     lowercase: bool = True

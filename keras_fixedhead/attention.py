@@ -132,7 +132,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     Raises:
         ValueError: if a size is not a positive integer, the head sizes are
             not as many as the heads, the sequence length is needed and
-            unknown, or an input or mask has a shape that does not fit.
+            unknown, an input or mask has a shape that does not fit, or
+            `packing` comes with a value, a key or a mask of one of them.
 
     Example:
 
@@ -241,6 +242,21 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         packing=None,
     ):
+        if packing is not None:
+            given = {
+                "value": value,
+                "key": key,
+                "query_mask": query_mask,
+                "value_mask": value_mask,
+                "key_mask": key_mask,
+            }
+            given = [name for name in given if given[name] is not None]
+            if given:
+                raise ValueError(
+                    "With `packing` the real tokens attend to each other, and "
+                    "it says which they are. Pass it without "
+                    f"{', '.join(given)}, or pad the batch"
+                )
         if value is None:
             value = query
             # Keras hands over the implicit masks of the arguments it was

@@ -25,7 +25,7 @@ def from_multi_head_attention(layer):
         ValueError: if `layer` is not built, or uses what there is no
             equivalent of: a `value_dim` other than its `key_dim`,
             `attention_axes` other than the sequence, an `output_shape` of
-            rank 2 or more, a gate.
+            rank 2 or more, a gate, an activity regularizer.
     """
     if not isinstance(layer, keras.layers.MultiHeadAttention):
         raise ValueError(
@@ -44,6 +44,7 @@ def from_multi_head_attention(layer):
         "attention_axes": tuple(config["attention_axes"]) == (1,),
         "output_shape": len(output_shape) == 1,
         "use_gate": not config["use_gate"],
+        "activity_regularizer": config["activity_regularizer"] is None,
     }.items():
         if not fits:
             raise ValueError(

@@ -213,7 +213,12 @@ class TestAgainstKeras:
 
     @pytest.mark.parametrize(
         "arguments",
-        [{"value_dim": 2}, {"output_shape": (2, 3)}, {"use_gate": True}],
+        [
+            {"value_dim": 2},
+            {"output_shape": (2, 3)},
+            {"use_gate": True},
+            {"activity_regularizer": "l2"},
+        ],
         ids=str,
     )
     def test_what_has_no_equivalent_is_an_error(self, arguments):

@@ -54,6 +54,16 @@ def test_packing_there_and_back():
     np.testing.assert_array_equal(packing.pad(packed), x * mask[..., None])
 
 
+def test_packing_with_another_mask_is_an_error(inputs):
+    packing = Packing(inputs["padding_mask"])
+    x = packing.pack(np.ones((5, 13, 11), "float32"))
+    block = FixedHeadTransformerBlock(3, 23, head_size=5)
+    block.build((None, None, 11))
+    assert block(x, packing=packing).shape == x.shape
+    with pytest.raises(ValueError, match="without value_mask"):
+        block(x, padding_mask=inputs["padding_mask"], packing=packing)
+
+
 def test_packed_equals_padded(make_backbone, inputs):
     backbone = make_backbone(num_layers=3, head_size=[2, 3, 5])
     real = inputs["padding_mask"] == 1

@@ -56,6 +56,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         meaning.
 
     Raises:
+        TypeError: if there is no such argument.
         ValueError: if `head_size` is a sequence of another length than
             `num_layers`, or a size is not a positive integer.
 
@@ -91,6 +92,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         dtype=None,
         **kwargs,
     ):
+        refuse_unknown_arguments(self, kwargs)
         head_sizes = _head_size_per_layer(
             head_size, num_layers, max_sequence_length
         )
@@ -243,6 +245,17 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             pooler=self.pooler,
         )
         return config
+
+
+def refuse_unknown_arguments(model, arguments):
+    """Raises TypeError where `keras.Model` would ignore what is misspelled."""
+    unknown = sorted(arguments.keys() - {"name", "trainable", "dtype"})
+    if unknown:
+        raise TypeError(
+            f"{type(model).__name__} has no argument "
+            f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
+            "for those it has."
+        )
 
 
 def _head_size_per_layer(head_size, num_layers, max_sequence_length):

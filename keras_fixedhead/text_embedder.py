@@ -7,7 +7,10 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.backbone import (
+    FixedHeadBackbone,
+    refuse_unknown_arguments,
+)
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
 )
@@ -32,7 +35,8 @@ def pool(sequence_output, padding_mask, mode):
     """
     x = ops.cast(sequence_output, _pooling_dtype(sequence_output.dtype))
     if mode == "cls":
-        return x[:, 0, :]
+        # Not x[:, 0], which an empty batch of length 0 has not.
+        return ops.sum(x[:, :1, :], axis=1)
     mask = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
     if mode == "mean":
         return ops.sum(x * mask, axis=1) / ops.maximum(
@@ -56,16 +60,23 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
         normalize: bool. Whether embeddings have length 1.
+        embedding_dim: int or `None`. How many numbers of the pooled vector
+            are kept, its first ones, before it is normalised; `None` keeps
+            all D. A model trained for it (Kusupati et al. 2022, "Matryoshka
+            Representation Learning") loses little by that.
         **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
 
     Returns:
-        Embeddings `[B, D]`, float32 unless the model computes in float64.
+        Embeddings `[B, D]` (`[B, embedding_dim]` if that is given), float32
+        unless the model computes in float64.
 
     Raises:
-        ValueError: if there is no such pooling mode.
+        TypeError: if there is no such argument.
+        ValueError: if there is no such pooling mode, or `embedding_dim` is
+            not from 1 to D.
 
     Example:
 
@@ -84,8 +95,19 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         preprocessor=None,
         pooling_mode="mean",
         normalize=True,
+        embedding_dim=None,
         **kwargs,
     ):
+        refuse_unknown_arguments(self, kwargs)
+        if embedding_dim is not None and not (
+            1 <= embedding_dim <= backbone.hidden_dim
+        ):
+            raise ValueError(
+                "`embedding_dim` must be None or from 1 to the backbone's "
+                f"{backbone.hidden_dim}. Received: "
+                f"embedding_dim={embedding_dim!r}"
+            )
+
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -93,6 +115,7 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
+        self.embedding_dim = embedding_dim
 
         # === Functional Model ===
         inputs = backbone.input
@@ -136,13 +159,19 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
 
     def _embed(self, sequence_output, padding_mask):
         pooled = pool(sequence_output, padding_mask, self.pooling_mode)
+        if self.embedding_dim is not None:
+            pooled = pooled[:, : self.embedding_dim]
         if self.normalize:
             pooled = ops.normalize(pooled, axis=-1, order=2)
         return pooled
 
     def get_config(self):
         config = super().get_config()
-        config.update(pooling_mode=self.pooling_mode, normalize=self.normalize)
+        config.update(
+            pooling_mode=self.pooling_mode,
+            normalize=self.normalize,
+            embedding_dim=self.embedding_dim,
+        )
         return config
 
 

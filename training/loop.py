@@ -317,7 +317,7 @@ def train_and_evaluate(
             figures = controller.evaluate()
         controller.save_checkpoint()
         if records.chief:
-            _save_preset(task, run.workdir)
+            _save_preset(task, records)
     return figures or {}
 
 
@@ -352,9 +352,10 @@ def _checkpoint_manager(task, optimizer, run, chief, stack):
     )
 
 
-def _save_preset(task, workdir):
+def _save_preset(task, records):
     """Writes the preset so that it is there whole or not at all."""
-    partial = workdir / "preset.partial"
+    partial = records.workdir / "preset.partial"
     shutil.rmtree(partial, ignore_errors=True)
     task.save(partial)
-    os.replace(partial, workdir / "preset")
+    records.describe(partial)
+    os.replace(partial, records.workdir / "preset")

@@ -110,6 +110,16 @@ class RunRecords:
         # The time that an evaluation takes is not the updates'.
         self._last = (step, time.monotonic())
 
+    def describe(self, preset: pathlib.Path):
+        """Writes `run.json` into a preset: settings and last figures."""
+        config = self.workdir / "config.json"
+        metrics = self._metrics.read_text(encoding="utf-8").splitlines()
+        description = {
+            "settings": json.loads(config.read_text(encoding="utf-8")),
+            "figures": json.loads(metrics[-1]),
+        }
+        _write(preset / "run.json", json.dumps(description, indent=2) + "\n")
+
     def say(self, message: str):
         """Prints a line."""
         self.console.print(message, highlight=False, markup=False)

@@ -214,3 +214,10 @@ class TestBlock:
         again = keras.models.load_model(tmp_path / "int8.keras")
         x = np.random.default_rng(0).normal(size=(2, 7, 11))
         np.testing.assert_allclose(again(x), model(x), atol=1e-6)
+
+
+def test_unknown_argument_is_an_error(make_backbone):
+    with pytest.raises(
+        TypeError, match="Backbone has no argument `head_sizes`"
+    ):
+        make_backbone(head_sizes=7)

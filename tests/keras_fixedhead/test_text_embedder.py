@@ -46,6 +46,49 @@ def test_pooling(mode, inputs):
     )
 
 
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_pooling_of_nothing(mode):
+    """An empty batch is as short as its longest text, of length 0."""
+    nothing = ops.zeros((0, 0, 11))
+    assert pool(nothing, ops.zeros((0, 0)), mode).shape == (0, 11)
+
+
+def test_first_numbers_of_an_embedding(make_embedder, inputs, tmp_path):
+    whole = make_embedder(normalize=False)
+    cut = FixedHeadTextEmbedder(
+        whole.backbone, whole.preprocessor, embedding_dim=5
+    )
+    expected = ops.convert_to_numpy(whole(inputs))[:, :5]
+    real = [0, 1, 3, 4]  # row 2 has no real token, hence length 0
+    expected = expected[real]
+    expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
+    got = ops.convert_to_numpy(cut(inputs))
+    assert got.shape == (5, 5)
+    np.testing.assert_allclose(got[real], expected, atol=1e-6)
+    tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
+    packed = ops.convert_to_numpy(cut.embed_packed(tensors))
+    np.testing.assert_allclose(packed[real], expected, atol=1e-5)
+    cut.save_to_preset(tmp_path)
+    again = FixedHeadTextEmbedder.from_preset(str(tmp_path))
+    assert again.embedding_dim == 5
+    np.testing.assert_allclose(again(inputs), got, atol=1e-6)
+    again = FixedHeadTextEmbedder.from_preset(str(tmp_path), embedding_dim=3)
+    assert again(inputs).shape == (5, 3)
+
+
+@pytest.mark.parametrize("size", [0, 12])
+def test_embedding_dim_is_within_the_backbone(make_backbone, size):
+    with pytest.raises(
+        ValueError, match=f"from 1 to .* 11.*embedding_dim={size}"
+    ):
+        FixedHeadTextEmbedder(make_backbone(), embedding_dim=size)
+
+
+def test_unknown_argument_is_an_error(make_backbone):
+    with pytest.raises(TypeError, match="Embedder has no argument `pool`"):
+        FixedHeadTextEmbedder(make_backbone(), pool="mean")
+
+
 def test_unknown_pooling_is_an_error(make_embedder):
     with pytest.raises(ValueError, match="pooling_mode='sum'"):
         make_embedder(pooling_mode="sum")

@@ -74,6 +74,7 @@ class Line(Task):
 
 def run(task, workdir, jit_compile=False):
     records = RunRecords(workdir, STEPS, examples_per_step=3, chief=True)
+    records.claim({"seed": 7})
     return train_and_evaluate(
         task,
         get_strategy("one_device"),
@@ -114,6 +115,11 @@ def test_run_leaves_its_records(whole):
     assert (workdir / "checkpoints" / "ckpt-7.index").exists()
     assert np.load(workdir / "preset" / "slope.npy").shape == (5, 1)
     assert not (workdir / "preset.partial").exists()
+    described = json.loads((workdir / "preset" / "run.json").read_text())
+    assert described == {
+        "settings": {"seed": 7},
+        "figures": {"step": 7, **figures},
+    }
 
 
 def test_summaries_hold_what_the_records_do(whole):

@@ -46,7 +46,7 @@ def _without_running_tensorflow():
 
 
 with _without_running_tensorflow():
-    from tensorflow.core.framework import tensor_pb2, types_pb2
+    from tensorflow.core.framework import op_def_pb2, tensor_pb2, types_pb2
     from tensorflow.core.protobuf import (
         error_codes_pb2,
         meta_graph_pb2,
@@ -60,6 +60,7 @@ with _without_running_tensorflow():
         prediction_log_pb2,
         prediction_service_pb2_grpc,
     )
+    from tensorflow_serving.config import model_server_config_pb2
 
 __all__ = [
     "data_type",
@@ -68,8 +69,10 @@ __all__ = [
     "get_model_metadata_pb2",
     "get_model_status_pb2",
     "meta_graph_pb2",
+    "model_server_config_pb2",
     "model_service_pb2_grpc",
     "numpy_dtype",
+    "op_def_pb2",
     "package_folder",
     "predict_pb2",
     "prediction_log_pb2",

@@ -60,6 +60,7 @@ def _library():
         ("TF_GetCode", integer, [_Pointer]),
         ("TF_Message", text, [_Pointer]),
         ("TF_LoadLibrary", _Pointer, [text, _Pointer]),
+        ("TF_GetAllOpList", ctypes.POINTER(_Buffer), []),
         ("TF_NewGraph", _Pointer, []),
         ("TF_DeleteGraph", None, [_Pointer]),
         ("TF_NewSessionOptions", _Pointer, []),
@@ -113,6 +114,18 @@ def _library():
             library.TF_LoadLibrary(str(path).encode(), status.handle)
             status.check()
     return library
+
+
+@functools.cache
+def known_ops():
+    """Returns the names of TensorFlow's ops and of tensorflow-text's."""
+    library = _library()
+    buffer = library.TF_GetAllOpList()
+    content = ctypes.string_at(buffer.contents.data, buffer.contents.length)
+    library.TF_DeleteBuffer(buffer)
+    return frozenset(
+        op.name for op in messages.op_def_pb2.OpList.FromString(content).op
+    )
 
 
 class _Status:

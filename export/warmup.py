@@ -4,6 +4,8 @@ The file and its format: TensorFlow Serving, "SavedModel Warmup": a TFRecord
 of `PredictionLog`, at most 1000 of them; one that fails fails the load.
 """
 
+import math
+import pathlib
 import struct
 
 from google.protobuf import message
@@ -11,32 +13,58 @@ from google.protobuf import message
 from export import messages
 
 FILE = "assets.extra/tf_serving_warmup_requests"
-BATCH_SIZES = (1, 8, 32)
+# Where the longest text of a batch stands among all, by length.
+_QUANTILES = (0.1, 0.5, 1.0)
+# Ids per batch of more than one text: a large model would load for minutes.
+_MOST_IDS = 1024
 
 
-def requests(cases):
-    """Builds requests of the usual batch sizes from golden requests.
+def read_texts(path):
+    """Reads a file of texts, one on each line; empty lines are left out.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if it is no UTF-8, or has no text.
+    """
+    content = pathlib.Path(path).read_text(encoding="utf-8")
+    texts = [line for line in content.splitlines() if line.strip()]
+    if not texts:
+        raise ValueError(
+            f"`warmup_texts` {path} is empty; write a text on each line."
+        )
+    return texts
+
+
+def batches(texts, batch_sizes, tokenize):
+    """Puts texts in batches: of every size short, middling and long ones.
 
     Args:
-        cases: `{signature: (inputs, outputs)}` as `golden.load` gives them.
+        texts: list of str, as long as those of real traffic.
+        batch_sizes: list of int.
+        tokenize: function of a list of B str to `{input: int32 [B, T]}`.
 
     Returns:
-        A list of `PredictRequest`, one per signature and batch size; the rows
-        of a batch go through the golden ones in turn.
+        A list of batches: tuples of str, and what `tokenize` makes of them.
     """
-    batches = []
-    for signature, (inputs, _) in cases.items():
-        for batch_size in BATCH_SIZES:
-            request = messages.predict_pb2.PredictRequest()
-            request.model_spec.signature_name = signature
-            for name, array in inputs.items():
-                # From the last: the golden texts end with the longest.
-                rows = [-1 - i % len(array) for i in range(batch_size)]
-                request.inputs[name].CopyFrom(
-                    messages.to_tensor_proto(array[rows])
-                )
-            batches.append(request)
-    return batches
+    ordered = sorted(texts, key=len)
+    found = {}
+    for size in batch_sizes:
+        for quantile in _QUANTILES:
+            end = math.ceil(quantile * len(ordered))
+            batch = tuple(ordered[end - 1 - i % end] for i in range(size))
+            inputs = tokenize(list(batch))
+            if size == 1 or inputs["token_ids"].size <= _MOST_IDS:
+                found[batch] = inputs
+    return list(found.items())
+
+
+def request(signature, inputs):
+    """Builds the `PredictRequest` of `{input: array}` to a signature."""
+    built = messages.predict_pb2.PredictRequest()
+    built.model_spec.signature_name = signature
+    for name, array in inputs.items():
+        built.inputs[name].CopyFrom(messages.to_tensor_proto(array))
+    return built
 
 
 def write(folder, predict_requests):

@@ -1,12 +1,13 @@
 """What is published, when, and that it answers as the Keras model does."""
 
+import itertools
 import json
 
 import keras
 import numpy as np
 import pytest
 
-from export import cli, golden, saved_model, session, warmup
+from export import card, cli, golden, saved_model, services, session, warmup
 from tests.export import tiny
 
 TEXTS = [
@@ -54,49 +55,121 @@ def test_unlike_shapes_of_ids_are_refused(model):
 
 def test_stored_files(base_path, embedder):
     folder = base_path / "3"
-    card = json.loads((folder / "assets.extra/card.json").read_text())
-    assert card["parameters"] == embedder.count_params()
-    assert card["parameter_bytes"] == 4 * embedder.count_params()
-    assert card["embedding_dim"] == 13
-    assert len(warmup.read(folder)) == 4 * len(warmup.BATCH_SIZES)
+    described = card.load(folder)
+    assert described["parameters"] == embedder.count_params()
+    assert described["parameter_bytes"] == 4 * embedder.count_params()
+    assert described["embedding_dim"] == 13
+    assert described["run"] is None
+    warmed = {
+        (request.model_spec.signature_name, tensor.tensor_shape.dim[0].size)
+        for request in warmup.read(folder)
+        for tensor in request.inputs.values()
+    }
+    names = ("serving_default", "query", "document", "from_token_ids")
+    sizes = (1, 2, 4, 8, 16, 32)
+    assert warmed == set(itertools.product(names, sizes))
     cases = golden.load(folder)
     assert cases["query"][0]["text"].tolist() == [
         text.encode() for text in golden.TEXTS
     ]
-    # Only the version: no folder of the export is left behind.
-    assert [path.name for path in base_path.iterdir()] == ["3"]
+    # No folder of the export is left behind.
+    assert {path.name for path in base_path.iterdir()} == {
+        *("3", "batching_parameters.txt", "models.config", "monitoring.config")
+    }
 
 
 @pytest.fixture(scope="module")
 def preset_without_prompts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("preset")
-    tiny.new_embedder().save_to_preset(str(folder))
+    tiny.new_embedder(pooling_mode="cls").save_to_preset(str(folder))
+    run = {"settings": {"seed": 7}, "figures": {"step": 3}}
+    (folder / "run.json").write_text(json.dumps(run))
     return folder
 
 
-def test_model_without_prompts(preset_without_prompts, tmp_path):
+def test_options(preset_without_prompts, tmp_path):
+    """One export of all: cut, in half precision, warmed by real texts."""
     (tmp_path / "7").mkdir()
-    _, published = saved_model.export(preset_without_prompts, tmp_path)
-    assert published == tmp_path / "8"
+    texts = tmp_path / "texts"
+    texts.write_text("open the file\n\nread it\n", encoding="utf-8")
+    results, published = saved_model.export(
+        preset_without_prompts,
+        tmp_path,
+        dtype="bfloat16",
+        embedding_dim=5,
+        warmup_texts=texts,
+    )
+    assert published == tmp_path / "8", results
     names = {"serving_default", "from_token_ids"}
-    assert golden.load(published).keys() == names
+    cases = golden.load(published)
+    assert cases.keys() == names
+    embedding = cases["serving_default"][1]["embedding"]
+    assert embedding.shape == (len(golden.TEXTS), 5)
+    lengths = np.linalg.norm(embedding, axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+    described = card.load(published)
+    assert described["dtype"] == "bfloat16"
+    assert described["parameter_bytes"] == 2 * described["parameters"]
+    assert 0.999 < described["least_cosine_to_float32"] < 1
+    assert described["run"]["settings"] == {"seed": 7}
+    sent = {
+        text
+        for request in warmup.read(published)
+        for text in request.inputs["text"].string_val
+    }
+    assert sent == {b"open the file", b"read it"}
+
+
+@pytest.mark.parametrize("dtype", [None, "int8"])
+def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
+    """The tokens of an embedder's encoder, with a pooler, from one file."""
+    embedder = tiny.new_embedder(prompts={"query": "query: "}, pooler=True)
+    embedder.save(tmp_path / "embedder.keras")
+    results, published = saved_model.export(
+        tmp_path / "embedder.keras",
+        tmp_path / "models",
+        dtype=dtype,
+        raw_encoder=True,
+    )
+    assert published, [result for result in results if not result.passed]
+    served = session.SavedModelSession(published)
+    answer = served.run({"text": np.array([b"sum", b"open the", b""], object)})
+    served.close()
+    inputs = embedder.preprocessor(["sum", "open the", ""])
+    ids, mask = answer["token_ids"], answer["padding_mask"]
+    np.testing.assert_array_equal(ids, np.array(inputs["token_ids"])[:, :4])
+    np.testing.assert_array_equal(mask.sum(axis=1), [3, 4, 2])
+    expected = embedder.backbone(inputs)
+    np.testing.assert_allclose(
+        answer["sequence_output"],
+        np.array(expected["sequence_output"])[:, :4] * mask[:, :, None],
+        atol=1e-5 if dtype is None else 0.1,
+    )
+    np.testing.assert_allclose(
+        answer["pooled_output"],
+        expected["pooled_output"],
+        atol=1e-5 if dtype is None else 0.1,
+    )
+    described = card.load(published)
+    kernels = described["parameter_bytes"] / described["parameters"]
+    assert kernels == 4 if dtype is None else kernels < 3
 
 
 def test_red_gate_publishes_nothing(
     preset_without_prompts, tmp_path, monkeypatch
 ):
-    right = saved_model.golden_cases
+    right = services.golden_cases
 
-    def wrong(embedder):
-        cases = right(embedder)
+    def wrong(service):
+        cases = right(service)
         cases["serving_default"][1]["embedding"][0] += 1e-3
         return cases
 
-    monkeypatch.setattr(saved_model, "golden_cases", wrong)
+    monkeypatch.setattr(services, "golden_cases", wrong)
     results, published = saved_model.export(preset_without_prompts, tmp_path)
     assert [r.name for r in results if not r.passed] == ["golden answers"]
     assert published is None
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def test_version_is_never_overwritten(preset, base_path):
@@ -111,6 +184,7 @@ def test_version_is_never_overwritten(preset, base_path):
     [
         (["--version", "-1"], "`version` must not be negative"),
         (["--version", "1"], "`model` must be a preset folder"),
+        (["--warmup_texts", "nothing.txt"], "nothing.txt"),
     ],
 )
 def test_command_line_errors(tmp_path, capsys, arguments, message):

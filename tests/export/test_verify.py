@@ -5,7 +5,16 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from export import checks, cli, saved_model, verify
+from export import (
+    card,
+    checks,
+    cli,
+    messages,
+    saved_model,
+    services,
+    verify,
+    warmup,
+)
 from tests.export import tiny
 
 
@@ -13,11 +22,16 @@ from tests.export import tiny
 def parts(embedder):
     """What `write` takes for a right export, one signature alone."""
     name = "serving_default"
+    service = services.of(embedder, embedder.preprocessor)
+    requests = services.warmup_requests(service, ["open the file"], [1, 3])
     return {
         "module": saved_model.Weights(embedder.weights),
-        "functions": {name: saved_model.signatures(embedder)[name]},
-        "cases": {name: saved_model.golden_cases(embedder)[name]},
-        "card": saved_model.describe(embedder, "preset"),
+        "functions": {name: services.signatures(service)[name]},
+        "cases": {name: services.golden_cases(service)[name]},
+        "requests": [
+            r for r in requests if r.model_spec.signature_name == name
+        ],
+        "description": card.describe(service, "preset"),
     }
 
 
@@ -123,6 +137,17 @@ def test_python_op(tmp_path, parts, embedder):
     assert "PyFunc" in failed["ops"]
 
 
+def test_unknown_op(tmp_path, parts):
+    saved_model.write(tmp_path, **parts)
+    file = tmp_path / "saved_model.pb"
+    saved = messages.saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    functions = saved.meta_graphs[0].graph_def.library.function
+    functions[0].node_def[0].op = "AddonsGelu"
+    file.write_bytes(saved.SerializeToString())
+    with pytest.raises(checks.Failure, match="the server has not: AddonsGelu"):
+        checks.check_ops(tmp_path)
+
+
 def test_closed_batch(tmp_path, parts, embedder):
     def body(text):
         return {"embedding": tf.zeros([1, 13])}
@@ -137,7 +162,7 @@ def published(base_path, tmp_path):
 
 
 def test_missing_warmup_file(published):
-    (published / "assets.extra/tf_serving_warmup_requests").unlink()
+    (published / warmup.FILE).unlink()
     with pytest.raises(checks.Failure, match="tf_serving_warmup_requests"):
         checks.check_files(published)
     with pytest.raises(checks.Failure, match="^0 requests"):

@@ -6,37 +6,51 @@ import tensorflow as tf
 
 from export import messages, warmup
 
-CASES = {
-    "texts": ({"text": np.array([b"short", b"longest"], object)}, {}),
-    "ids": ({"ids": np.arange(9, dtype=np.int32).reshape(3, 3)}, {}),
-}
+TEXTS = ["c c c c", "a", "b b", "d d d d d d"]
 
 
-def test_requests_of_each_batch_size():
-    requests = warmup.requests(CASES)
-    shapes = [
-        (request.model_spec.signature_name, array.shape)
-        for request in requests
-        for array in map(messages.from_tensor_proto, request.inputs.values())
+def tokenize(batch):
+    longest = max(len(text.split()) for text in batch)
+    return {"token_ids": np.ones([len(batch), longest * 100], np.int32)}
+
+
+def test_batches_are_short_middling_and_long():
+    made = warmup.batches(TEXTS, [1, 3], tokenize)
+    assert [batch for batch, _ in made] == [
+        ("a",),
+        ("b b",),
+        ("d d d d d d",),
+        ("a", "a", "a"),
+        ("b b", "a", "b b"),
+        # ("d ...", "c ...", "b b") would be 1,800 ids.
     ]
-    assert shapes == [
-        *(("texts", (size,)) for size in warmup.BATCH_SIZES),
-        *(("ids", (size, 3)) for size in warmup.BATCH_SIZES),
-    ]
-    first = messages.from_tensor_proto(requests[0].inputs["text"])
-    assert first.tolist() == [b"longest"]
+    assert made[-1][1]["token_ids"].shape == (3, 200)
+
+
+def test_texts_of_a_file(tmp_path):
+    file = tmp_path / "texts"
+    file.write_text("one\n\n  \ntwo é\n", encoding="utf-8")
+    assert warmup.read_texts(file) == ["one", "two é"]
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="`warmup_texts` .* is empty"):
+        warmup.read_texts(file)
+
+
+REQUESTS = [
+    warmup.request("texts", {"text": np.array([b"short", b"long"], object)}),
+    warmup.request("ids", {"ids": np.arange(9, dtype=np.int32)}),
+]
 
 
 def test_round_trip(tmp_path):
-    requests = warmup.requests(CASES)
-    warmup.write(tmp_path, requests)
-    assert warmup.read(tmp_path) == requests
+    warmup.write(tmp_path, REQUESTS)
+    assert warmup.read(tmp_path) == REQUESTS
     records = tf.data.TFRecordDataset(str(tmp_path / warmup.FILE))
     logs = [
         messages.prediction_log_pb2.PredictionLog.FromString(record)
         for record in records.as_numpy_iterator()
     ]
-    assert [log.predict_log.request for log in logs] == requests
+    assert [log.predict_log.request for log in logs] == REQUESTS
 
 
 def test_no_file_is_no_request(tmp_path):
@@ -67,7 +81,7 @@ def test_refuses_what_is_no_message(tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 29])
 def test_refuses_a_file_cut_short(tmp_path, cut):
-    warmup.write(tmp_path, warmup.requests(CASES))
+    warmup.write(tmp_path, REQUESTS)
     path = tmp_path / warmup.FILE
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(ValueError, match="ends within a record"):

@@ -17,7 +17,7 @@ VOCABULARY = [
 ]
 
 
-def new_embedder(vocabulary=VOCABULARY, prompts=None):
+def new_embedder(vocabulary=VOCABULARY, prompts=None, pooler=False, **options):
     """Builds an embedder with primes for sizes and random weights."""
     keras.utils.set_random_seed(11)
     tokenizer = keras_fixedhead.FixedHeadTokenizer(vocabulary)
@@ -30,8 +30,10 @@ def new_embedder(vocabulary=VOCABULARY, prompts=None):
             intermediate_dim=31,
             head_size=7,
             max_sequence_length=37,
+            pooler=pooler,
         ),
         keras_fixedhead.FixedHeadTextEmbedderPreprocessor(
             tokenizer, sequence_length=29, prompts=prompts
         ),
+        **options,
     )

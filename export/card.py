@@ -1,0 +1,81 @@
+"""The card of an export: what it is, from which run, by which versions."""
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import math
+import pathlib
+
+FILE = "assets.extra/card.json"
+_RUN_FILE = "run.json"  # what training writes into its preset
+_PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
+
+
+def _dtype(service):
+    """Returns what the model computes in: a float type, or int8."""
+    if any(weight.dtype == "int8" for weight in service.model.weights):
+        return "int8"
+    return service.backbone.compute_dtype
+
+
+def describe(service, source):
+    """Describes a model that is exported.
+
+    Args:
+        service: a `services.Service`.
+        source: path of the preset folder or `.keras` file it came from; the
+            settings and figures of its run are read there.
+
+    Returns:
+        A dictionary of JSON values; sizes in bytes where they say so.
+    """
+    source = pathlib.Path(source)
+    backbone, preprocessor = service.backbone, service.preprocessor
+    tokens = preprocessor.tokenizer.get_vocabulary()
+    vocabulary = "".join(f"{token}\n" for token in tokens)
+    run = source / _RUN_FILE
+    return {
+        "model": type(service.model).__name__,
+        "source": source.resolve().name,
+        "run": json.loads(run.read_text("utf-8")) if run.is_file() else None,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(
+            "T", "seconds"
+        ),
+        "dtype": _dtype(service),
+        "embedding_dim": service.embedding_dim,
+        "num_layers": backbone.num_layers,
+        "num_heads": backbone.num_heads,
+        "head_size": backbone.head_size or backbone.max_sequence_length,
+        "hidden_dim": backbone.hidden_dim,
+        "max_sequence_length": backbone.max_sequence_length,
+        "num_segments": backbone.num_segments,
+        "sequence_length": preprocessor.sequence_length,
+        "prompts": preprocessor.prompts,
+        "parameters": service.model.count_params(),
+        "parameter_bytes": sum(
+            math.prod(weight.shape) * weight.value.dtype.size
+            for weight in service.model.weights
+        ),
+        "vocabulary_size": backbone.vocabulary_size,
+        "vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest(),
+        "versions": {
+            name: importlib.metadata.version(name) for name in _PACKAGES
+        },
+    }
+
+
+def save(folder, card):
+    """Writes the card of an export."""
+    text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+    (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def load(folder):
+    """Reads what `save` wrote.
+
+    Raises:
+        OSError: if the file is missing.
+        ValueError: if it is no JSON.
+    """
+    return json.loads((folder / FILE).read_text(encoding="utf-8"))

@@ -1,0 +1,155 @@
+"""A trained model from its files: a preset folder, or a `.keras` file."""
+
+import json
+import pathlib
+import tempfile
+
+import keras
+import keras_hub
+
+import keras_fixedhead
+from export import services
+
+DTYPES = ("float32", "bfloat16", "int8")
+
+
+def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
+    """Loads a model to export.
+
+    Args:
+        model: path of a preset folder or of a `.keras` file.
+        dtype: `"float32"` or `"bfloat16"` to compute and store in that, or
+            `"int8"` to store the kernels so; `None` for the default policy,
+            or what a `.keras` file says.
+        embedding_dim: int, the numbers of an embedding to keep; `None` for
+            the model's own.
+        raw_encoder: bool, whether to leave the task out and serve the
+            encoder's outputs.
+
+    Returns:
+        A `services.Service`.
+
+    Raises:
+        ValueError: if there is no model, it is of a class that is not
+            served, it has no tokenizer, or it has no embedding to cut.
+    """
+    model = pathlib.Path(model)
+    if dtype not in (None, *DTYPES):
+        raise ValueError(
+            f"`dtype` must be one of {', '.join(DTYPES)}, received {dtype}."
+        )
+    if (model / "config.json").is_file():
+        options = {"embedding_dim": embedding_dim}
+        if dtype != "int8":
+            options["dtype"] = dtype
+        loaded, preprocessor = _from_preset(model, raw_encoder, options)
+    elif model.suffix == ".keras" and model.is_file():
+        if dtype in (None, "int8") and embedding_dim is None:
+            loaded, preprocessor = _from_keras_file(model, raw_encoder)
+        else:
+            return _by_way_of_a_preset(model, dtype, embedding_dim, raw_encoder)
+    else:
+        raise ValueError(
+            f"`model` must be a preset folder or a .keras file, received "
+            f"{model}, which is neither (a preset folder has a config.json). "
+            "Training writes a preset folder, and `save_to_preset`."
+        )
+    if preprocessor is None:
+        raise ValueError(
+            f"`model` {model} has no tokenizer. Save a task with its "
+            "preprocessor, or the preprocessor into the preset folder of the "
+            "encoder, so that it can be exported with it."
+        )
+    service = services.of(loaded, preprocessor)
+    if dtype == "int8" and not _is_quantized(loaded):
+        # Keras warns of every layer that has no such method of its own.
+        service.backbone.quantize(
+            "int8",
+            filters=lambda layer: (
+                type(layer).quantize is not keras.Layer.quantize
+            ),
+        )
+    return service
+
+
+def _is_quantized(model):
+    return any(weight.dtype == "int8" for weight in model.weights)
+
+
+def _registered_class(file):
+    name = json.loads(file.read_text(encoding="utf-8"))["registered_name"]
+    return keras.saving.get_registered_object(name)
+
+
+def _from_preset(folder, raw_encoder, options):
+    """Returns the model and the preprocessor of a preset folder."""
+    task_file, kept_file = folder / "task.json", folder / "config.json"
+    options = {name: v for name, v in options.items() if v is not None}
+    if task_file.is_file() and not raw_encoder:
+        cls = _registered_class(task_file)
+        _check_class(cls, folder)
+        _check_options(cls, options)
+        task = cls.from_preset(str(folder), **options)
+        return task, task.preprocessor
+    cls = _registered_class(kept_file)
+    _check_class(cls, folder)
+    _check_options(cls, options)
+    backbone = cls.from_preset(str(folder), **options)
+    return backbone, _preprocessor(folder, backbone)
+
+
+def _preprocessor(folder, backbone):
+    """Returns the preprocessor of a preset folder, None without one."""
+    file = folder / "preprocessor.json"
+    if file.is_file():
+        return _registered_class(file).from_preset(str(folder))
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    return keras_fixedhead.FixedHeadTextEmbedderPreprocessor(
+        keras_fixedhead.FixedHeadTokenizer.from_preset(str(folder)),
+        sequence_length=backbone.max_sequence_length,
+    )
+
+
+def _from_keras_file(file, raw_encoder):
+    """Returns the model and the preprocessor of a `.keras` file."""
+    loaded = keras.saving.load_model(file, compile=False)
+    _check_class(type(loaded), file)
+    preprocessor = getattr(loaded, "preprocessor", None)
+    if raw_encoder and isinstance(loaded, keras_hub.models.Task):
+        return loaded.backbone, preprocessor
+    return loaded, preprocessor
+
+
+def _by_way_of_a_preset(file, dtype, embedding_dim, raw_encoder):
+    """Loads a `.keras` file whose configuration is to be another."""
+    loaded, _ = _from_keras_file(file, raw_encoder=False)
+    if _is_quantized(loaded):
+        raise ValueError(
+            f"`model` {file} is quantized to int8: its `dtype` and "
+            "`embedding_dim` cannot be changed any more. Pass the model it "
+            "was made from."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        loaded.save_to_preset(folder)
+        del loaded
+        return load(folder, dtype, embedding_dim, raw_encoder)
+
+
+def _check_class(cls, model):
+    if cls not in services.SERVICES:
+        known = ", ".join(known.__name__ for known in services.SERVICES)
+        raise ValueError(
+            f"`model` must be one of {known}, received {model}, a "
+            f"{getattr(cls, '__name__', cls)}."
+        )
+
+
+def _check_options(cls, options):
+    if "embedding_dim" in options and (
+        cls is not keras_fixedhead.FixedHeadTextEmbedder
+    ):
+        raise ValueError(
+            f"`embedding_dim` is for a FixedHeadTextEmbedder, received "
+            f"{options['embedding_dim']} for a {cls.__name__}."
+        )

@@ -15,6 +15,7 @@ import typing
 
 import keras
 import rich
+import rich.console
 import tensorflow as tf
 
 from export import (
@@ -67,6 +68,7 @@ def export(
     embedding_dim=None,
     raw_encoder=False,
     warmup_texts=None,
+    on_start=lambda what: None,
 ):
     """Writes, checks and publishes a version.
 
@@ -85,6 +87,7 @@ def export(
         raw_encoder: as in `load.load`.
         warmup_texts: path of a UTF-8 file, a text like those of real traffic
             on each line; None for the golden texts.
+        on_start: function called with what begins, a str, for a display.
 
     Returns:
         The results of the gate (`verify.Result`), and the path of the
@@ -113,9 +116,11 @@ def export(
     texts = golden.TEXTS
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
+    on_start("loading the model")
     service = load.load(model, dtype, embedding_dim, raw_encoder)
     description = card.describe(service, model)
     if dtype not in (None, "float32"):
+        on_start("comparing with float32")
         reference = load.load(model, "float32", embedding_dim, raw_encoder)
         cosine = services.least_cosine(service, reference)
         description["least_cosine_to_float32"] = cosine
@@ -124,6 +129,7 @@ def export(
     server_config.write(output)
     # Not a number, so a model server passes it by.
     staging = pathlib.Path(tempfile.mkdtemp(prefix=f".{version}-", dir=output))
+    on_start("writing the SavedModel")
     try:
         write(
             staging,
@@ -136,7 +142,7 @@ def export(
             description,
         )
         staging.chmod(0o755)  # mkdtemp's is for its owner alone
-        results = verify.run_checks(staging)
+        results = verify.run_checks(staging, on_start)
         if not all(result.passed for result in results):
             return results, None
         os.rename(staging, published)
@@ -184,7 +190,8 @@ class Arguments:
 
 def main(arguments):
     """Exports and prints the gate's table; returns the exit status."""
-    results, published = export(**vars(arguments))
+    with rich.console.Console().status("starting") as status:
+        results, published = export(**vars(arguments), on_start=status.update)
     verify.print_table(results, published or arguments.output)
     if published is None:
         rich.print("[bold red]not published:[/] a check failed")

@@ -47,7 +47,7 @@ def _end(process, log):
     return f"ended the process with status {process.returncode}: {last}"
 
 
-def _run_child(folder, names):
+def _run_child(folder, names, on_start):
     """Runs checks in one child; returns their results, as far as it got."""
     results, started = [], time.monotonic()
     command = [sys.executable, "-m", "export.checks", str(folder), *names]
@@ -66,6 +66,7 @@ def _run_child(folder, names):
                 results.append(Result(**report, seconds=seconds))
             else:
                 started = time.monotonic()
+                on_start(f"checking: {report['name']}")
         process.wait()
         timer.cancel()
         if len(results) < len(names):
@@ -74,11 +75,12 @@ def _run_child(folder, names):
     return results
 
 
-def run_checks(folder):
+def run_checks(folder, on_start=lambda what: None):
     """Checks an exported version.
 
     Args:
         folder: path of the version folder (with `saved_model.pb`).
+        on_start: function called with what begins, a str, for a display.
 
     Returns:
         A list of `Result`, one per check of `export/checks.py`, in its order.
@@ -86,7 +88,7 @@ def run_checks(folder):
     folder = pathlib.Path(folder).resolve()
     names, results = list(checks.CHECKS), []
     while len(results) < len(names):
-        results += _run_child(folder, names[len(results) :])
+        results += _run_child(folder, names[len(results) :], on_start)
         if any(r.name == "load" and not r.passed for r in results):
             results = results[: names.index("load") + 1]
             results += [
@@ -131,7 +133,8 @@ def main(arguments):
             f"`folder` is not a folder, received {arguments.folder}. Pass a "
             "version folder that `python -m export.saved_model` wrote."
         )
-    results = run_checks(arguments.folder)
+    with rich.console.Console().status("checking") as status:
+        results = run_checks(arguments.folder, status.update)
     print_table(results, arguments.folder)
     return 0 if all(result.passed for result in results) else 1
 

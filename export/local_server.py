@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import typing
 
-from export import client
+from export import client, versions
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _START_SECONDS = 300
@@ -39,21 +40,54 @@ class LocalServer:
     grpc_url: str
     rest_url: str
     process: subprocess.Popen
-    _log: typing.TextIO
+    _log: typing.BinaryIO
 
     def log(self):
         """Returns what the server has printed so far."""
-        self._log.seek(0)
-        return self._log.read()
+        # Not by read(), which would move the place the server writes at.
+        descriptor = self._log.fileno()
+        content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+        return content.decode(errors="replace")
 
 
 @contextlib.contextmanager
-def running(model_name, model_base_path):
-    """Serves on free ports of the loopback interface, as a context.
+def running(model_name, model_base_path, *flags):
+    """Serves one model on free ports of the loopback interface, as a context.
 
     Args:
         model_name: the model's name in requests.
         model_base_path: path of the folder of versions.
+        *flags: further words for the command line of `export.serve`.
+
+    Yields:
+        A `LocalServer` whose model is available; it is stopped in the end.
+
+    Raises:
+        ValueError: if the folder has no version, for which a server waits.
+        ServerError: if the server ends, or is not ready in time; with the
+            last line of its log.
+    """
+    folder = pathlib.Path(model_base_path).resolve()
+    if folder.is_dir() and not versions.find(folder):
+        raise ValueError(
+            f"`model_base_path` {folder} has no version folder. Export one "
+            "with `python -m export.saved_model`."
+        )
+    words = ("--model_name", model_name, "--model_base_path", str(folder))
+    # A version that does not load now will not in a minute.
+    with started(
+        model_name, *words, "--max_num_load_retries", "0", *flags
+    ) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def started(model_name, *flags):
+    """Serves on free ports of the loopback interface, as a context.
+
+    Args:
+        model_name: name of one of the models.
+        *flags: the command line of `export.serve`, without ports.
 
     Yields:
         A `LocalServer` whose model is available; it is stopped in the end.
@@ -63,13 +97,11 @@ def running(model_name, model_base_path):
             last line of its log.
     """
     port, rest_port = free_ports(2)
-    folder = pathlib.Path(model_base_path).resolve()
     command = [
-        *(sys.executable, "-m", "export.serve"),
-        *("--model_name", model_name, "--model_base_path", str(folder)),
+        *(sys.executable, "-m", "export.serve", *flags),
         *("--port", str(port), "--rest_api_port", str(rest_port)),
     ]
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
         server = LocalServer(
             f"grpc://127.0.0.1:{port}",

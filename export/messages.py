@@ -95,6 +95,9 @@ _TYPES = {
     types_pb2.DT_INT32: (np.dtype(np.int32), "int_val"),
     types_pb2.DT_INT64: (np.dtype(np.int64), "int64_val"),
     types_pb2.DT_UINT8: (np.dtype(np.uint8), "int_val"),
+    types_pb2.DT_UINT16: (np.dtype(np.uint16), "int_val"),
+    types_pb2.DT_UINT32: (np.dtype(np.uint32), "uint32_val"),
+    types_pb2.DT_UINT64: (np.dtype(np.uint64), "uint64_val"),
     types_pb2.DT_BOOL: (np.dtype(bool), "bool_val"),
     types_pb2.DT_STRING: (_STRING, "string_val"),
 }
@@ -138,6 +141,7 @@ def to_tensor_proto(array):
         ValueError: if TensorFlow has no type for the array's dtype.
     """
     proto = tensor_pb2.TensorProto(dtype=data_type(array))
+    proto.tensor_shape.SetInParent()  # a scalar has a shape too
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     field = _TYPES[proto.dtype][1]

@@ -1,4 +1,4 @@
-"""Serves a folder of versions over gRPC and REST.
+"""Serves folders of versions over gRPC and REST.
 
 `python -m export.serve --model_name NAME --model_base_path DIR` becomes
 `tensorflow_model_server` where that is installed; elsewhere a stand-in
@@ -7,37 +7,51 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import shutil
 import signal
 import sys
 import threading
+import time
 
-import waitress
+from google.protobuf import text_format
 
-from export import cli
-from export.stand_in import manager, rest, rpc
+from export import cli, messages, session
+from export.stand_in import core, rest, rpc
 
 BINARY = "tensorflow_model_server"
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _LOOPBACK = "127.0.0.1"
 _GRACE_SECONDS = 5
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Serve the newest version of a model over gRPC and REST.
+    """Serve models, the newest version of each, over gRPC and REST.
 
     The flags are those of tensorflow_model_server, which takes over where it
     is installed; a stand-in for it answers where it is not, and says so.
     """
 
-    model_name: str
+    model_name: str = "default"
     """The model's name in requests."""
 
-    model_base_path: pathlib.Path
+    model_base_path: pathlib.Path | None = None
     """The folder of versions; a new one is loaded as it appears."""
+
+    model_config_file: pathlib.Path | None = None
+    """In place of these two: a ModelServerConfig, as text, of several models,
+    chosen versions and labels."""
+
+    model_config_file_poll_wait_seconds: int = 0
+    """Seconds between two looks at that file; 0 to read it once."""
+
+    allow_version_labels_for_unavailable_models: bool = False
+    """Whether a new label may name a version that is not loaded yet, as every
+    one is at start."""
 
     port: int = 8500
     """The port of gRPC."""
@@ -50,11 +64,31 @@ class Arguments:
     model server itself listens on every interface."""
 
     file_system_poll_wait_seconds: int = 1
-    """Seconds between two looks at the folder."""
+    """Seconds between two looks for versions, at least 1."""
+
+    max_num_load_retries: int = 5
+    """How often a version is tried again that does not load."""
+
+    load_retry_interval_micros: int = 60_000_000
+    """Microseconds between two such tries."""
 
 
-def _say(line):
-    print(line, flush=True)
+def _check(arguments):
+    base_path, config = arguments.model_base_path, arguments.model_config_file
+    if (base_path is None) == (config is None):
+        raise ValueError(
+            "Pass either `model_base_path`, the folder of a model's versions, "
+            "or `model_config_file`."
+        )
+    if base_path is not None and not base_path.is_dir():
+        raise ValueError(
+            f"`model_base_path` is not a folder, received {base_path}."
+        )
+    if arguments.file_system_poll_wait_seconds < 1:
+        raise ValueError(
+            "`file_system_poll_wait_seconds` must be at least 1, received "
+            f"{arguments.file_system_poll_wait_seconds}."
+        )
 
 
 def _become_model_server(binary, arguments):
@@ -63,33 +97,55 @@ def _become_model_server(binary, arguments):
         raise ValueError(
             f"`host` cannot be chosen for {BINARY}, received {arguments.host}."
         )
-    _say(f"{binary} is installed and serves (on every interface)")
-    seconds = arguments.file_system_poll_wait_seconds
-    os.execv(
-        binary,
-        [
-            binary,
-            f"--model_name={arguments.model_name}",
-            f"--model_base_path={arguments.model_base_path.resolve()}",
-            f"--port={arguments.port}",
-            f"--rest_api_port={arguments.rest_api_port}",
-            f"--file_system_poll_wait_seconds={seconds}",
-        ],
-    )
+    flags = dataclasses.asdict(arguments)
+    del flags["host"]
+    words = [binary]
+    for name, value in flags.items():
+        if isinstance(value, pathlib.Path):
+            value = value.resolve()
+        elif isinstance(value, bool):
+            value = str(value).lower()
+        if value is not None:
+            words.append(f"--{name}={value}")
+    _log.info("%s is installed and serves (on every interface)", binary)
+    os.execv(binary, words)
+
+
+def _read_config(arguments):
+    """Returns the `ModelServerConfig` that the arguments ask for."""
+    config = messages.model_server_config_pb2.ModelServerConfig()
+    path = arguments.model_config_file
+    if path is None:
+        config.model_config_list.config.add(
+            name=arguments.model_name,
+            base_path=str(arguments.model_base_path.resolve()),
+            model_platform="tensorflow",
+        )
+        return config
+    try:
+        return text_format.Parse(path.read_bytes(), config)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"`model_config_file` {path} is no ModelServerConfig: {error}"
+        ) from error
 
 
 @contextlib.contextmanager
-def _watching(models, seconds):
-    """Loads new versions in the background."""
+def _watching(models, arguments):
+    """Takes over new configurations and versions in the background."""
     stopping = threading.Event()
+    config_seconds = arguments.model_config_file_poll_wait_seconds
 
     def watch():
-        while not stopping.wait(seconds):
-            try:
-                for line in models.refresh():
-                    _say(line)
-            except OSError as error:
-                _say(f"cannot look for versions: {error}")
+        read_at = time.monotonic() + config_seconds
+        while not stopping.wait(arguments.file_system_poll_wait_seconds):
+            if config_seconds and time.monotonic() >= read_at:
+                read_at += config_seconds
+                try:
+                    models.configure(_read_config(arguments))
+                except (OSError, ValueError, session.StatusError) as error:
+                    _log.error("the configuration stays as it was: %s", error)
+            models.refresh()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -102,57 +158,47 @@ def _watching(models, seconds):
 
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
-    _say(f"{BINARY} is not installed; a stand-in for it serves")
-    models = manager.Manager(arguments.model_name, arguments.model_base_path)
-    lines = models.refresh()
-    if not lines:
-        raise ValueError(
-            f"`model_base_path` {arguments.model_base_path} has no version "
-            "folder. Export one with `python -m export.saved_model`."
-        )
-    for line in lines:
-        _say(line)
-    if not models.is_available():
-        raise ValueError(
-            f"`model_base_path` {arguments.model_base_path}: the newest "
-            "version does not load."
-        )
+    _log.info("%s is not installed; a stand-in for it serves", BINARY)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    models = core.Core(
+        arguments.max_num_load_retries,
+        arguments.load_retry_interval_micros / 1e6,
+        arguments.allow_version_labels_for_unavailable_models,
+    )
     # As many as the model server has for REST.
     threads = 4 * (os.cpu_count() or 1)
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
+        try:
+            models.configure(_read_config(arguments))
+            models.start(arguments.file_system_poll_wait_seconds)
+        except session.StatusError as error:
+            raise ValueError(f"Failed to start server: {error}") from error
         calls = rpc.start(
             models, f"{arguments.host}:{arguments.port}", threads, IDENT
         )
         stack.callback(lambda: calls.stop(_GRACE_SECONDS).wait())
-        web = waitress.create_server(
-            rest.Application(models),
-            host=arguments.host,
-            port=arguments.rest_api_port,
-            threads=threads,
-            ident=IDENT,
+        web = rest.create_server(
+            models, arguments.host, arguments.rest_api_port, threads, IDENT
         )
         stack.callback(web.close)
-        stack.enter_context(
-            _watching(models, arguments.file_system_poll_wait_seconds)
+        stack.enter_context(_watching(models, arguments))
+        _log.info(
+            "ready: gRPC on %s:%d, REST on http://%s:%d",
+            *(arguments.host, arguments.port),
+            *(arguments.host, arguments.rest_api_port),
         )
-        # `web.run` returns at SystemExit and KeyboardInterrupt.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        _say(
-            f"ready: gRPC on {arguments.host}:{arguments.port}, REST on "
-            f"http://{arguments.host}:{arguments.rest_api_port}"
-        )
+        # Returns at SystemExit and KeyboardInterrupt.
         web.run()
-    _say("stopped")
+    _log.info("stopped")
 
 
 def main(arguments):
     """Serves; returns the exit status."""
-    if not arguments.model_base_path.is_dir():
-        raise ValueError(
-            "`model_base_path` is not a folder, received "
-            f"{arguments.model_base_path}."
-        )
+    logging.basicConfig(
+        stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s"
+    )
+    _check(arguments)
     binary = shutil.which(BINARY)
     if binary:
         _become_model_server(binary, arguments)

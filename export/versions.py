@@ -2,18 +2,19 @@
 
 
 def find(base_path):
-    """Returns the numbers of the versions in a folder, unsorted.
+    """Returns the versions in a folder, `{number: path}`.
 
-    A version is a subfolder whose name is a number; a model server passes
-    over every other name.
+    A version is an entry whose name is a number ("7", and "007" too); a model
+    server passes over every other name. After TensorFlow Serving's
+    `sources/storage_path/file_system_storage_path_source.cc`.
 
     Args:
         base_path: `pathlib.Path` of the folder of versions; it may be absent.
     """
     if not base_path.exists():
-        return []
-    return [
-        int(path.name)
-        for path in base_path.iterdir()
-        if path.name.isdecimal() and path.is_dir()
-    ]
+        return {}
+    return {
+        int(path.name): path
+        for path in sorted(base_path.iterdir())
+        if path.name.isascii() and path.name.isdecimal()
+    }

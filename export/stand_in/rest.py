@@ -1,31 +1,36 @@
-"""TensorFlow Serving's REST interface as a WSGI application.
+"""TensorFlow Serving's REST interface over a `Core`, on waitress.
 
-After `model_servers/http_rest_api_handler.cc`, `http_rest_api_util.cc` and
-`http_server.cc`.
+After `model_servers/http_rest_api_handler.cc`, `http_rest_api_util.cc`,
+`http_server.cc` and `util/net_http/server/internal/evhttp_request.cc`.
 """
 
 import http
 import json
 import logging
 import re
+import urllib.parse
+import zlib
 
+import waitress
 from google.protobuf import json_format
 
 from export import messages, session
-from export.stand_in import json_tensor
-from export.stand_in.manager import invalid_argument
+from export.stand_in import answers, errors, json_request, json_response
 
 _codes = messages.error_codes_pb2
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+# Only the case of what is not captured is free.
 _POST = re.compile(
     r"(?i)/v1/models/(?P<name>[^/:]+)"
     + _VERSION
-    + r":(?P<method>classify|regress|predict)"
+    + r":(?P<method>(?-i:classify|regress|predict))",
+    re.ASCII,
 )
 _GET = re.compile(
     r"(?i)/v1/models(?:/(?P<name>[^/:]+))?"
     + _VERSION
-    + r"(?:/(?P<resource>metadata))?"
+    + r"(?:/(?P<resource>metadata))?",
+    re.ASCII,
 )
 # Every other code is 500.
 _HTTP_STATUS = {
@@ -44,24 +49,57 @@ _HTTP_STATUS = {
     _codes.DEADLINE_EXCEEDED: 504,
 }
 _HEADERS = [("Content-Type", "application/json")]
+_MAX_UNZIPPED = 100 * 2**20  # bytes, `net_http/compression/gzip_zlib.h`
+_IDLE_SECONDS = 50  # HTTP_READ_TIMEOUT of libevent's `http-internal.h`
+_LOOK_FOR_IDLE_SECONDS = 5
+# The model server has no limit. A client that sends slowly holds one of these
+# and no thread: waitress reads bodies by one loop for all.
+_MOST_CONNECTIONS = 1000
 
 
-def _to_dict(message):
-    return json_format.MessageToDict(
-        message,
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
+def create_server(core, host, port, threads, ident):
+    """Opens the REST port.
+
+    Args:
+        core: the `Core` that answers.
+        host: str, the address to listen on.
+        port: int.
+        threads: int, the number of requests answered at once.
+        ident: str, sent as the `Server` header.
+
+    Returns:
+        A waitress server; its `run` serves until `SystemExit`.
+
+    Raises:
+        OSError: if the address cannot be bound.
+    """
+    # Under load this would be a line a request.
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+    return waitress.create_server(
+        Application(core),
+        host=host,
+        port=port,
+        threads=threads,
+        ident=ident,
+        connection_limit=_MOST_CONNECTIONS,
+        asyncore_use_poll=True,  # select() ends at 1024 files
+        channel_timeout=_IDLE_SECONDS,
+        cleanup_interval=_LOOK_FOR_IDLE_SECONDS,
     )
 
 
 class Application:
-    """The WSGI application of a `Manager`."""
+    """The WSGI application of a `Core`."""
 
-    def __init__(self, manager):
-        self._manager = manager
+    def __init__(self, core):
+        self._core = core
 
     def __call__(self, environ, start_response):
-        path = environ["PATH_INFO"].encode("latin-1").decode(errors="replace")
+        # A query is a part of the path here, as for the model server, and
+        # what is percent-encoded is decoded only after the split.
+        uri = environ["REQUEST_URI"].encode("latin-1")
+        url = urllib.parse.urlsplit(uri.decode(errors="replace"))
+        path = f"{url.path}?{url.query}" if url.query else url.path
         if not path.lower().startswith("/v1/"):
             start_response("404 Not Found", [])
             return []
@@ -82,41 +120,41 @@ class Application:
         pattern = {"POST": _POST, "GET": _GET}.get(method)
         match = pattern and pattern.fullmatch(path)
         if not match:
-            raise invalid_argument(f"Malformed request: {method} {path}")
+            raise errors.invalid_argument(f"Malformed request: {method} {path}")
         if not match["name"]:
-            raise invalid_argument("Missing model name in request.")
+            raise errors.invalid_argument("Missing model name in request.")
         request = messages.predict_pb2.PredictRequest()
         spec = request.model_spec
-        spec.name = match["name"]
+        spec.name = urllib.parse.unquote(match["name"])
         if match["version"]:
             try:
                 spec.version.value = int(match["version"])
             except ValueError as error:  # more than 64 bits
-                raise invalid_argument(
+                raise errors.invalid_argument(
                     f"Failed to convert version: {match['version']} to numeric."
                 ) from error
         elif match["label"]:
-            spec.version_label = match["label"]
+            spec.version_label = urllib.parse.unquote(match["label"])
         if method == "GET":
             return self._describe(spec, match["resource"])
-        if match["method"].lower() != "predict":
+        if match["method"] != "predict":
             raise session.StatusError(
                 _codes.UNIMPLEMENTED,
                 f"The stand-in answers :predict, not :{match['method']}.",
             )
-        return self._predict(request, environ["wsgi.input"].read())
+        return self._predict(request, _body(environ))
 
     def _describe(self, spec, resource):
-        if resource is None:
+        if resource != "metadata":
             request = messages.get_model_status_pb2.GetModelStatusRequest(
                 model_spec=spec
             )
-            answer = _to_dict(self._manager.status(request))
+            answer = _to_dict(answers.status(self._core, request))
             return json.dumps(answer, indent=1).encode()
         request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = self._manager.metadata(request)
+        response = answers.metadata(self._core, request)
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         answer = {
@@ -126,18 +164,41 @@ class Application:
         return json.dumps(answer, indent=1).encode()
 
     def _predict(self, request, body):
-        document = json_tensor.parse(body)
-        request.model_spec.signature_name = json_tensor.signature_name(document)
-        infos = self._manager.inputs(request.model_spec)
-        inputs, answer_format = json_tensor.to_tensors(document, infos)
+        document = json_request.parse(body)
+        request.model_spec.signature_name = json_request.signature_name(
+            document
+        )
+        infos = answers.inputs(self._core, request.model_spec)
+        inputs, answer_format = json_request.to_tensors(document, infos)
         for name, array in inputs.items():
             request.inputs[name].CopyFrom(messages.to_tensor_proto(array))
-        response = self._manager.predict(request)
+        response = answers.predict(self._core, request)
         outputs = {
             name: messages.from_tensor_proto(proto)
             for name, proto in response.outputs.items()
         }
-        return json_tensor.to_json(outputs, answer_format)
+        return json_response.to_json(outputs, answer_format)
+
+
+def _body(environ):
+    """Reads the body, unzipped; one that cannot be unzipped is empty."""
+    body = environ["wsgi.input"].read()
+    if "gzip" not in environ.get("HTTP_CONTENT_ENCODING", ""):
+        return body
+    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        body = unzip.decompress(body, _MAX_UNZIPPED)
+    except zlib.error:
+        return b""
+    return body if unzip.eof else b""
+
+
+def _to_dict(message):
+    return json_format.MessageToDict(
+        message,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
 
 
 def _error(message):

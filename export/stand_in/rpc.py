@@ -1,7 +1,7 @@
-"""TensorFlow Serving's gRPC services over a `Manager`.
+"""TensorFlow Serving's gRPC services over a `Core`.
 
-After `model_servers/prediction_service_impl.cc` and `model_service_impl.cc`.
-Classification, regression and the other calls answer UNIMPLEMENTED.
+After `model_servers/prediction_service_impl.cc`, `model_service_impl.cc` and
+`grpc_status_util.cc`.
 """
 
 import concurrent.futures
@@ -9,52 +9,57 @@ import concurrent.futures
 import grpc
 
 from export import messages, session
+from export.stand_in import answers
 
 _OPTIONS = [
-    # As the model server: `server.cc` sets no limit on what it receives.
+    # As the model server: `server.cc` allows what a message can hold.
     ("grpc.max_receive_message_length", -1),
     # Two servers on one port would share its requests.
     ("grpc.so_reuseport", 0),
 ]
 _GRPC_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+_LONGEST_ERROR = 1024  # more does not fit a header
 
 
 class _Service:
     """What the two services share: errors as statuses, and who answers."""
 
-    def __init__(self, manager, ident):
-        self._manager, self._ident = manager, ident
+    def __init__(self, core, ident):
+        self._core, self._ident = core, ident
 
     def _answer(self, function, request, context):
         context.send_initial_metadata([("x-served-by", self._ident)])
         try:
-            return function(request)
+            return function(self._core, request)
         except session.StatusError as error:
-            context.abort(_GRPC_STATUS[error.code], error.message)
+            message = error.message
+            if len(message) > _LONGEST_ERROR:
+                message = message[:_LONGEST_ERROR] + "...TRUNCATED"
+            context.abort(_GRPC_STATUS[error.code], message)
 
 
 class _PredictionService(
     _Service, messages.prediction_service_pb2_grpc.PredictionServiceServicer
 ):
     def Predict(self, request, context):
-        return self._answer(self._manager.predict, request, context)
+        return self._answer(answers.predict, request, context)
 
     def GetModelMetadata(self, request, context):
-        return self._answer(self._manager.metadata, request, context)
+        return self._answer(answers.metadata, request, context)
 
 
 class _ModelService(
     _Service, messages.model_service_pb2_grpc.ModelServiceServicer
 ):
     def GetModelStatus(self, request, context):
-        return self._answer(self._manager.status, request, context)
+        return self._answer(answers.status, request, context)
 
 
-def start(manager, address, threads, ident):
+def start(core, address, threads, ident):
     """Starts the services.
 
     Args:
-        manager: the `Manager` that answers.
+        core: the `Core` that answers.
         address: str, `host:port`.
         threads: int, the number of requests answered at once.
         ident: str, sent as the `x-served-by` initial metadata.
@@ -68,10 +73,10 @@ def start(manager, address, threads, ident):
     executor = concurrent.futures.ThreadPoolExecutor(threads)
     server = grpc.server(executor, options=_OPTIONS)
     messages.prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _PredictionService(manager, ident), server
+        _PredictionService(core, ident), server
     )
     messages.model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _ModelService(manager, ident), server
+        _ModelService(core, ident), server
     )
     try:
         server.add_insecure_port(address)

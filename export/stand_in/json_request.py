@@ -1,7 +1,7 @@
-"""TensorFlow Serving's JSON: requests into tensors, tensors into answers.
+"""TensorFlow Serving's JSON of requests, into arrays.
 
-After `util/json_tensor.cc`: `instances` (rows) or `inputs` (columns) in,
-`predictions` or `outputs` out, and `{"b64": ...}` for bytes.
+After `util/json_tensor.cc`: `instances` (rows) or `inputs` (columns), and
+`{"b64": ...}` for bytes.
 """
 
 import base64
@@ -11,12 +11,24 @@ import math
 import numpy as np
 
 from export import messages, session
-from export.stand_in.manager import invalid_argument
+from export.stand_in.errors import invalid_argument
+from export.stand_in.json_response import COLUMNAR, DTYPES, ROW, dtype_name
 
-ROW, COLUMNAR = "row", "columnar"
 _MAX_RANK = 64  # NumPy's
-# The model server's names of types, where NumPy's are others.
-_TYPE_NAMES = {"object": "string", "float32": "float", "float64": "double"}
+# What RapidJSON says where Python's `json` says something else.
+_PARSE_ERRORS = {
+    "Expecting value": "Invalid value.",
+    "Expecting property name enclosed in double quotes": (
+        "Missing a name for object member."
+    ),
+    "Expecting ':' delimiter": "Missing a colon after a name of object member.",
+    "Extra data": "The document root must not be followed by other values.",
+    "Unterminated string starting at": (
+        "Missing a closing quotation mark in string."
+    ),
+    "Invalid \\escape": "Invalid escape character in string.",
+    "Invalid control character at": "Invalid encoding in string.",
+}
 _JSON_TYPES = {
     type(None): "Null",
     dict: "Object",
@@ -56,8 +68,9 @@ def parse(body):
     try:
         document = json.loads(body.decode(errors="surrogateescape"))
     except json.JSONDecodeError as error:
+        text = _PARSE_ERRORS.get(error.msg, error.msg)
         raise invalid_argument(
-            f"JSON Parse error: {error.msg} at offset: {error.pos}"
+            f"JSON Parse error: {text} at offset: {error.pos}"
         ) from error
     except (RecursionError, ValueError) as error:
         # Nested too deep, or a number of too many digits.
@@ -88,9 +101,9 @@ def _decode_base64(value):
             f"JSON Value: {_dumps(value)} not formatted correctly for base64 "
             "data"
         )
-    text = value["b64"]
+    text = "".join(value["b64"].split())
     try:
-        # The model server does without padding.
+        # The model server does without padding, and passes over white space.
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError as error:
         raise invalid_argument("Unable to base64 decode") from error
@@ -107,6 +120,12 @@ def _encode(text):
 
 def _leaf(value, dtype):
     """Converts one JSON value to an element of a tensor."""
+    if dtype not in DTYPES:
+        raise session.StatusError(
+            messages.error_codes_pb2.UNIMPLEMENTED,
+            f"Conversion of JSON Value: {_dumps(value)} to type: "
+            f"{dtype_name(dtype)}",
+        )
     kind, is_bool = dtype.kind, isinstance(value, bool)
     if kind == "O" and isinstance(value, dict):
         return _decode_base64(value)
@@ -128,12 +147,12 @@ def _leaf(value, dtype):
         if not (value < -largest or value > largest):
             return value
         raise invalid_argument(
-            f"Cannot convert JSON value: {value} to {_TYPE_NAMES[dtype.name]} "
+            f"Cannot convert JSON value: {value} to {dtype_name(dtype)} "
             "without loss of precision."
         )
     raise invalid_argument(
         f"JSON Value: {_dumps(value)} Type: {_type_name(value)} is not of "
-        f"expected type: {_TYPE_NAMES.get(dtype.name, dtype.name)}"
+        f"expected type: {dtype_name(dtype)}"
     )
 
 
@@ -185,6 +204,10 @@ def _to_array(value, tensor_info):
     for index, leaf in enumerate(_leaves(value, shape, dtype)):
         array[index] = leaf
     return array.reshape(shape)
+
+
+def _brackets(shape):
+    return f"[{','.join(map(str, shape))}]"
 
 
 def _is_object(value):
@@ -243,8 +266,8 @@ def _add_row(rows, name, value, tensor_infos):
             )
         if array.shape != first.shape:
             raise invalid_argument(
-                f"Expecting shape {list(first.shape)} but got: "
-                f"{list(array.shape)}"
+                f"Expecting shape {_brackets(first.shape)} but got: "
+                f"{_brackets(array.shape)}"
             )
     rows[name].append(array)
 
@@ -283,6 +306,11 @@ def to_tensors(document, tensor_infos):
     Raises:
         StatusError: if the request does not fit the signature.
     """
+    if not tensor_infos:
+        raise invalid_argument(
+            "Failed to get input map for signature: "
+            f"{signature_name(document) or 'DEFAULT'}"
+        )
     if "instances" in document and "inputs" in document:
         raise invalid_argument(
             f"JSON Value: {_dumps(document)} Not formatted correctly expecting "
@@ -304,65 +332,3 @@ def to_tensors(document, tensor_infos):
             f"JSON Value: {_dumps(document)} No values in 'instances' array"
         )
     return _rows(instances, tensor_infos), ROW
-
-
-def _to_lists(name, array):
-    if array.dtype.kind == "O":
-        if name.endswith("_bytes"):
-            texts = [
-                {"b64": base64.b64encode(item).decode()}
-                for item in array.ravel()
-            ]
-        else:
-            texts = [
-                item.decode(errors="surrogateescape") for item in array.ravel()
-            ]
-        return np.array(texts, object).reshape(array.shape).tolist()
-    if array.dtype.kind == "f":
-        # By way of the shortest decimal that gives the same value: a float32
-        # read as a double would be written with digits it does not have.
-        array = array.astype(str).astype(np.float64)
-    return array.tolist()
-
-
-def to_json(outputs, answer_format):
-    """Writes the answer to a request, as bytes.
-
-    Args:
-        outputs: `{name: array}`.
-        answer_format: `ROW` or `COLUMNAR`, as the request was.
-
-    Raises:
-        StatusError: if a row answer has no row, or outputs of unlike length.
-    """
-    lists = {name: _to_lists(name, array) for name, array in outputs.items()}
-    if answer_format == COLUMNAR:
-        key, answer = "outputs", lists
-        if len(lists) == 1:
-            (answer,) = lists.values()
-    else:
-        _check_batch(outputs)
-        key, (answer, *others) = "predictions", lists.values()
-        if others:
-            answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
-    text = json.dumps({key: answer}, ensure_ascii=False)
-    return text.encode(errors="surrogateescape")
-
-
-def _check_batch(outputs):
-    batch_size = None
-    for name, array in outputs.items():
-        if not array.ndim:
-            raise invalid_argument(
-                f"Tensor name: {name} has no shape information "
-            )
-        if len(array) < 1:
-            raise invalid_argument(
-                f"Tensor name: {name} has invalid batch size: {len(array)}"
-            )
-        if batch_size not in (None, len(array)):
-            raise invalid_argument(
-                f"Tensor name: {name} has inconsistent batch size: "
-                f"{len(array)} expecting: {batch_size}"
-            )
-        batch_size = len(array)

@@ -1,0 +1,206 @@
+"""The models of a `ModelServerConfig`, by name, and the labels of versions.
+
+After TensorFlow Serving's `model_servers/server_core.cc` and
+`sources/storage_path/file_system_storage_path_source.cc`.
+"""
+
+import logging
+import pathlib
+import time
+
+from export import messages, session, versions
+from export.stand_in import errors, model
+
+_log = logging.getLogger(__name__)
+_PLATFORM = "tensorflow"
+_State = messages.get_model_status_pb2.ModelVersionStatus
+
+
+class Core:
+    """Serves what its configuration names.
+
+    `configure`, `refresh`, `start` and `close` are for one thread at a time;
+    the other methods are for any.
+
+    Args:
+        max_num_load_retries: int, how often a version is tried again that
+            does not load.
+        load_retry_seconds: float, the time between two tries.
+        labels_for_unavailable: bool, whether a new label may name a version
+            that is not available yet.
+    """
+
+    def __init__(
+        self,
+        max_num_load_retries=5,
+        load_retry_seconds=60.0,
+        labels_for_unavailable=False,
+    ):
+        self._retries = max_num_load_retries, load_retry_seconds
+        self._labels_for_unavailable = labels_for_unavailable
+        self._configs = {}
+        # Replaced as a whole, never changed: requests read them at any time.
+        self._models = {}
+        self._labels = {}
+
+    def configure(self, config):
+        """Takes over a configuration; `refresh` loads what it names.
+
+        Args:
+            config: a `ModelServerConfig`.
+
+        Raises:
+            StatusError: if it is not one that the model server takes; the
+                one before it stays.
+        """
+        configs = {}
+        for entry in config.model_config_list.config:
+            if entry.name in configs:
+                raise errors.invalid_argument(
+                    f"Illegal to list model {entry.name} multiple times in "
+                    "config list"
+                )
+            if not pathlib.PurePath(entry.base_path).is_absolute():
+                raise errors.invalid_argument(
+                    f"Expected model {entry.name} to have an absolute path or "
+                    f"URI; got base_path()={entry.base_path}"
+                )
+            if entry.model_platform != _PLATFORM:
+                raise errors.invalid_argument(
+                    f"Model {entry.name} requests unsupported platform "
+                    f"{entry.model_platform}"
+                )
+            configs[entry.name] = entry
+        self._labels = {
+            (entry.name, label): self._check_label(entry.name, label, number)
+            for entry in configs.values()
+            for label, number in entry.version_labels.items()
+        }
+        new = {
+            name: model.Model(name, *self._retries)
+            for name in configs
+            if name not in self._models
+        }
+        self._models, self._configs = {**self._models, **new}, configs
+
+    def _check_label(self, name, label, number):
+        state, _ = self.states(name).get(number, (None, None))
+        is_new = self._labels.get((name, label), number) == number
+        if state != _State.AVAILABLE and not (
+            is_new and self._labels_for_unavailable
+        ):
+            raise errors.failed_precondition(
+                f"Request to assign label to version {number} of model {name}, "
+                "which is not currently available for inference"
+            )
+        return number
+
+    def refresh(self):
+        """Looks for versions, loads the wanted ones, unloads the others."""
+        for name, served in self._models.items():
+            if name in self._configs:
+                _look(served, self._configs[name])
+            else:
+                served.want({})
+            served.advance()
+
+    def start(self, seconds):
+        """Waits until every model has an available version.
+
+        Args:
+            seconds: float, the time between two looks for versions.
+
+        Raises:
+            StatusError: if a version of a model that has no other does not
+                load.
+        """
+        while True:
+            self.refresh()
+            waiting, failed = [], []
+            for name in self._models:
+                states = self.states(name)
+                if any(s == _State.AVAILABLE for s, _ in states.values()):
+                    continue
+                waiting.append(name)
+                failed += [
+                    f"{{name: {name} version: {number}}} due to error: {error}"
+                    for number, (_, error) in states.items()
+                    if error
+                ]
+            if failed:
+                raise session.StatusError(
+                    messages.error_codes_pb2.UNKNOWN,
+                    f"{len(failed)} model(s) did not become available: "
+                    f"{{{', '.join(f'{{{text}}}' for text in failed)}}}",
+                )
+            if not waiting:
+                return
+            time.sleep(seconds)
+
+    def use(self, spec):
+        """Lends the version that a `ModelSpec` names, as `Model.use`.
+
+        Raises:
+            StatusError: if there is no such model, version or label.
+        """
+        if not spec.name:
+            raise errors.invalid_argument("ModelSpec has no name specified.")
+        number = None
+        if spec.HasField("version"):
+            number = spec.version.value
+        elif spec.HasField("version_label"):
+            number = self._labels.get((spec.name, spec.version_label))
+            if number is None:
+                raise errors.invalid_argument(
+                    f"Unrecognized servable version label: {spec.version_label}"
+                )
+        if spec.name not in self._models:
+            raise errors.servable_not_found(spec.name, number)
+        return self._models[spec.name].use(number)
+
+    def states(self, name):
+        """Returns `Model.states` of a model; nothing of an unknown one."""
+        served = self._models.get(name)
+        return served.states() if served else {}
+
+    def close(self):
+        """Unloads everything."""
+        for served in self._models.values():
+            served.close()
+
+
+def _look(served, config):
+    """Tells a model which of the versions in its folder it is to serve."""
+    base_path = pathlib.Path(config.base_path)
+    try:
+        # Without this a folder that is away for a moment, such as one on a
+        # network drive, would unload everything.
+        base_path.stat()
+        found = versions.find(base_path)
+    except OSError as error:
+        _log.error(
+            "%s: could not find base path %s: %s",
+            config.name,
+            base_path,
+            error.strerror,
+        )
+        return
+    wanted = _wanted(found, config.model_version_policy)
+    if not wanted:
+        _log.warning(
+            "%s: no versions found under base path %s", config.name, base_path
+        )
+    served.want(wanted)
+
+
+def _wanted(found, policy):
+    """Chooses versions by a `ServableVersionPolicy`; by default the newest."""
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return found
+    if choice == "specific":
+        numbers = [n for n in policy.specific.versions if n in found]
+    else:
+        count = max(policy.latest.num_versions, 1)
+        numbers = sorted(found, reverse=True)[:count]
+    return {number: found[number] for number in numbers}

@@ -1,0 +1,101 @@
+"""TensorFlow Serving's JSON of answers, and what JSON carries at all.
+
+After `util/json_tensor.cc`: `predictions` (rows) or `outputs` (columns), and
+`{"b64": ...}` for bytes.
+"""
+
+import base64
+import json
+
+import numpy as np
+
+from export.stand_in.errors import invalid_argument
+
+ROW, COLUMNAR = "row", "columnar"
+# The model server's names of types, where NumPy's are others.
+_TYPE_NAMES = {
+    "object": "string",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+}
+# What JSON carries; half-precision numbers, for one, are refused both ways.
+DTYPES = frozenset(
+    np.dtype(name)
+    for name in (
+        *("object", "bool", "float32", "float64"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"),
+    )
+)
+
+
+def dtype_name(dtype):
+    """Returns what the model server calls a NumPy dtype."""
+    return _TYPE_NAMES.get(dtype.name, dtype.name)
+
+
+def _to_lists(name, array):
+    if array.dtype not in DTYPES:
+        raise invalid_argument(
+            "Failed to write JSON value for tensor type: "
+            f"{dtype_name(array.dtype)}"
+        )
+    if array.dtype.kind == "O":
+        if name.endswith("_bytes"):
+            texts = [
+                {"b64": base64.b64encode(item).decode()}
+                for item in array.ravel()
+            ]
+        else:
+            texts = [
+                item.decode(errors="surrogateescape") for item in array.ravel()
+            ]
+        return np.array(texts, object).reshape(array.shape).tolist()
+    if array.dtype.kind == "f":
+        # By way of the shortest decimal that gives the same value: a float32
+        # read as a double would be written with digits it does not have.
+        array = array.astype(str).astype(np.float64)
+    return array.tolist()
+
+
+def to_json(outputs, answer_format):
+    """Writes the answer to a request, as bytes.
+
+    Args:
+        outputs: `{name: array}`.
+        answer_format: `ROW` or `COLUMNAR`, as the request was.
+
+    Raises:
+        StatusError: if a row answer has no row, or outputs of unlike length.
+    """
+    lists = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if answer_format == COLUMNAR:
+        key, answer = "outputs", lists
+        if len(lists) == 1:
+            (answer,) = lists.values()
+    else:
+        _check_batch(outputs)
+        key, (answer, *others) = "predictions", lists.values()
+        if others:
+            answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
+    text = json.dumps({key: answer}, ensure_ascii=False)
+    return text.encode(errors="surrogateescape")
+
+
+def _check_batch(outputs):
+    batch_size = None
+    for name, array in outputs.items():
+        if not array.ndim:
+            raise invalid_argument(
+                f"Tensor name: {name} has no shape information "
+            )
+        if len(array) < 1:
+            raise invalid_argument(
+                f"Tensor name: {name} has invalid batch size: {len(array)}"
+            )
+        if batch_size not in (None, len(array)):
+            raise invalid_argument(
+                f"Tensor name: {name} has inconsistent batch size: "
+                f"{len(array)} expecting: {batch_size}"
+            )
+        batch_size = len(array)

@@ -20,7 +20,8 @@ import time
 
 import numpy as np
 
-from export import card, client, local_server
+from export import client, local_server
+from export.files import card
 
 ROOT = pathlib.Path(__file__).parents[1]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

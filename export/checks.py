@@ -12,7 +12,8 @@ import sys
 
 import numpy as np
 
-from export import card, golden, messages, session, warmup
+from export import messages, session
+from export.files import card, golden, warmup
 
 # Greatest difference from the Keras model, per value, relative to the largest
 # value where that is above 1. Half precision and int8 round at every layer.

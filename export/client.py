@@ -3,46 +3,46 @@
 Shape letters: N texts, D embedding size.
 """
 
-import abc
-import base64
+import functools
 import time
 import urllib.parse
 
-import grpc
 import numpy as np
-import requests
-from google.protobuf import json_format
+import tenacity
 
-from export import messages
+from export import transport
 from export.session import DEFAULT_SIGNATURE
+from export.transport import ServerError
 
-_AVAILABLE = messages.get_model_status_pb2.ModelVersionStatus.AVAILABLE
-# gRPC's default of 4 MiB is about 2,000 embeddings of size 512.
-_OPTIONS = [("grpc.max_receive_message_length", -1)]
-
-
-class ServerError(OSError):
-    """What a server answered instead of a result, or that it is not there."""
+# What a later attempt may change: a server that starts, restarts or has its
+# queue or its threads full. Asking twice does no harm: a model has no state.
+_RETRIED = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
-class Client(abc.ABC):
+class Client:
     """A connection to one model of a server.
 
+    A request that finds the server away or overloaded is sent again, with
+    exponential backoff and jitter, until its deadline.
+
     Args:
-        address: the server's address without its scheme, `host:port`.
         model_name: the model's name on the server.
-        timeout: float, the deadline of a request in seconds.
+        link: a `transport.Grpc` or `transport.Rest`.
+        timeout: float, the deadline of a request in seconds, all its attempts
+            together.
 
     Attributes:
+        model_name: as given.
         requests: the number of predict requests that were answered.
 
     A client is a context manager, which closes the connection.
     """
 
-    def __init__(self, address, model_name, timeout):
+    def __init__(self, model_name, link, timeout):
         self.model_name = model_name
         self.requests = 0
-        self._address, self._timeout = address, timeout
+        self._link, self._timeout = link, timeout
         self._signatures = None
 
     def __enter__(self):
@@ -51,53 +51,72 @@ class Client(abc.ABC):
     def __exit__(self, *_):
         self.close()
 
-    def predict(self, inputs, signature=DEFAULT_SIGNATURE):
-        """Asks for one answer.
+    def close(self):
+        """Closes the connection."""
+        self._link.close()
+
+    def predict(
+        self,
+        inputs,
+        signature=DEFAULT_SIGNATURE,
+        batch_size=None,
+        on_batch=None,
+    ):
+        """Asks for an answer to every row of the inputs.
 
         Args:
             inputs: `{name: array}`; strings as arrays of `str`, or of dtype
                 object that hold `bytes`.
             signature: name of the signature.
+            batch_size: int, the most rows of one request, for inputs and
+                outputs whose first axis is the batch; None for one request.
+            on_batch: function called with the number of rows of each request
+                that is answered.
 
         Returns:
             `{name: array}`.
 
         Raises:
-            ValueError: if the server has no such signature.
+            ValueError: if the server has no such signature, an array has a
+                value that cannot be sent, or the inputs cannot be split.
             ServerError: if the server refuses, is away, or takes too long.
         """
-        if signature not in self.signatures():
+        signatures = self.signatures()
+        if signature not in signatures:
             raise ValueError(
                 f"`signature` {signature!r} is not served; there are "
-                f"{', '.join(sorted(self.signatures()))}."
+                f"{', '.join(sorted(signatures))}."
             )
-        answer = self._predict(
-            {name: _as_tensor(array) for name, array in inputs.items()},
-            signature,
-        )
-        self.requests += 1
-        return answer
+        inputs = {name: _as_tensor(array) for name, array in inputs.items()}
+        answers = []
+        for batch in _batches(inputs, batch_size):
+            ask = functools.partial(
+                self._link.predict, batch, signature, signatures[signature]
+            )
+            answers.append(self._ask(ask))
+            self.requests += 1
+            if on_batch:
+                on_batch(len(next(iter(batch.values()))))
+        if len(answers) == 1:
+            return answers[0]
+        return {
+            name: np.concatenate([answer[name] for answer in answers])
+            for name in answers[0]
+        }
 
     def signatures(self):
         """Returns the model's signatures, `{name: SignatureDef}`."""
         if self._signatures is None:
-            self._signatures = self._read_signatures()
+            self._signatures = self._ask(self._link.metadata)[1]
         return self._signatures
 
     def version(self):
-        """Returns the number of the newest version that is available.
+        """Returns the number of the version that answers now, asking once.
 
         Raises:
             ServerError: if there is none.
         """
-        numbers = [
-            status.version
-            for status in self._read_status().model_version_status
-            if status.state == _AVAILABLE
-        ]
-        if not numbers:
-            raise ServerError(f"No version of {self.model_name} is available.")
-        return max(numbers)
+        return self._link.metadata(self._timeout)[0]
 
     def wait_until_ready(self, seconds, still_starting=lambda: True):
         """Waits for a version to become available.
@@ -112,15 +131,16 @@ class Client(abc.ABC):
         """
         deadline = time.monotonic() + seconds
         while True:
+            left = max(deadline - time.monotonic(), _FIRST_PAUSE)
             try:
-                self.version()
+                self._link.metadata(min(left, self._timeout))
                 return
             except ServerError:
                 if not still_starting() or time.monotonic() > deadline:
                     raise
-                time.sleep(0.1)
+                time.sleep(_FIRST_PAUSE)
 
-    def embed(self, texts, kind=None, batch_size=64, on_batch=None):
+    def embed(self, texts, kind=None, batch_size=32, on_batch=None):
         """Embeds texts, in batches of like length.
 
         Args:
@@ -137,35 +157,56 @@ class Client(abc.ABC):
         Raises:
             ServerError: as `predict`.
         """
+        if not len(texts):
+            raise ValueError("`texts` is empty; pass at least one text.")
         signature = kind if kind in self.signatures() else DEFAULT_SIGNATURE
         # A batch costs what its longest text costs.
         order = np.argsort([len(text) for text in texts], kind="stable")
-        parts = []
-        for start in range(0, len(texts), batch_size):
-            batch = [texts[i] for i in order[start : start + batch_size]]
-            answer = self.predict({"text": np.array(batch)}, signature)
-            parts.append(answer["embedding"])
-            if on_batch:
-                on_batch(len(batch))
-        if not parts:
-            raise ValueError("`texts` is empty; pass at least one text.")
-        embeddings = np.concatenate(parts)
+        ordered = np.array([texts[i].encode() for i in order], object)
+        embeddings = self.predict(
+            {"text": ordered}, signature, batch_size, on_batch
+        )["embedding"]
         in_order = np.empty_like(embeddings)
         in_order[order] = embeddings
         return in_order
 
-    @abc.abstractmethod
-    def close(self):
-        """Closes the connection."""
+    def _ask(self, attempt):
+        """Returns `attempt(seconds left)`, tried again until the deadline."""
+        deadline = time.monotonic() + self._timeout
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_is_passing),
+            wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+            stop=tenacity.stop_before_delay(self._timeout),
+            reraise=True,
+        )
+        return retrying(lambda: attempt(deadline - time.monotonic()))
 
-    @abc.abstractmethod
-    def _predict(self, inputs, signature): ...
 
-    @abc.abstractmethod
-    def _read_signatures(self): ...
+def _is_passing(error):
+    return isinstance(error, ServerError) and error.code in _RETRIED
 
-    @abc.abstractmethod
-    def _read_status(self): ...
+
+def _batches(inputs, batch_size):
+    """Returns the inputs of each request."""
+    if batch_size is None:
+        return [inputs]
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be positive, not {batch_size}.")
+    counts = {array.shape[:1] for array in inputs.values()}
+    if len(counts) != 1 or () in counts:
+        shapes = {name: array.shape for name, array in inputs.items()}
+        raise ValueError(
+            "`inputs` must have as many rows each to be sent in batches, "
+            f"received shapes {shapes}."
+        )
+    ((count,),) = counts
+    return [
+        {
+            name: array[start : start + batch_size]
+            for name, array in inputs.items()
+        }
+        for start in range(0, max(count, 1), batch_size)
+    ]
 
 
 def _as_tensor(array):
@@ -177,148 +218,32 @@ def _as_tensor(array):
     return np.array(encoded, object).reshape(array.shape)
 
 
-class GrpcClient(Client):
-    """A `Client` over gRPC."""
-
-    def __init__(self, address, model_name, timeout=60.0):
-        super().__init__(address, model_name, timeout)
-        self._channel = grpc.insecure_channel(address, _OPTIONS)
-        self._predictions = (
-            messages.prediction_service_pb2_grpc.PredictionServiceStub(
-                self._channel
-            )
-        )
-        self._models = messages.model_service_pb2_grpc.ModelServiceStub(
-            self._channel
-        )
-
-    def close(self):
-        self._channel.close()
-
-    def _call(self, method, request):
-        request.model_spec.name = self.model_name
-        try:
-            return method(request, timeout=self._timeout)
-        except grpc.RpcError as error:
-            raise ServerError(
-                f"grpc://{self._address} answered {error.code().name}: "
-                f"{error.details()}"
-            ) from error
-
-    def _predict(self, inputs, signature):
-        request = messages.predict_pb2.PredictRequest()
-        request.model_spec.signature_name = signature
-        for name, array in inputs.items():
-            request.inputs[name].CopyFrom(messages.to_tensor_proto(array))
-        response = self._call(self._predictions.Predict, request)
-        return {
-            name: messages.from_tensor_proto(proto)
-            for name, proto in response.outputs.items()
-        }
-
-    def _read_signatures(self):
-        request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
-            metadata_field=["signature_def"]
-        )
-        response = self._call(self._predictions.GetModelMetadata, request)
-        signatures = messages.get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
-        return dict(signatures.signature_def)
-
-    def _read_status(self):
-        request = messages.get_model_status_pb2.GetModelStatusRequest()
-        return self._call(self._models.GetModelStatus, request)
-
-
-class RestClient(Client):
-    """A `Client` over REST."""
-
-    def __init__(self, address, model_name, timeout=60.0):
-        super().__init__(address, model_name, timeout)
-        self._session = requests.Session()
-        self._url = f"http://{address}/v1/models/{model_name}"
-
-    def close(self):
-        self._session.close()
-
-    def _call(self, path, document=None):
-        url = self._url + path
-        try:
-            if document is None:
-                response = self._session.get(url, timeout=self._timeout)
-            else:
-                response = self._session.post(
-                    url, json=document, timeout=self._timeout
-                )
-            answer = response.json()
-        except requests.RequestException as error:
-            raise ServerError(f"{url} does not answer: {error}") from error
-        if response.status_code != 200:
-            raise ServerError(
-                f"{url} answered {response.status_code}: "
-                f"{answer.get('error', answer)}"
-            )
-        return answer
-
-    def _predict(self, inputs, signature):
-        document = {
-            "signature_name": signature,
-            "inputs": {name: _to_json(array) for name, array in inputs.items()},
-        }
-        outputs = self._call(":predict", document)["outputs"]
-        definitions = self.signatures()[signature].outputs
-        if len(definitions) == 1:
-            outputs = {next(iter(definitions)): outputs}
-        return {
-            name: np.array(
-                outputs[name], messages.numpy_dtype(definition.dtype)
-            )
-            for name, definition in definitions.items()
-        }
-
-    def _read_signatures(self):
-        answer = self._call("/metadata")["metadata"]["signature_def"]
-        signatures = json_format.ParseDict(
-            answer, messages.get_model_metadata_pb2.SignatureDefMap()
-        )
-        return dict(signatures.signature_def)
-
-    def _read_status(self):
-        return json_format.ParseDict(
-            self._call(""),
-            messages.get_model_status_pb2.GetModelStatusResponse(),
-        )
-
-
-def _to_json(array):
-    """Writes an array as nested lists; bytes that are no text as base64."""
-    if array.dtype.kind != "O":
-        return array.tolist()
-    values = np.empty_like(array)
-    for index, item in np.ndenumerate(array):
-        try:
-            values[index] = item.decode()
-        except UnicodeDecodeError:
-            values[index] = {"b64": base64.b64encode(item).decode()}
-    return values.tolist()
-
-
-def connect(server, model_name, timeout=60.0):
+def connect(server, model_name, timeout=60.0, version=None, label=None):
     """Returns the client for a server's URL.
 
     Args:
         server: str, `grpc://host:port` or `http://host:port`.
         model_name: the model's name on the server.
-        timeout: float, the deadline of a request in seconds.
+        timeout: float, the deadline of a request in seconds, all its attempts
+            together.
+        version: int, the version to ask; the newest by default.
+        label: str, the label of the version to ask, such as "canary".
 
     Raises:
-        ValueError: if the URL is of another kind.
+        ValueError: if the URL is of another kind, or both `version` and
+            `label` are given.
     """
     url = urllib.parse.urlsplit(server)
-    clients = {"grpc": GrpcClient, "http": RestClient}
-    if url.scheme not in clients or not url.netloc:
+    links = {"grpc": transport.Grpc, "http": transport.Rest}
+    if url.scheme not in links or not url.netloc:
         raise ValueError(
             "`server` must be grpc://HOST:PORT or http://HOST:PORT, received "
             f"{server!r}."
         )
-    return clients[url.scheme](url.netloc, model_name, timeout)
+    if version is not None and label is not None:
+        raise ValueError(
+            "Pass either `version` or `label`, received "
+            f"version={version}, label={label!r}."
+        )
+    link = links[url.scheme](url.netloc, model_name, version, label)
+    return Client(model_name, link, timeout)

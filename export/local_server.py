@@ -10,7 +10,8 @@ import sys
 import tempfile
 import typing
 
-from export import client, versions
+from export import client
+from export.files import versions
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _START_SECONDS = 300

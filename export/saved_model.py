@@ -18,17 +18,8 @@ import rich
 import rich.console
 import tensorflow as tf
 
-from export import (
-    card,
-    cli,
-    golden,
-    load,
-    server_config,
-    services,
-    verify,
-    versions,
-    warmup,
-)
+from export import cli, load, services, verify
+from export.files import card, golden, server_config, versions, warmup
 
 
 class Weights(tf.Module):

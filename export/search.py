@@ -53,8 +53,9 @@ class Arguments:
     split: str = "test"
     """The name of the judgements, qrels/SPLIT.tsv."""
 
-    batch_size: int = 64
-    """Texts per request."""
+    batch_size: int = 32
+    """Texts per request; a server that batches refuses more than its
+    max_batch_size."""
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ import tensorflow as tf
 from keras import ops
 
 import keras_fixedhead
-from export import golden, session, warmup
+from export import session
+from export.files import golden, warmup
 
 TOKEN_IDS_SIGNATURE = "from_token_ids"
 _INPUTS = ("token_ids", "padding_mask", "segment_ids")

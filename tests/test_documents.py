@@ -42,6 +42,11 @@ def test_the_first_example_of_the_readme_is_the_notebooks():
 
 
 def test_paths_that_the_documents_link_to_exist():
-    for document in ROOT.glob("*.md"):
+    documents = [
+        path
+        for folder in (".", "benchmarks", "export/deploy")
+        for path in (ROOT / folder).glob("*.md")
+    ]
+    for document in documents:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (ROOT / target).exists(), f"{document.name}: {target}"
+            assert (document.parent / target).exists(), f"{document}: {target}"

@@ -8,7 +8,8 @@ import logging
 import pathlib
 import time
 
-from export import messages, session, versions
+from export import messages, session
+from export.files import versions
 from export.stand_in import errors, model
 
 _log = logging.getLogger(__name__)

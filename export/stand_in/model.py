@@ -12,7 +12,8 @@ import pathlib
 import threading
 import time
 
-from export import messages, session, warmup
+from export import messages, session
+from export.files import warmup
 from export.stand_in import errors
 
 _log = logging.getLogger(__name__)

@@ -28,14 +28,18 @@ class _Service:
         self._core, self._ident = core, ident
 
     def _answer(self, function, request, context):
-        context.send_initial_metadata([("x-served-by", self._ident)])
         try:
-            return function(self._core, request)
+            answer, refused = function(self._core, request), None
         except session.StatusError as error:
-            message = error.message
-            if len(message) > _LONGEST_ERROR:
-                message = message[:_LONGEST_ERROR] + "...TRUNCATED"
-            context.abort(_GRPC_STATUS[error.code], message)
+            refused = error
+        # With the answer: gRPC retries no call whose headers have come.
+        context.send_initial_metadata([("x-served-by", self._ident)])
+        if refused is None:
+            return answer
+        message = refused.message
+        if len(message) > _LONGEST_ERROR:
+            message = message[:_LONGEST_ERROR] + "...TRUNCATED"
+        context.abort(_GRPC_STATUS[refused.code], message)
 
 
 class _PredictionService(

@@ -3,6 +3,7 @@
 import pytest
 
 from export import local_server, saved_model
+from tests.contract import models
 from tests.export import tiny
 
 
@@ -34,3 +35,12 @@ def server(base_path):
     with local_server.running("tiny", base_path) as running:
         yield running
     assert running.process.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def half_plus(tmp_path_factory):
+    """Versions 1 (`x / 2 + 2`) and 2 (`x / 2 + 3`) of a model of one line."""
+    folder = tmp_path_factory.mktemp("half_plus")
+    for number, offset in models.HALF_PLUS.items():
+        models.write_half_plus(folder / str(number), offset)
+    return folder

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from export import card, cli, golden, saved_model, services, session, warmup
+from export import cli, saved_model, services, session
+from export.files import card, golden, warmup
 from tests.export import tiny
 
 TEXTS = [

@@ -16,18 +16,8 @@ import pytest
 import requests
 
 from export import cli, local_server, messages, serve
-from tests.contract import models
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def half_plus(tmp_path_factory):
-    """Versions 1 (`x / 2 + 2`) and 2 (`x / 2 + 3`)."""
-    folder = tmp_path_factory.mktemp("half_plus")
-    for number, offset in models.HALF_PLUS.items():
-        models.write_half_plus(folder / str(number), offset)
-    return folder
 
 
 def publish(half_plus, source, folder, number):

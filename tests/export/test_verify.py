@@ -6,15 +6,14 @@ import pytest
 import tensorflow as tf
 
 from export import (
-    card,
     checks,
     cli,
     messages,
     saved_model,
     services,
     verify,
-    warmup,
 )
+from export.files import card, warmup
 from tests.export import tiny
 
 

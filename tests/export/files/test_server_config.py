@@ -3,7 +3,8 @@
 import pytest
 from google.protobuf import text_format
 
-from export import messages, server_config
+from export import messages
+from export.files import server_config
 
 
 def test_written_once(tmp_path):

@@ -17,7 +17,7 @@ MODELS_FILE = "models.config"
 MONITORING_FILE = "monitoring.config"
 # Where the image of TF Serving has its models.
 _MOUNT = "/models"
-_TEMPLATES = pathlib.Path(__file__).parent / "deploy" / "config"
+_TEMPLATES = pathlib.Path(__file__).parents[1] / "deploy" / "config"
 _BATCH_SIZE = re.compile(r"^\s*allowed_batch_sizes\s*:\s*(\d+)", re.MULTILINE)
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import messages, warmup
+from export import messages
+from export.files import warmup
 
 TEXTS = ["c c c c", "a", "b b", "d d d d d d"]
 

@@ -1,0 +1,392 @@
+"""Does the stand-in stay right, quick and small under mixed load?
+
+    python -m benchmarks.soak --model_base_path DIR/NAME --output runs/soak.json
+
+Serves a copy of the newest version and asks it from many threads over both
+protocols, good requests and bad ones. The exit status is 1 if a good request
+failed or was answered otherwise than the first time, if a bad one got another
+status than it should, or if the server's memory grew. With `--swap_every`
+a new version is published again and again meanwhile. Writes the figures as
+JSON, and beside them a picture.
+"""
+
+import argparse
+import collections
+import contextlib
+import datetime
+import functools
+import os
+import pathlib
+import platform
+import random
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import matplotlib.figure
+import numpy as np
+import psutil
+import requests
+import rich.console
+import rich.progress
+
+from export import client, local_server, report, transport
+from export.files import golden, versions
+from export.session import DEFAULT_SIGNATURE
+
+TOLERANCE = 1e-5
+BAD_SHARE = 0.2
+MOST_ROWS = 8
+TEXTS = 200
+WARM_UP_SECONDS = 60  # or half of a shorter run: caches and arenas fill
+GROWTH_LIMIT = 0.05  # of the memory after the warm-up, by the fitted line
+SECONDS = 60  # deadline of one request
+PERCENTILES = (50, 95, 99)
+
+
+def texts(generator):
+    """Texts of 0 to 199 words, drawn from the words of the golden texts."""
+    words = " ".join(golden.TEXTS).split()
+    return [
+        " ".join(generator.choices(words, k=generator.randrange(200)))
+        for _ in range(TEXTS)
+    ]
+
+
+def rest_mistakes(server, name, inputs):
+    """Returns `{mistake: (function that makes it, right HTTP status)}`."""
+    model = f"{server.rest_url}/v1/models/{name}"
+
+    def post(body, url=f"{model}:predict"):
+        return requests.post(url, data=body, timeout=SECONDS).status_code
+
+    def send(document, url=f"{model}:predict"):
+        return requests.post(url, json=document, timeout=SECONDS).status_code
+
+    def rows(value):
+        return {"instances": [dict.fromkeys(inputs, value)]}
+
+    good = rows("a text")
+    return {
+        "broken JSON": (lambda: post(b'{"instances": ["a'), 400),
+        "no JSON": (lambda: post(os.urandom(100)), 400),
+        "unknown signature": (
+            lambda: send({**good, "signature_name": "no"}),
+            400,
+        ),
+        "scalar text": (
+            lambda: send({"inputs": dict.fromkeys(inputs, "a")}),
+            400,
+        ),
+        "ragged rows": (
+            lambda: send(
+                {"inputs": dict.fromkeys(inputs, [["a"], ["a", "b"]])}
+            ),
+            400,
+        ),
+        "wrong type": (lambda: send(rows(1)), 400),
+        "unknown model": (lambda: send(good, f"{model}_no:predict"), 404),
+        "unknown version": (
+            lambda: send(good, f"{model}/versions/{2**40}:predict"),
+            404,
+        ),
+        "aborted": (functools.partial(abort, server, name), None),
+    }
+
+
+def abort(server, name):
+    """Hangs up in the middle of a request."""
+    url = urllib.parse.urlsplit(server.rest_url)
+    with socket.create_connection((url.hostname, url.port), SECONDS) as opened:
+        head = f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
+        opened.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf of".encode())
+
+
+def grpc_mistakes(link, signatures, inputs):
+    """Returns `{mistake: (function that makes it, right gRPC status)}`."""
+
+    def ask(array, signature=DEFAULT_SIGNATURE):
+        return ask_all(dict.fromkeys(inputs, array), signature)
+
+    def ask_all(arrays, signature):
+        try:
+            link.predict(arrays, signature, None, SECONDS)
+        except transport.ServerError as error:
+            return error.code
+        return "OK"
+
+    def strings(*items):
+        return np.array(items, object)
+
+    mistakes = {
+        "unknown signature": (
+            lambda: ask(strings(b"a"), "no"),
+            "FAILED_PRECONDITION",
+        ),
+        "scalar text": (
+            lambda: ask(np.array(b"a", object)),
+            "INVALID_ARGUMENT",
+        ),
+        "nested text": (lambda: ask(strings([b"a"])), "INVALID_ARGUMENT"),
+        "wrong type": (lambda: ask(np.array([1])), "INVALID_ARGUMENT"),
+        "missing input": (
+            lambda: ask_all({}, DEFAULT_SIGNATURE),
+            "INVALID_ARGUMENT",
+        ),
+    }
+    if "from_token_ids" in signatures:
+        ids = dict.fromkeys(
+            signatures["from_token_ids"].inputs,
+            np.full([2, 3], 2**30, np.int32),
+        )
+        mistakes["huge ids"] = (
+            lambda: ask_all(ids, "from_token_ids"),
+            "INVALID_ARGUMENT",
+        )
+    return mistakes
+
+
+class Soak:
+    """What the threads share: the load, and what came of it.
+
+    Args:
+        server: a `local_server.LocalServer`.
+        name: the model's name.
+        seed: int, of texts and of the order of requests.
+    """
+
+    def __init__(self, server, name, seed):
+        self.server, self.name, self.seed = server, name, seed
+        self.texts = texts(random.Random(seed))
+        self.start = time.monotonic()
+        self.stopping = threading.Event()
+        self.good = []  # (second of the run, latency in seconds)
+        self.bad = collections.Counter()
+        self.failures = collections.Counter()
+        self.memory = []  # (second of the run, bytes)
+        self.swaps = 0
+        with client.connect(server.grpc_url, name) as connection:
+            self.signatures = connection.signatures()
+            self.inputs = list(self.signatures[DEFAULT_SIGNATURE].inputs)
+            # One at a time: what batches of any kind must answer, too.
+            self.first = [
+                connection.predict(dict.fromkeys(self.inputs, np.array([text])))
+                for text in self.texts
+            ]
+
+    def now(self):
+        return time.monotonic() - self.start
+
+    def ask_right(self, link, generator):
+        """Sends a good request; returns what is wrong with the answer."""
+        chosen = generator.sample(range(TEXTS), generator.randint(1, MOST_ROWS))
+        batch = np.array([self.texts[i].encode() for i in chosen], object)
+        signature = self.signatures[DEFAULT_SIGNATURE]
+        start = time.perf_counter()
+        try:
+            answer = link.predict(
+                dict.fromkeys(self.inputs, batch),
+                DEFAULT_SIGNATURE,
+                signature,
+                SECONDS,
+            )
+        except transport.ServerError as error:
+            return f"good: {error.code}"
+        self.good.append((self.now(), time.perf_counter() - start))
+        for key in answer:
+            expected = np.concatenate([self.first[i][key] for i in chosen])
+            if expected.shape != answer[key].shape or not np.allclose(
+                answer[key], expected, rtol=0, atol=TOLERANCE
+            ):
+                return f"good: another {key}"
+        return None
+
+    def ask_wrong(self, protocol, mistakes, generator):
+        """Sends a bad request; returns what is wrong with the answer."""
+        mistake, (make, expected) = generator.choice(list(mistakes.items()))
+        try:
+            status = make()
+        except OSError as error:
+            status = type(error).__name__
+        self.bad[f"{protocol}: {mistake}"] += 1
+        if status != expected:
+            return f"{protocol}: {mistake}: {status}, not {expected}"
+        return None
+
+    def client(self, number):
+        """Asks until the end, as one of many threads."""
+        generator = random.Random(f"{self.seed} {number}")
+        address = urllib.parse.urlsplit(self.server.grpc_url).netloc
+        rest_address = urllib.parse.urlsplit(self.server.rest_url).netloc
+        with (
+            contextlib.closing(transport.Grpc(address, self.name)) as grpc,
+            contextlib.closing(transport.Rest(rest_address, self.name)) as rest,
+        ):
+            sides = [
+                (
+                    "gRPC",
+                    grpc,
+                    grpc_mistakes(grpc, self.signatures, self.inputs),
+                ),
+                (
+                    "REST",
+                    rest,
+                    rest_mistakes(self.server, self.name, self.inputs),
+                ),
+            ]
+            while not self.stopping.is_set():
+                protocol, link, mistakes = generator.choice(sides)
+                if generator.random() < BAD_SHARE:
+                    wrong = self.ask_wrong(protocol, mistakes, generator)
+                else:
+                    wrong = self.ask_right(link, generator)
+                if wrong:
+                    self.failures[wrong] += 1
+
+    def sample(self):
+        """Notes the server's memory every second."""
+        process = psutil.Process(self.server.process.pid)
+        while not self.stopping.wait(1):
+            try:
+                self.memory.append((self.now(), process.memory_info().rss))
+            except psutil.NoSuchProcess:
+                self.failures["the server ended"] += 1
+                return
+
+    def swap(self, folder, seconds):
+        """Publishes the newest version again under the next number."""
+        while not self.stopping.wait(seconds):
+            numbers = sorted(versions.find(folder))
+            staging = folder / "staging"
+            shutil.copytree(folder / str(numbers[-1]), staging)
+            staging.rename(folder / str(numbers[-1] + 1))
+            self.swaps += 1
+            for number in numbers[:-1]:
+                shutil.rmtree(folder / str(number))
+
+    def run(self, folder, clients, seconds, swap_every):
+        """Runs every thread until the time is over."""
+        targets = [self.sample]
+        targets += [functools.partial(self.client, i) for i in range(clients)]
+        if swap_every:
+            targets.append(functools.partial(self.swap, folder, swap_every))
+        self.start = time.monotonic()
+        threads = [threading.Thread(target=target) for target in targets]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in rich.progress.track(
+                range(round(seconds)), console=rich.console.Console(stderr=True)
+            ):
+                time.sleep(1)
+        finally:
+            self.stopping.set()
+            for thread in threads:
+                thread.join()
+
+    def figures(self, warm_up):
+        """Returns what came out, as JSON-able numbers."""
+        latencies = np.array(self.good)
+        seconds, rss = np.array(self.memory).T
+        later = seconds >= warm_up
+        slope, base = np.polyfit(seconds[later] - warm_up, rss[later], 1)
+        growth = slope * (seconds[-1] - warm_up)
+        if growth > GROWTH_LIMIT * base:
+            self.failures["memory grew"] += 1
+        return {
+            "seconds": round(seconds[-1]),
+            "good_requests": len(latencies),
+            "good_requests_per_second": round(len(latencies) / seconds[-1], 1),
+            **{
+                f"p{p}_ms": round(1e3 * np.percentile(latencies[:, 1], p), 1)
+                for p in PERCENTILES
+            },
+            "bad_requests": dict(sorted(self.bad.items())),
+            "swaps": self.swaps,
+            "memory_mib": {
+                "start": round(rss[0] / 2**20, 1),
+                f"after {warm_up:.0f} s": round(base / 2**20, 1),
+                "end": round(rss[-1] / 2**20, 1),
+                "most": round(rss.max() / 2**20, 1),
+                "fitted growth after that": round(growth / 2**20, 1),
+            },
+            "failures": dict(self.failures),
+        }
+
+    def draw(self, path):
+        """Draws latency and memory over the time."""
+        picture = matplotlib.figure.Figure((10, 5), layout="constrained")
+        upper, lower = picture.subplots(2, 1, sharex=True)
+        second, latency = np.array(sorted(self.good)).T
+        parts = np.array_split(np.arange(len(second)), 60)
+        for p in PERCENTILES:
+            upper.plot(
+                [second[part].mean() for part in parts if len(part)],
+                [
+                    1e3 * np.percentile(latency[part], p)
+                    for part in parts
+                    if len(part)
+                ],
+                label=f"p{p}",
+            )
+        upper.set_ylabel("good requests, ms")
+        upper.legend(frameon=False, ncols=len(PERCENTILES))
+        seconds, rss = np.array(self.memory).T
+        lower.plot(seconds, rss / 2**20, color="#4269d0")
+        lower.set_ylabel("server's memory, MiB")
+        lower.set_xlabel("seconds")
+        for axes in (upper, lower):
+            axes.set_ylim(bottom=0)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", color="#e5e5e5")
+        temporary = path.with_name(f".{path.name}")
+        picture.savefig(temporary, dpi=150, format="png")
+        os.replace(temporary, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model_base_path", type=pathlib.Path, required=True)
+    parser.add_argument("--model_name", help="the folder's by default")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--swap_every", type=float, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    source = args.model_base_path.resolve()
+    name = args.model_name or source.name
+    numbers = versions.find(source)
+    if not numbers:
+        sys.exit(f"--model_base_path {source} has no version folder")
+    seconds = 60 * args.minutes
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary) / name
+        newest = str(max(numbers))
+        shutil.copytree(source / newest, folder / newest)
+        with local_server.running(name, folder) as server:
+            soak = Soak(server, name, args.seed)
+            soak.run(folder, args.clients, seconds, args.swap_every)
+    figures = {
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "model": name,
+        "clients": args.clients,
+        **soak.figures(min(WARM_UP_SECONDS, seconds / 2)),
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    report.write_json(args.output, figures)
+    soak.draw(args.output.with_suffix(".png"))
+    rich.console.Console().print_json(data=figures)
+    return 1 if figures["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

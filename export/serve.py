@@ -159,7 +159,6 @@ def _watching(models, arguments):
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", BINARY)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     models = core.Core(
         arguments.max_num_load_retries,
         arguments.load_retry_interval_micros / 1e6,
@@ -168,6 +167,8 @@ def _stand_in(arguments):
     # As many as the model server has for REST.
     threads = 4 * (os.cpu_count() or 1)
     with contextlib.ExitStack() as stack:
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        stack.callback(signal.signal, signal.SIGTERM, before)
         stack.callback(models.close)
         try:
             models.configure(_read_config(arguments))

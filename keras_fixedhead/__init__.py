@@ -2,6 +2,8 @@
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.masked_lm import FixedHeadMaskedLM
+from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
@@ -13,6 +15,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FixedHeadBackbone",
+    "FixedHeadMaskedLM",
+    "FixedHeadMaskedLMPreprocessor",
     "FixedHeadTextEmbedder",
     "FixedHeadTextEmbedderPreprocessor",
     "FixedHeadTokenizer",

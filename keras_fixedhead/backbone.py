@@ -12,7 +12,7 @@ from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 
 
-def _kernel_initializer():
+def kernel_initializer():
     # BERT's (Devlin et al. 2018).
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
@@ -102,7 +102,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             return cls(
                 size,
                 hidden_dim,
-                embeddings_initializer=_kernel_initializer(),
+                embeddings_initializer=kernel_initializer(),
                 dtype=dtype,
                 name=name,
             )
@@ -112,7 +112,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         )
         self.position_embedding = keras_hub.layers.PositionEmbedding(
             max_sequence_length,
-            initializer=_kernel_initializer(),
+            initializer=kernel_initializer(),
             dtype=dtype,
             name="position_embedding",
         )
@@ -139,7 +139,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
                 dropout=dropout,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
-                kernel_initializer=_kernel_initializer(),
+                kernel_initializer=kernel_initializer(),
                 dtype=dtype,
                 name=f"transformer_layer_{i}",
             )
@@ -148,7 +148,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.pooled_dense = (
             keras.layers.Dense(
                 hidden_dim,
-                kernel_initializer=_kernel_initializer(),
+                kernel_initializer=kernel_initializer(),
                 activation="tanh",
                 dtype=dtype,
                 name="pooled_dense",

@@ -94,7 +94,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         self.intermediate_dense = self._dense(
             self.intermediate_dim,
             "intermediate_dense",
-            _resolve_activation(self.activation),
+            resolve_activation(self.activation),
         )
         self.intermediate_dense.build(inputs_shape)
         self.output_dense = self._dense(inputs_shape[-1], "output_dense")
@@ -173,7 +173,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         )
 
 
-def _resolve_activation(activation):
+def resolve_activation(activation):
     if isinstance(activation, str) and activation in _ACTIVATIONS:
         return _ACTIVATIONS[activation]
     return keras.activations.get(activation)

@@ -1,0 +1,142 @@
+"""Masked language modeling, and BERT's second task, next sentences.
+
+Shape letters: B batch, T sequence length, K masked positions, D embedding size
+(`hidden_dim`), V vocabulary size.
+"""
+
+import keras
+import keras_hub
+
+from keras_fixedhead.backbone import (
+    FixedHeadBackbone,
+    kernel_initializer,
+    refuse_unknown_arguments,
+)
+from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.transformer_block import resolve_activation
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
+    """Predicts masked tokens with a `FixedHeadBackbone`.
+
+    BERT's head (Devlin et al. 2018): a dense layer, a norm, and the token
+    embedding once more, as the matrix of the logits. Logits are computed at
+    the masked positions only.
+
+    Args:
+        backbone: a `FixedHeadBackbone`.
+        preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
+        next_sentence: bool. Whether to predict, too, if the second segment
+            follows the first in its document. Needs a backbone with a pooler.
+        **kwargs: as in `keras_hub.models.MaskedLM`.
+
+    Call arguments:
+        inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`,
+            and `mask_positions`, an int tensor `[B, K]`.
+
+    Returns:
+        Logits `[B, K, V]`, in the compute dtype. With `next_sentence` a
+        dictionary of these, `masked_lm`, and of logits `[B, 2]`,
+        `next_sentence` (0 = it follows, 1 = it does not).
+
+    Raises:
+        TypeError: if there is no such argument.
+        ValueError: if `next_sentence` is asked of a backbone without pooler.
+
+    Example:
+
+    ```python
+    masked_lm = FixedHeadMaskedLM.from_preset("runs/novels/train/preset")
+    masked_lm.backbone  # to fine-tune
+    ```
+    """
+
+    backbone_cls = FixedHeadBackbone
+    preprocessor_cls = FixedHeadMaskedLMPreprocessor
+
+    def __init__(
+        self, backbone, preprocessor=None, next_sentence=False, **kwargs
+    ):
+        refuse_unknown_arguments(self, kwargs)
+        if next_sentence and not backbone.pooler:
+            raise ValueError(
+                "`next_sentence` is predicted from the pooler's output. "
+                "Make the backbone with pooler=True. Received: a backbone "
+                "without"
+            )
+
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.masked_lm_head = keras_hub.layers.MaskedLMHead(
+            token_embedding=backbone.token_embedding,
+            intermediate_activation=resolve_activation(backbone.activation),
+            layer_norm_epsilon=backbone.layer_norm_epsilon,
+            kernel_initializer=kernel_initializer(),
+            dtype=backbone.dtype_policy,
+            name="masked_lm_head",
+        )
+        # KerasHub's head would add its bias, float32, to bfloat16 logits.
+        self.masked_lm_head.autocast = True
+        self.next_sentence_dense = (
+            keras.layers.Dense(
+                2,
+                kernel_initializer=kernel_initializer(),
+                dtype=backbone.dtype_policy,
+                name="next_sentence_dense",
+            )
+            if next_sentence
+            else None
+        )
+
+        # === Config ===
+        self.next_sentence = next_sentence
+
+        # === Functional Model ===
+        inputs = {
+            **backbone.input,
+            "mask_positions": keras.Input(
+                shape=(None,), dtype="int32", name="mask_positions"
+            ),
+        }
+        encoded = backbone(backbone.input)
+        outputs = self._predict(
+            encoded["sequence_output"],
+            encoded.get("pooled_output"),
+            inputs["mask_positions"],
+        )
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def predict_packed(self, inputs, training=False):
+        """The same outputs, computed on real tokens only.
+
+        See `FixedHeadBackbone.encode_packed` for where it runs.
+
+        Args:
+            inputs: the model's inputs.
+            training: bool. Whether dropout is applied.
+
+        Returns:
+            What calling the model returns.
+        """
+        x, packing = self.backbone.encode_packed(inputs, training=training)
+        x = packing.pad(x)
+        pooled = None
+        if self.next_sentence:
+            pooled = self.backbone.pooled_dense(x[:, 0, :])
+        return self._predict(x, pooled, inputs["mask_positions"])
+
+    def _predict(self, sequence_output, pooled_output, mask_positions):
+        logits = self.masked_lm_head(sequence_output, mask_positions)
+        if not self.next_sentence:
+            return logits
+        return {
+            "masked_lm": logits,
+            "next_sentence": self.next_sentence_dense(pooled_output),
+        }
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(next_sentence=self.next_sentence)
+        return config

@@ -1,0 +1,35 @@
+"""From texts to the inputs and labels of a `FixedHeadMaskedLM`."""
+
+import keras
+import keras_hub
+
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
+    """Tokenizes, packs one or two segments and masks some of their tokens.
+
+    For `FixedHeadMaskedLM.fit` on texts. `training.pretrain` masks in a
+    pipeline of its own, which can be resumed.
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: int. The length T of all sequences.
+        **kwargs: as in `keras_hub.models.MaskedLMPreprocessor`:
+            `mask_selection_rate`, `mask_selection_length`,
+            `mask_token_rate`, `random_token_rate`, `truncate`.
+
+    Call arguments:
+        x: a string, a list or tensor of B strings, or a tuple of such for
+            sequences of several segments.
+
+    Returns:
+        `(x, y, sample_weight)` as in
+        `keras_hub.models.MaskedLMPreprocessor`: a dictionary of int tensors,
+        the ids of the masked tokens, and 1 where there is one.
+    """
+
+    backbone_cls = FixedHeadBackbone
+    tokenizer_cls = FixedHeadTokenizer

@@ -16,7 +16,7 @@ setup: .venv/installed ## Install everything into .venv
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11 to 3.13 is needed, $(PYTHON) is {v[0]}.{v[1]}. Choose another: make setup PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--editable '.[retrieval,training,export,test]'
+		--editable '.[retrieval,training,beam,export,test]'
 	@touch $@
 
 demo: setup ## From real text to a served, searched encoder

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from training.data.docstrings import (
+from training.prepare.docstrings import (
     installed_folders,
     read_docstrings,
     split_docstring,

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from training.data.pairs import Pair, read_beir_pairs, read_jsonl, write_jsonl
-from training.prepare import main
+from training.prepare.__main__ import main
 
 PAIRS = [
     Pair(f"p{i}", f"query number {i}", f"document w{i} w{i} w{i} x{i}")

@@ -39,6 +39,18 @@ def test_never_more_than_asked_for(size):
     assert set("abcdefg") < set(tokens)
 
 
+def test_letters_stay_where_not_all_fits():
+    words = [f"{a}{b}{c}{a}" for a in "abc" for b in "defg" for c in "hijk"]
+    texts = [" ".join(words[: 2 + i]) for i in range(len(words))]
+    tokens = learn_vocabulary(texts, vocabulary_size=30, lowercase=True)
+    assert len(tokens) == 30
+    # Only with them can every word be written.
+    assert {f"##{letter}" for letter in "abcdefghijk"} < set(tokens)
+    tokenizer = FixedHeadTokenizer(tokens)
+    for text in texts:
+        assert tokenizer.token_to_id("[UNK]") not in tokenizer(text)
+
+
 def test_needs_room_for_special_tokens_and_letters():
     with pytest.raises(ValueError, match="at least 7, .*Received: 6"):
         learn_vocabulary(["ab ba"] * 3, vocabulary_size=6, lowercase=True)

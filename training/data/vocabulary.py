@@ -1,15 +1,13 @@
 """The WordPiece vocabulary: learned from text, or read from a file."""
 
 import os
+import pathlib
 from collections.abc import Sequence
 
-import tensorflow as tf
-from tensorflow_text.python.ops import bert_tokenizer
-from tensorflow_text.tools.wordpiece_vocab import (
-    wordpiece_tokenizer_learner_lib as learner,
-)
+from training.data.folder import replaced
 
-from keras_fixedhead.tokenizer import SPECIAL_TOKENS, normalize
+# TensorFlow and `keras_fixedhead`, which brings it, are imported where they are
+# used: a process that hands the work to another does without them.
 
 # Rarer words tell nothing about sub-words and cost most of the time.
 _MIN_WORD_COUNT = 3
@@ -18,7 +16,7 @@ _BATCH_SIZE = 256
 
 
 def learn_vocabulary(
-    texts: Sequence[str], vocabulary_size: int, lowercase: bool
+    texts: Sequence[str | bytes], vocabulary_size: int, lowercase: bool
 ) -> list[str]:
     """Learns a WordPiece vocabulary with tensorflow-text.
 
@@ -38,6 +36,14 @@ def learn_vocabulary(
         ValueError: `texts` hold no word, or more letters than
             `vocabulary_size` has room for.
     """
+    import tensorflow as tf
+    from tensorflow_text.python.ops import bert_tokenizer
+    from tensorflow_text.tools.wordpiece_vocab import (
+        wordpiece_tokenizer_learner_lib as learner,
+    )
+
+    from keras_fixedhead.tokenizer import SPECIAL_TOKENS, normalize
+
     split = bert_tokenizer.BasicTokenizer().tokenize
     words = (
         tf.data.Dataset.from_tensor_slices(list(texts))
@@ -81,7 +87,17 @@ def learn_vocabulary(
         upper_thresh=10 * near,
         max_unique_chars=_MAX_LETTERS,
     )
-    # It stops at the nearest frequency, which may give too many.
+    # It stops at the nearest frequency, which may give too many. The letters
+    # that go on with a word ("##s") are rare by themselves and yet what the
+    # words that are no tokens are made of: they stay while there is room.
+    if len(tokens) > vocabulary_size:
+        pieces = [
+            token
+            for token in tokens[len(SPECIAL_TOKENS) :]
+            if len(token.removeprefix("##")) > 1
+        ]
+        dropped = set(pieces[vocabulary_size - len(tokens) :])
+        tokens = [token for token in tokens if token not in dropped]
     return tokens[:vocabulary_size]
 
 
@@ -92,6 +108,8 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         ValueError: Names the file and what is wrong with it: a special
             token is missing, or a line is no token or repeats one.
     """
+    from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+
     with open(path, encoding="utf-8") as stream:
         tokens = [line.rstrip("\n") for line in stream]
     lines: dict[str, int] = {}
@@ -114,3 +132,38 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
             f"Missing: {', '.join(missing)}"
         )
     return tokens
+
+
+def write_vocabulary(path: str | os.PathLike, tokens: Sequence[str]) -> None:
+    """Writes a vocabulary, one token a line, as `read_vocabulary` reads it."""
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        stream.writelines(f"{token}\n" for token in tokens)
+
+
+def make_vocabulary(
+    path: pathlib.Path,
+    given: pathlib.Path | None,
+    sample: pathlib.Path,
+    vocabulary_size: int,
+    lowercase: bool,
+) -> None:
+    """Writes the vocabulary at `given`, or one learned from `sample`.
+
+    Args:
+        path: Where to.
+        given: A vocabulary, or None.
+        sample: Lines of text.
+        vocabulary_size: See `learn_vocabulary`.
+        lowercase: See `learn_vocabulary`.
+
+    Raises:
+        OSError, ValueError: See `read_vocabulary` and `learn_vocabulary`.
+    """
+    if given is None:
+        tokens = learn_vocabulary(
+            sample.read_bytes().split(b"\n"), vocabulary_size, lowercase
+        )
+    else:
+        tokens = read_vocabulary(given)
+    with replaced(path) as partial:
+        write_vocabulary(partial, tokens)

@@ -1,0 +1,309 @@
+"""Documents out of files, folders and datasets: none lost, none invented."""
+
+import collections
+import gzip
+import io
+import itertools
+import json
+import os
+import re
+
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from training.prepare import documents
+from training.prepare.documents import Tally, read_file, read_text
+from training.prepare.sources import File, Sources, find_sources
+
+# TensorFlow Datasets 4.9 asks protobuf 7 for what it frowns upon.
+reads_datasets = pytest.mark.filterwarnings(
+    "ignore:label.. is deprecated:DeprecationWarning"
+)
+
+
+def read(content, name="file.txt", tmp_path=None):
+    path = tmp_path / name
+    path.write_bytes(content)
+    tally = Tally()
+    found = list(read_file(path, tally))
+    assert tally.bytes_read == len(content)
+    return found, {name: n for name, n in tally.counts.items() if n}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "met"),
+    [
+        (b"a b\nc\n\n\n d \n", [b"a b\nc", b"d"], {}),
+        (b"a\r\nb\r\n\r\nc", [b"a\nb", b"c"], {}),
+        (b"\xef\xbb\xbfa\n \t\nb", [b"a", b"b"], {}),
+        (b"\xef\xbb\xbf\n", [], {documents.EMPTY: 1}),
+        (b"", [], {documents.EMPTY: 1}),
+        (b"\n\f\n\xe3\x80\x80\n", [], {documents.EMPTY: 1}),
+        (b"a\n\x0cCHAPTER\n\x0c\nb", [b"a\nCHAPTER", b"b"], {}),
+        (
+            b"caf\xe9\nth\xc3\xa9 \xff\xfe\n\xff\nb",
+            ["caf\nthé".encode(), b"b"],
+            {documents.BAD_UTF8: 3},
+        ),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_text(tmp_path, content, expected, met, compressed):
+    if compressed:
+        found = read(gzip.compress(content), "file.txt.gz", tmp_path)
+    else:
+        found = read(content, "file", tmp_path)
+    assert found == (expected, met)
+
+
+def test_jsonl(tmp_path):
+    lines = [
+        json.dumps({"text": "a\r\n\n b ", "id": 3}).encode(),
+        b"",
+        json.dumps({"text": " \n"}).encode(),
+        '{"text": "th\u00e9\u2028c"}'.encode(),
+        rb'{"text": "x\ud800y \ud83d\ude00"}',
+        b'{"text": "z\xff"}',
+    ]
+    content = b"\xef\xbb\xbf" + b"\n".join(lines)
+    expected = ["a\nb", "thé\u2028c", "xy 😀", "z"]
+    met = {documents.EMPTY: 1, documents.BAD_UTF8: 2}
+    for name, data in (
+        ("a.jsonl", content),
+        ("a.jsonl.gz", gzip.compress(content)),
+    ):
+        found = read(data, name, tmp_path)
+        assert found == ([text.encode() for text in expected], met)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"[1]", b'"text"', b'{"txt": "a"}', b'{"text": 3}',
+     b'{"text": null}', b"[" * 100_000, b'{"text": "\x01"}'],
+)  # fmt: skip
+def test_jsonl_errors_name_file_and_line(tmp_path, line):
+    with pytest.raises(ValueError, match=r"a\.jsonl:3: .*`text`") as raised:
+        read(b'{"text": "a"}\n\n' + line + b"\n", "a.jsonl", tmp_path)
+    assert len(str(raised.value)) < 500
+
+
+def test_jsonl_lines_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_JSON_BYTES", 20)
+    good = b'{"text": "12345678"}\n'
+    with pytest.raises(ValueError, match=r"a\.jsonl:2: .*at most 20 bytes"):
+        read(b'{"text": "1234567"}\n' + good, "a.jsonl", tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbled", "none"])
+def test_damaged_gzip_files_are_named(tmp_path, damage):
+    content = gzip.compress(os.urandom(50_000).hex().encode())
+    content = {
+        "cut": content[:-20_000],
+        "garbled": content[:9_000] + b"garbled" + content[9_007:],
+        "none": b"plain text\n",
+    }[damage]
+    with pytest.raises(ValueError, match=r"a\.txt\.gz: damaged or cut off"):
+        read(content, "a.txt.gz", tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+@pytest.mark.parametrize(
+    "text", ["ab cde  fghij\tk " * 9, "猫é" * 50, "x" * 99]
+)
+def test_long_lines_are_cut_between_words(monkeypatch, size, text):
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", size + 3)
+    counts = collections.Counter()
+    data = f"{text}\n\nend\n".encode()
+    found = list(read_text(io.BytesIO(data), counts))
+    assert found[-1] == b"end" and len(found) == 2
+    lines = found[0].decode().split("\n")
+    assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
+    assert all(0 < len(line.encode()) <= size + 3 for line in lines)
+    assert counts == {documents.LONG_LINES: 1, documents.LONG_DOCUMENTS: 0}
+    if size == 64 and " " in text:
+        assert [word for line in lines for word in line.split()] == text.split()
+
+
+def test_a_line_of_the_longest_length_is_not_cut(monkeypatch):
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 5)
+    for end in ("", "\n", "\nb"):
+        counts = collections.Counter()
+        data = f"a b c{end}".encode()
+        found = list(read_text(io.BytesIO(data), counts))
+        assert found == [data.rstrip()] and not counts[documents.LONG_LINES]
+
+
+class Endless(io.RawIOBase):
+    """Words without a line end; remembers the most that was asked for."""
+
+    def __init__(self, size):
+        self.left, self.most = size, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        size = min(len(buffer), self.left)
+        buffer[:size] = (b"words " * (size // 6 + 1))[:size]
+        self.left -= size
+        self.most = max(self.most, len(buffer))
+        return size
+
+
+def test_a_file_without_line_ends_is_streamed():
+    stream = Endless(20 * documents.MAX_LINE_BYTES)
+    read = read_text(io.BufferedReader(stream), collections.Counter())
+    first = next(read)
+    assert len(first) <= documents.MAX_DOCUMENT_BYTES
+    assert stream.left > 14 * documents.MAX_LINE_BYTES
+
+
+def test_long_documents_are_cut_between_lines(monkeypatch):
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 10)
+    counts = collections.Counter()
+    data = b"1234\n5678\n9\n\n12345\n\nabcdefghij\nk\n"
+    found = list(read_text(io.BytesIO(data), counts))
+    assert found == [b"1234\n5678", b"9", b"12345", b"abcdefghij", b"k"]
+    assert counts[documents.LONG_DOCUMENTS] == 2
+
+
+def names(sources):
+    return [source.path.name for source in sources]
+
+
+def test_finds_files_folders_and_globs(tmp_path):
+    for name in ("b.txt", "a.jsonl", "x/c.txt.gz", "x/d.jsonl.gz", "x/e.md"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("text")
+    (tmp_path / "[x].text").write_text("text")
+    found = find_sources([str(tmp_path), str(tmp_path / "x" / "*")], None)
+    assert names(found) == [
+        "a.jsonl", "b.txt", "c.txt.gz", "d.jsonl.gz",
+        "c.txt.gz", "d.jsonl.gz", "e.md",
+    ]  # fmt: skip
+    assert names(find_sources([str(tmp_path / "[x].text")], None)) == [
+        "[x].text"
+    ]
+    stat = (tmp_path / "b.txt").stat()
+    assert found[1] == File(tmp_path / "b.txt", 4, stat.st_mtime_ns)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        find_sources([str(tmp_path / "*.html")], None)
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe.txt")
+    for name in ("empty", "pipe.txt"):
+        with pytest.raises(ValueError, match="must be text"):
+            find_sources([str(tmp_path / name)], None)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """Two TensorFlow datasets: one with `text`, one with another string."""
+    folder = tmp_path_factory.mktemp("datasets")
+    for name, features in {
+        "titled": {"title": ["t"] * 5, "text": ["a\n\nb", "", "c", "d", "é"]},
+        "named": {"words": ["w", "x y"], "label": [1, 2]},
+        "unclear": {"one": ["w"], "other": ["x"]},
+    }.items():
+        first = {key: values[:1] for key, values in features.items()}
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name=name,
+            version="1.2.3",
+            data_dir=folder,
+            split_datasets={
+                "train": tf.data.Dataset.from_tensor_slices(features),
+                "test": tf.data.Dataset.from_tensor_slices(first),
+            },
+            features=tfds.features.FeaturesDict(
+                {
+                    key: tfds.features.Text()
+                    if isinstance(values[0], str)
+                    else tf.int64
+                    for key, values in features.items()
+                }
+            ),
+            disable_shuffling=True,
+        )
+    return folder
+
+
+@reads_datasets
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("titled", ["a\nb", "c", "d", "é"]),
+        ("titled:1.2.3", ["a\nb", "c", "d", "é"]),
+        ("titled:test", ["a\nb"]),
+        ("titled:train[2:]", ["c", "d", "é"]),
+        ("titled:1.*.*:train+test", ["a\nb", "c", "d", "é", "a\nb"]),
+        ("named", ["w", "x y"]),
+    ],
+)
+def test_tensorflow_datasets(datasets, name, expected):
+    (source,) = find_sources([f"tfds:{name}"], datasets)
+    assert source.name == f"{name.partition(':')[0]}:1.2.3"
+    tally = Tally()
+    found = [text.decode() for text in source.documents(tally)]
+    assert found == expected
+    assert tally.bytes_read == source.num_bytes > 0
+    assert tally.counts[documents.EMPTY] == ("" in expected) + (
+        source.num_examples - len(expected)
+    )
+    parts = [list(part.documents(Tally())) for part in source.parts()]
+    assert [t.decode() for t in itertools.chain(*parts)] == expected
+
+
+@reads_datasets
+def test_wrong_datasets(datasets):
+    with pytest.raises(ValueError, match=r"one string\. .*'one', 'other'"):
+        find_sources(["tfds:unclear"], datasets)
+    with pytest.raises(ValueError, match="Unknown split 'dev'"):
+        find_sources(["tfds:titled:dev"], datasets)
+    with pytest.raises(ValueError, match="not found") as raised:
+        find_sources(["tfds:no_such_dataset"], datasets)
+    assert len(str(raised.value).splitlines()) == 1
+    with pytest.raises(ValueError, match=r"must be tfds:NAME\["):
+        find_sources(["tfds:"], datasets)
+
+
+@reads_datasets
+def test_a_dataset_that_is_damaged_is_named(datasets, tmp_path):
+    (source,) = find_sources(["tfds:named"], datasets)
+    (path,) = datasets.glob("named/1.2.3/named-train.tfrecord-*")
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] + b"abc")
+    try:
+        with pytest.raises(OSError, match="tfds:named:1.2.3:train: cannot be"):
+            list(source.documents(Tally()))
+    finally:
+        path.write_bytes(content)
+
+
+def test_held_out_documents(tmp_path):
+    paths = []
+    for name in "ab":
+        paths.append(tmp_path / f"{name}.txt")
+        paths[-1].write_text(
+            "\n\n".join(f"document {i}" for i in range(3_000)) + f"\n\n{name}"
+        )
+    train, heldout = ([File(path, 1, 1)] for path in paths)
+
+    def splits(part, seed, files=train, rest=()):
+        sources = Sources(list(files), list(rest), part, seed)
+        return dict(
+            reversed(pair) for pair in sources.documents(Tally())
+        ), collections.Counter(s for s, _ in sources.documents(Tally()))
+
+    by_document, sizes = splits(0.2, seed=3)
+    # A binomial with a standard deviation of 22.
+    assert abs(sizes["heldout"] - 600) < 100
+    assert splits(0.2, seed=4)[0] != by_document
+    # The same in other company, and twice on the same side.
+    twice, sizes_twice = splits(0.2, 3, files=[*heldout, *train])
+    assert twice.items() >= by_document.items()
+    assert sizes_twice["heldout"] in range(
+        2 * sizes["heldout"] - 2, 2 * sizes["heldout"] + 3
+    )
+    _, whole = splits(0.0, 3, rest=heldout)
+    assert whole == {"train": 3_001, "heldout": 3_001}

@@ -1,0 +1,1 @@
+"""Data preparation: from text and code to data folders."""

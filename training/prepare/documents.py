@@ -1,0 +1,185 @@
+"""Documents out of files: streamed, cleaned and cut to sizes that fit.
+
+A document is UTF-8 bytes: its lines, one paragraph each and none blank, with a
+newline between. Nothing here imports TensorFlow, as the process that reads the
+sources must stay small.
+"""
+
+import codecs
+import collections
+import contextlib
+import gzip
+import io
+import itertools
+import json
+import pathlib
+import reprlib
+import typing
+import zlib
+from collections.abc import Iterable, Iterator
+
+# Far above any paragraph and most books, far below what would be felt in
+# memory. What is longer is cut.
+MAX_LINE_BYTES = 2**20
+MAX_DOCUMENT_BYTES = 2**22
+# A line of JSON is one value, which cannot be cut.
+MAX_JSON_BYTES = 2**26
+
+EMPTY = "empty documents"
+BAD_UTF8 = "lines with bytes that are not UTF-8, removed"
+LONG_LINES = "over-long lines, cut"
+LONG_DOCUMENTS = "over-long documents, cut"
+
+
+class Tally:
+    """What was met while reading.
+
+    Attributes:
+        counts: How often what was left out or repaired, by the names above.
+        bytes_read: How far reading is, in bytes of the sources.
+    """
+
+    def __init__(self):
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.bytes_read = 0
+
+
+def read_file(path: pathlib.Path, tally: Tally) -> Iterator[bytes]:
+    """Yields the documents of a file.
+
+    Args:
+        path: The file. `.jsonl` holds a document a line, an object with the
+            string `text`; any other is text, a paragraph a line, with blank
+            lines between documents. `.gz` after it is decompressed.
+        tally: Takes what is met.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: A line of JSON lacks the text, or the compressed file is
+            damaged. Names the file.
+    """
+    before = tally.bytes_read
+    with open(path, "rb") as file, _decompressed(path, file) as stream:
+        if stream.peek(3).startswith(codecs.BOM_UTF8):
+            stream.read(3)
+        if path.name.removesuffix(".gz").endswith(".jsonl"):
+            documents = _read_jsonl(path, stream, tally.counts)
+        else:
+            documents = read_text(stream, tally.counts)
+        for document in documents:
+            tally.bytes_read = before + file.tell()
+            yield document
+        tally.bytes_read = before + file.tell()
+
+
+def read_text(
+    stream: typing.BinaryIO,
+    counts: collections.Counter,
+    *,
+    blank_lines_divide: bool = True,
+) -> Iterator[bytes]:
+    """Yields the documents of a stream of text.
+
+    White space around lines is dropped (the line ends of any system, form
+    feeds), and so are bytes that are not UTF-8, as BERT drops them.
+
+    Args:
+        stream: Text, a paragraph a line.
+        counts: Takes what is met.
+        blank_lines_divide: Whether there are documents between blank lines;
+            otherwise the stream is one.
+    """
+    lines = _read_lines(stream, counts)
+    if not blank_lines_divide:
+        lines = filter(None, lines)
+    documents = _group(lines, counts)
+    first = next(documents, None)
+    if first is None:
+        counts[EMPTY] += 1
+    else:
+        yield first
+        yield from documents
+
+
+def _read_jsonl(path, stream, counts):
+    lines = iter(lambda: stream.readline(MAX_JSON_BYTES + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        if len(line) > MAX_JSON_BYTES:
+            raise ValueError(
+                f"{where}: a line must have at most {MAX_JSON_BYTES} bytes"
+            )
+        if not line.strip():
+            continue
+        try:
+            # Bytes that are not UTF-8 become surrogates, and these become
+            # bytes that are not UTF-8 below, like those that JSON escapes.
+            record = json.loads(line.decode(errors="surrogateescape"))
+            text = record["text"].encode(errors="surrogatepass")
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError
+        ):  # fmt: skip
+            raise ValueError(
+                f"{where}: a line must be a JSON object whose `text` is a "
+                f"string. Received: {reprlib.repr(line)}"
+            ) from None
+        yield from read_text(io.BytesIO(text), counts, blank_lines_divide=False)
+
+
+@contextlib.contextmanager
+def _decompressed(path, file):
+    if path.suffix != ".gz":
+        yield file
+        return
+    try:
+        yield gzip.GzipFile(fileobj=file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: damaged or cut off: {error}") from error
+
+
+def _read_lines(stream, counts):
+    """Yields the lines without white space around; b"" where one is blank.
+
+    Of a line of any length no more than `MAX_LINE_BYTES` are in memory.
+    """
+    rest = b""
+    while line := rest + stream.readline(MAX_LINE_BYTES + 1 - len(rest)):
+        whole = len(line) <= MAX_LINE_BYTES or line.endswith(b"\n")
+        end = len(line) if whole else _end_of_words(line)
+        continues, (line, rest) = bool(rest), (line[:end], line[end:])
+        counts[LONG_LINES] += bool(rest) and not continues
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            text = line.decode(errors="ignore")
+            counts[BAD_UTF8] += 1
+        line = text.strip().encode()
+        # White space within a long line is no blank line.
+        if line or not (rest or continues):
+            yield line
+
+
+def _end_of_words(line: bytes) -> int:
+    """Where to cut a line that is longer than it may be."""
+    space = max(line.rfind(space) for space in (b" ", b"\t", b"\r"))
+    if space > 0:
+        return space
+    end = MAX_LINE_BYTES
+    while end > MAX_LINE_BYTES - 4 and line[end] & 0b1100_0000 == 0b1000_0000:
+        end -= 1  # within a character
+    return end
+
+
+def _group(lines: Iterable[bytes], counts) -> Iterator[bytes]:
+    """Yields what stands between blank lines, or that in pieces."""
+    paragraphs, size, cut = [], 0, False
+    for line in itertools.chain(lines, [b""]):
+        full = size + len(line) > MAX_DOCUMENT_BYTES
+        if paragraphs and (full or not line):
+            yield b"\n".join(paragraphs)
+            paragraphs, size = [], 0
+            counts[LONG_DOCUMENTS] += bool(line) and not cut
+            cut = bool(line)
+        if line:
+            paragraphs.append(line)
+            size += len(line) + 1

@@ -1,0 +1,253 @@
+"""Where text comes from: files, folders, globs and TensorFlow Datasets."""
+
+import dataclasses
+import glob
+import io
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from training.prepare.documents import Tally, read_file, read_text
+from training.prepare.sampling import is_held_out
+
+_TFDS = "tfds:"
+# NAME[/CONFIG][:VERSION] and a split.
+_TFDS_SOURCE = re.compile(
+    r"(?P<name>[^:]+(?::\d+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?"
+)
+_SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file of text or of JSON lines.
+
+    Attributes:
+        path: The file.
+        num_bytes: Its size.
+        modified: When it was changed last, in nanoseconds.
+    """
+
+    path: pathlib.Path
+    num_bytes: int
+    modified: int
+
+    def documents(self, tally: Tally) -> Iterator[bytes]:
+        """Yields the documents, as `read_file` does."""
+        return read_file(self.path, tally)
+
+    def parts(self) -> list["Source"]:
+        """What can be read by itself."""
+        return [self]
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSplit:
+    """A split of a prepared TensorFlow dataset.
+
+    Attributes:
+        name: Full name of the dataset, with configuration and version.
+        split: Split, or a part of one.
+        data_dir: Folder of datasets; None is that of TensorFlow Datasets.
+        feature: The feature that holds the text.
+        num_bytes: Size of the split, estimated by its examples.
+        num_examples: Examples in the split.
+    """
+
+    name: str
+    split: str
+    data_dir: str | None
+    feature: str
+    num_bytes: int
+    num_examples: int
+
+    def documents(self, tally: Tally) -> Iterator[bytes]:
+        """Yields the documents, one an example.
+
+        Raises:
+            OSError: The dataset cannot be read.
+        """
+        import tensorflow as tf
+        import tensorflow_datasets as tfds
+
+        before = tally.bytes_read
+        try:
+            examples = tfds.builder(
+                self.name, data_dir=self.data_dir
+            ).as_dataset(
+                split=self.split,
+                # Or small datasets would be held in memory.
+                read_config=tfds.ReadConfig(try_autocache=False),
+                decoders=tfds.decode.PartialDecoding({self.feature: True}),
+            )
+            for number, example in enumerate(
+                examples.as_numpy_iterator(), start=1
+            ):
+                tally.bytes_read = before + (
+                    self.num_bytes * number // self.num_examples
+                )
+                yield from read_text(
+                    io.BytesIO(example[self.feature]),
+                    tally.counts,
+                    blank_lines_divide=False,
+                )
+        except tf.errors.OpError as error:
+            raise OSError(
+                f"{_TFDS}{self.name}:{self.split}: cannot be read: {error}"
+            ) from error
+
+    def parts(self) -> list["Source"]:
+        """The files of the dataset; all of them where `split` is not whole."""
+        import tensorflow_datasets as tfds
+
+        splits = tfds.builder(self.name, data_dir=self.data_dir).info.splits
+        if self.split not in splits:
+            return [self]
+        return [
+            dataclasses.replace(self, split=f"{self.split}[{n}shard]")
+            for n in range(splits[self.split].num_shards)
+        ]
+
+
+Source = File | TfdsSplit
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """Where documents to train on and held-out ones come from.
+
+    Attributes:
+        train: Sources of both.
+        heldout: Sources of held-out documents.
+        heldout_part: Part of the documents of `train` to hold out.
+        seed: Decides which.
+    """
+
+    train: list[Source]
+    heldout: list[Source]
+    heldout_part: float
+    seed: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all sources."""
+        return sum(s.num_bytes for s in self.train + self.heldout)
+
+    def documents(self, tally: Tally) -> Iterator[tuple[str, bytes]]:
+        """Yields `train` or `heldout`, and a document that belongs there."""
+        for source in self.train:
+            for document in source.documents(tally):
+                yield self.split(document), document
+        for source in self.heldout:
+            for document in source.documents(tally):
+                yield "heldout", document
+
+    def split(self, document: bytes) -> str:
+        """Where a document of `train` belongs."""
+        held_out = is_held_out(document, self.heldout_part, self.seed)
+        return "heldout" if held_out else "train"
+
+
+def find_sources(
+    names: Sequence[str], tfds_data_dir: pathlib.Path | None
+) -> list[Source]:
+    """Finds what names of sources stand for.
+
+    Args:
+        names: Files, globs, folders (every .txt and .jsonl in them, and those
+            with .gz, by their paths) and `tfds:NAME[/CONFIG][:VERSION]
+            [:SPLIT]`, which is prepared if it is not.
+        tfds_data_dir: Folder of TensorFlow datasets; None is their default.
+
+    Returns:
+        The sources, in the order of their names.
+
+    Raises:
+        OSError: A file is missing, or a dataset cannot be prepared.
+        ValueError: A name stands for no text.
+    """
+    sources: list[Source] = []
+    for name in names:
+        if name.startswith(_TFDS):
+            sources.append(_find_tfds(name, tfds_data_dir))
+        else:
+            sources += _find_files(name)
+    return sources
+
+
+def _find_files(name):
+    paths = [name] if os.path.exists(name) else glob.glob(name, recursive=True)
+    if not paths:
+        raise FileNotFoundError(f"`source` {name!r}: there is no such file")
+    files = []
+    for path in map(pathlib.Path, sorted(paths)):
+        if path.is_dir():
+            files += sorted(
+                file
+                for file in path.rglob("*")
+                if file.name.endswith(_SUFFIXES) and file.is_file()
+            )
+        # A pipe could be read but once.
+        elif path.is_file():
+            files.append(path)
+    if not files:
+        raise ValueError(
+            f"`source` must be text ({', '.join(_SUFFIXES)} in a folder). "
+            f"Received: {name!r}"
+        )
+    return [
+        File(path, stat.st_size, stat.st_mtime_ns)
+        for path in files
+        for stat in [path.stat()]
+    ]
+
+
+def _find_tfds(name, data_dir):
+    # Brings TensorFlow, which who has files does not need here.
+    import tensorflow_datasets as tfds
+
+    match = _TFDS_SOURCE.fullmatch(name.removeprefix(_TFDS))
+    if match is None:
+        raise ValueError(
+            "`source` must be tfds:NAME[/CONFIG][:VERSION][:SPLIT]. Received: "
+            f"{name!r}"
+        )
+    data_dir = None if data_dir is None else os.fspath(data_dir)
+    try:
+        builder = tfds.builder(match["name"], data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError as error:
+        # Its other lines list every dataset there is.
+        raise ValueError(
+            f"`source` {name!r}: {str(error).splitlines()[0]}"
+        ) from error
+    builder.download_and_prepare()
+    split = match["split"] or "train"
+    num_examples = builder.info.splits[split].num_examples
+    in_all = sum(part.num_examples for part in builder.info.splits.values())
+    return TfdsSplit(
+        name=":".join(builder.info.full_name.rsplit("/", 1)),
+        split=split,
+        data_dir=data_dir,
+        feature=_text_feature(name, builder.info.features),
+        num_bytes=int(builder.info.dataset_size) * num_examples // in_all,
+        num_examples=num_examples,
+    )
+
+
+def _text_feature(name, features):
+    strings = [
+        key
+        for key, feature in features.items()
+        if feature.shape == () and np.dtype(feature.np_dtype).kind == "O"
+    ]
+    if "text" in strings:
+        return "text"
+    if len(strings) != 1:
+        raise ValueError(
+            f"`source` {name!r} must have the feature `text`, or one string. "
+            f"Its strings: {sorted(strings)}"
+        )
+    return strings[0]

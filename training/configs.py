@@ -29,8 +29,6 @@ class ModelConfig:
     """Share of activations dropped in training."""
     max_sequence_length: int = 512
     """Longest input, in tokens."""
-    pooling_mode: str = "mean"
-    """Tokens to one embedding: mean, cls or max."""
     dtype: str = "float32"
     """Keras dtype policy, such as float32 or mixed_bfloat16."""
 
@@ -44,25 +42,29 @@ class TrainingConfig:
     global_batch_size: int
     """Examples per update, over all replicas together."""
     learning_rate: float
-    """AdamW's rate at its peak."""
+    """The rate at its peak."""
     warmup_steps: int
     """Updates over which the rate rises to its peak."""
     decay: str = "linear"
     """How the rate falls to zero: linear or cosine."""
+    optimizer: str = "adamw"
+    """adamw, lamb (for large batches) or sgd."""
     weight_decay: float = 0.01
-    """AdamW's decoupled decay, of everything but biases and norms."""
+    """Decoupled decay of everything but biases and norms."""
     beta_1: float = 0.9
-    """AdamW's decay of the first moment."""
+    """Decay of the first moment (adamw, lamb)."""
     beta_2: float = 0.999
-    """AdamW's decay of the second moment."""
+    """Decay of the second moment (adamw, lamb)."""
     epsilon: float = 1e-6
-    """AdamW's epsilon."""
+    """Added to the root of the second moment (adamw, lamb)."""
     clip_norm: float | None = 1.0
     """Bound of the gradients' global norm; None does not clip."""
+    accumulation_steps: int = 1
+    """Parts of a replica's batch that are computed one after the other."""
     seed: int = 0
     """Decides the initial weights, the dropout and the order of the data."""
     jit_compile: bool = False
-    """Compile the model with XLA; needs fixed shapes and one replica."""
+    """Compile the update with XLA; needs fixed shapes and one replica."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,8 @@ class RetrievalConfig:
     """Text put before each document."""
     lowercase: bool = True
     """Whether the tokenizer lower-cases (and strips accents)."""
+    pooling_mode: str = "mean"
+    """Tokens to one embedding: mean, cls or max."""
     temperature: float = 0.05
     """Cosine similarities are divided by it; the start where it is learned."""
     learn_temperature: bool = False
@@ -94,6 +98,34 @@ class RetrievalConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class MaskedLMConfig:
+    """BERT's two tasks: masked tokens and next sentences."""
+
+    sequence_length: int
+    """Length of every example, in tokens."""
+    max_predictions: int
+    """Most masked tokens of an example."""
+    mask_selection_rate: float = 0.15
+    """Part of the tokens that are to be predicted."""
+    mask_token_rate: float = 0.8
+    """Part of these that [MASK] stands for."""
+    random_token_rate: float = 0.1
+    """Part of these that any token stands for; the rest stay as they are."""
+    whole_word: bool = False
+    """Mask all tokens of a word or none."""
+    next_sentence: bool = True
+    """Whether examples are pairs, and the model tells which are of one text."""
+    shuffle_tokens: int = 2**26
+    """Tokens in memory at a time, over which examples are shuffled."""
+    evaluation_examples: int = 1024
+    """Held-out examples to evaluate on during training."""
+    packed: bool = True
+    """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
+    init: pathlib.Path | None = None
+    """Preset to start from, such as that of an earlier stage; None is none."""
+
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Where a run reads and writes, and how often; may change on resuming."""
 
@@ -106,7 +138,7 @@ class RunConfig:
     log_interval: int = 10
     """Updates between two reports of loss and speed."""
     evaluation_interval: int = 200
-    """Updates between two evaluations on the validation pairs."""
+    """Updates between two evaluations."""
     checkpoint_interval: int = 200
     """Updates between two checkpoints."""
     keep_checkpoints: int = 2
@@ -122,6 +154,18 @@ class FinetuneConfig:
     model: ModelConfig
     training: TrainingConfig
     retrieval: RetrievalConfig
+    run: RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig:
+    """Pre-training of an encoder on text."""
+
+    config: str
+    """Named configuration that the other flags change."""
+    model: ModelConfig
+    training: TrainingConfig
+    masked_lm: MaskedLMConfig
     run: RunConfig
 
 
@@ -160,4 +204,90 @@ def demo_retrieval() -> FinetuneConfig:
 
 FINETUNE_CONFIGS: dict[str, Callable[[], FinetuneConfig]] = {
     "demo_retrieval": demo_retrieval,
+}
+
+
+def small() -> PretrainConfig:
+    """Four layers, d = 128: an hour on two CPU cores."""
+    return PretrainConfig(
+        config="small",
+        model=ModelConfig(
+            num_layers=4,
+            num_heads=4,
+            hidden_dim=128,
+            intermediate_dim=512,
+            head_size=128,
+            dropout=0.0,  # it sees its text a few times only
+            max_sequence_length=128,
+        ),
+        training=TrainingConfig(
+            steps=6_000,
+            global_batch_size=64,
+            learning_rate=1e-3,
+            warmup_steps=500,
+        ),
+        masked_lm=MaskedLMConfig(sequence_length=128, max_predictions=20),
+        run=RunConfig(
+            data=tyro.MISSING,
+            workdir=tyro.MISSING,
+            log_interval=20,
+            evaluation_interval=500,
+            checkpoint_interval=500,
+        ),
+    )
+
+
+def paper_stage1() -> PretrainConfig:
+    """Bhojanapalli et al. 2020, d = 512, 8 heads of 128: at length 128.
+
+    Their best has --num_heads 32, the baseline BERT-Large --hidden_dim 1024
+    --num_heads 16 --head_size 64 (`keras_fixedhead.presets` has every shape
+    of the tables).
+    """
+    return PretrainConfig(
+        config="paper_stage1",
+        model=ModelConfig(
+            num_layers=24,
+            num_heads=8,
+            hidden_dim=512,
+            intermediate_dim=4096,
+            head_size=128,
+            dtype="mixed_bfloat16",
+        ),
+        training=TrainingConfig(
+            steps=450_000,
+            global_batch_size=1024,
+            learning_rate=1e-4,
+            warmup_steps=5_000,
+        ),
+        masked_lm=MaskedLMConfig(sequence_length=128, max_predictions=20),
+        run=RunConfig(
+            data=tyro.MISSING,
+            workdir=tyro.MISSING,
+            log_interval=100,
+            evaluation_interval=5_000,
+            checkpoint_interval=1_000,
+        ),
+    )
+
+
+def paper_stage2() -> PretrainConfig:
+    """The same at length 512; --init takes the preset of the first stage."""
+    first = paper_stage1()
+    return dataclasses.replace(
+        first,
+        config="paper_stage2",
+        training=dataclasses.replace(
+            first.training, steps=50_000, warmup_steps=3_000
+        ),
+        masked_lm=dataclasses.replace(
+            first.masked_lm, sequence_length=512, max_predictions=77
+        ),
+    )
+
+
+PRETRAIN_CONFIGS: dict[str, Callable[[], PretrainConfig]] = {
+    "small": small,
+    "paper_stage1": paper_stage1,
+    "paper_stage2": paper_stage2,
 }

@@ -5,43 +5,34 @@ import contextlib
 import os
 import pathlib
 import shutil
-import signal
 import tempfile
+import time
 
 import keras
 import numpy as np
 import orbit
 import tensorflow as tf
 
+from training.checkpoints import RestoredCheckpointManager
 from training.configs import RunConfig, TrainingConfig
+from training.hardware import peak_flops
+from training.interruption import Interrupted, SignalStop, explained
 from training.optimizer import build_optimizer
 from training.records import RunRecords
-
-
-class Interrupted(Exception):
-    """A signal stopped the run, which has saved where it was.
-
-    Attributes:
-        signum: Integer, the signal.
-        step: Integer, the last update made.
-    """
-
-    def __init__(self, signum, step):
-        self.signum = signum
-        self.step = step
-        super().__init__(
-            f"stopped by {signal.Signals(signum).name} after step {step}; "
-            "the same command continues from there"
-        )
+from training.strategy import draw_for_each_replica, replica_batch_size
 
 
 class Task(abc.ABC):
     """What the loop needs to know about what is learned.
 
-    `model` is a Keras model or layer, `None` before `build`.
+    `model` is a Keras model or layer, `None` before `build`; `metrics` are
+    the names of what `loss` returns beside the loss, `counts` those of
+    `totals`.
     """
 
     model = None
+    metrics = ()
+    counts = ()
 
     @abc.abstractmethod
     def build(self):
@@ -57,13 +48,33 @@ class Task(abc.ABC):
         resumed run, on as many devices or not, sees what it would have seen.
         """
 
-    @abc.abstractmethod
-    def loss(self, batch):
-        """This replica's share of the global batch's mean loss.
+    def totals(self, batch) -> dict:
+        """Counts of this replica's batch, float scalars.
 
-        A scalar, called in replica context: the shares of all replicas add up
-        to the mean loss over the global batch.
+        The loop adds them up over the global batch. What is called
+        `examples`, `tokens` is reported by the second.
         """
+        return {}
+
+    @abc.abstractmethod
+    def loss(self, batch, totals) -> tuple:
+        """This batch's share of the global batch's mean loss.
+
+        Called in replica context. The batch may be a part of the replica's.
+
+        Args:
+            batch: An element of the training dataset, or some rows of it.
+            totals: Dictionary, what `totals` adds up to over all replicas.
+
+        Returns:
+            A scalar and a dictionary of further scalars to report, named as
+            in `metrics`. The shares of all replicas and parts add up to the
+            means over the global batch.
+        """
+
+    def flops(self, totals: dict) -> float | None:
+        """Floating-point operations of an update with such totals."""
+        return None
 
     @abc.abstractmethod
     def evaluation_dataset(
@@ -84,50 +95,122 @@ class Task(abc.ABC):
         """Writes the preset."""
 
 
-class _Trainer(orbit.StandardTrainer):
-    """Updates of a task's model; reports the mean loss since the last time."""
+class Trainer(orbit.StandardTrainer):
+    """Updates of a task's model; reports means since the last report."""
 
-    def __init__(self, task, optimizer, strategy, jit_compile):
+    def __init__(self, task, optimizer, strategy, training):
         super().__init__(train_dataset=None)
         self._task = task
         self._optimizer = optimizer
         self._strategy = strategy
+        self._parts = training.accumulation_steps
         self._variables = task.model.trainable_variables
-        if jit_compile:
-            self._gradients = tf.function(self._gradients, jit_compile=True)
+        if training.jit_compile:
+            self._update = tf.function(self._update, jit_compile=True)
+        names = ("loss", *task.metrics, *task.counts)
         with strategy.scope():
-            self._loss_sum = tf.Variable(0.0, trainable=False)
+            self._sums = {
+                name: tf.Variable(0.0, trainable=False) for name in names
+            }
             self._steps = tf.Variable(0.0, trainable=False)
+        dtype = task.model.dtype_policy.compute_dtype
+        self._peak_flops = peak_flops(dtype)
+        self._started = None
 
-    def _gradients(self, batch):
+    def _gradients(self, batch, totals):
+        """Share of the losses, `[1 + metrics]`, and dense gradients of it."""
         with tf.GradientTape() as tape:
-            loss = self._task.loss(batch)
+            loss, metrics = self._task.loss(batch, totals)
         values = [variable.value for variable in self._variables]
-        return loss, tape.gradient(loss, values)
+        return (
+            tf.stack([loss, *(metrics[name] for name in self._task.metrics)]),
+            [
+                tf.convert_to_tensor(gradient)
+                for gradient in tape.gradient(loss, values)
+            ],
+        )
+
+    def _accumulated(self, batch, totals):
+        """The same, computed part by part."""
+        # [M, ...] -> [parts, M / parts, ...]
+        parts = tf.nest.map_structure(
+            lambda x: tf.reshape(x, [self._parts, -1, *x.shape[1:].as_list()]),
+            batch,
+        )
+
+        def part(number):
+            one = tf.nest.map_structure(lambda x: x[number], parts)
+            return tf.nest.flatten(self._gradients(one, totals))
+
+        def add(number, sums):
+            return number + 1, [a + b for a, b in zip(sums, part(number))]
+
+        _, sums = tf.while_loop(
+            lambda number, sums: number < self._parts,
+            add,
+            (tf.constant(1), part(0)),
+            parallel_iterations=1,
+        )
+        return sums[0], sums[1:]
 
     def _update(self, batch):
-        loss, gradients = self._gradients(batch)
+        replica = tf.distribute.get_replica_context()
+        totals = self._task.totals(batch)
+        if totals:
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        gradients = self._gradients if self._parts == 1 else self._accumulated
+        losses, gradients = gradients(batch, totals)
         self._optimizer.apply(gradients, self._variables)
-        return loss
+        return losses, [totals[name] for name in self._task.counts]
 
     def train_loop_begin(self):
-        self._loss_sum.assign(0.0)
-        self._steps.assign(0.0)
+        for variable in (*self._sums.values(), self._steps):
+            variable.assign(0.0)
+        self._started = time.monotonic()
 
     def train_step(self, iterator):
-        losses = self._strategy.run(self._update, args=(next(iterator),))
-        loss = self._strategy.reduce(
-            tf.distribute.ReduceOp.SUM, losses, axis=None
+        losses, totals = self._strategy.run(
+            self._update, args=(next(iterator),)
         )
-        self._loss_sum.assign_add(tf.cast(loss, tf.float32))
+        losses = tf.unstack(
+            self._strategy.reduce(
+                tf.distribute.ReduceOp.SUM, losses, axis=None
+            ),
+            1 + len(self._task.metrics),
+        )
+        # They are the same on each replica.
+        totals = [
+            self._strategy.experimental_local_results(total)[0]
+            for total in totals
+        ]
+        for variable, value in zip(self._sums.values(), [*losses, *totals]):
+            variable.assign_add(tf.cast(value, tf.float32))
         self._steps.assign_add(1.0)
 
     def train_loop_end(self):
+        steps = float(self._steps.numpy())
+        means = {
+            name: float(variable.numpy()) / steps
+            for name, variable in self._sums.items()
+        }
+        # After the results are here, and hence the updates done.
+        seconds = (time.monotonic() - self._started) / steps
+        totals = {name: means.pop(name) for name in self._task.counts}
+        rates = {"steps_per_second": 1 / seconds} | {
+            f"{name}_per_second": totals[name] / seconds
+            for name in ("examples", "tokens")
+            if name in totals
+        }
+        flops = self._task.flops(totals)
+        if flops is not None and self._peak_flops is not None:
+            peak = self._peak_flops * self._strategy.num_replicas_in_sync
+            rates["model_flops_utilization"] = flops / seconds / peak
         return {
-            "loss": float(self._loss_sum / self._steps),
+            **means,
             "gradient_norm": float(self._optimizer.gradient_norm.numpy()),
             # The next update's.
             "learning_rate": float(self._optimizer.learning_rate),
+            **rates,
         }
 
 
@@ -164,51 +247,6 @@ class _Evaluator(orbit.StandardEvaluator):
         )
 
 
-class _SignalStop:
-    """Turns SIGINT and SIGTERM into a stop after the current updates."""
-
-    def __init__(self, strategy):
-        self._strategy = strategy
-        self._received = 0
-        self._gather = tf.function(self._gather)
-
-    @contextlib.contextmanager
-    def listening(self):
-        previous = {
-            signum: signal.signal(signum, self._receive)
-            for signum in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for signum, handler in previous.items():
-                signal.signal(signum, handler)
-
-    def _receive(self, signum, frame):
-        if self._received == signum:
-            # Asked twice: do not wait for the updates to end.
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
-        self._received = signum
-
-    def received(self):
-        """The signal that any worker received, or 0.
-
-        Workers must leave the loop after the same update, so all of them
-        ask, each time.
-        """
-        values = self._strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant([self._received])
-        )
-        return int(tf.reduce_max(self._gather(values)))
-
-    def _gather(self, values):
-        # `gather` takes what comes out of `run`.
-        return self._strategy.gather(
-            self._strategy.run(tf.identity, args=(values,)), axis=0
-        )
-
-
 def train_and_evaluate(
     task: Task,
     strategy: tf.distribute.Strategy,
@@ -235,6 +273,11 @@ def train_and_evaluate(
         Interrupted: After SIGINT or SIGTERM, once a checkpoint is saved.
         FloatingPointError: The loss or a gradient is not finite. The last
             checkpoint is from before.
+        training.interruption.WorkerLost: Another worker is gone.
+        training.interruption.RunFailed: TensorFlow could not read, write or
+            compute something. The last checkpoint is kept.
+        ValueError: An interval or a part does not divide what it should, or
+            no checkpoint can be read.
     """
     if training.jit_compile and strategy.num_replicas_in_sync > 1:
         raise ValueError(
@@ -242,13 +285,29 @@ def train_and_evaluate(
             f"Received: jit_compile=True with {strategy.num_replicas_in_sync} "
             "replicas"
         )
+    size = replica_batch_size(
+        training.global_batch_size, strategy.num_replicas_in_sync
+    )
+    if training.accumulation_steps < 1 or size % training.accumulation_steps:
+        raise ValueError(
+            "`accumulation_steps` must divide the batch of each replica, "
+            f"{size}. Received: {training.accumulation_steps}"
+        )
+    for name in ("evaluation_interval", "checkpoint_interval"):
+        if getattr(run, name) % run.log_interval:
+            raise ValueError(
+                f"`{name}` must be a multiple of log_interval="
+                f"{run.log_interval}. Received: {getattr(run, name)}"
+            )
     keras.utils.set_random_seed(training.seed)
     with strategy.scope():
         task.build()
         optimizer = build_optimizer(training, task.model.trainable_variables)
-    trainer = _Trainer(task, optimizer, strategy, training.jit_compile)
+    if strategy.num_replicas_in_sync > 1:
+        draw_for_each_replica(task.model)
+    trainer = Trainer(task, optimizer, strategy, training)
     global_step = optimizer.iterations.value
-    stop = _SignalStop(strategy)
+    stop = SignalStop(strategy)
 
     def step():
         return int(global_step.numpy())
@@ -268,6 +327,7 @@ def train_and_evaluate(
             raise Interrupted(signum, step())
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(explained(strategy))
         # Orbit prints every line it logs; `records` shows the same figures.
         stack.enter_context(
             contextlib.redirect_stdout(
@@ -289,7 +349,7 @@ def train_and_evaluate(
             # a resume from between two.
             steps_per_loop=lambda now: _until_next(now, run.log_interval),
             checkpoint_manager=_checkpoint_manager(
-                task, optimizer, run, records.chief, stack
+                task, optimizer, run, records, stack
             ),
             summary_dir=(
                 str(run.workdir / "summaries") if records.chief else None
@@ -326,29 +386,26 @@ def _until_next(step, interval):
     return interval - step % interval
 
 
-def _checkpoint_manager(task, optimizer, run, chief, stack):
-    """Checkpoints of the raw variables; seeds of dropout are among them.
-
-    Every worker must take part in a save, but one alone may write into the
-    work directory: the others write into a folder that is thrown away.
-    """
+def _checkpoint_manager(task, optimizer, run, records, stack):
+    """Checkpoints of the raw variables; seeds of dropout are among them."""
     folder = run.workdir / "checkpoints"
-    checkpoint = tf.train.Checkpoint(
-        model=[variable.value for variable in task.model.variables],
-        optimizer=[variable.value for variable in optimizer.variables],
-    )
-    latest = tf.train.latest_checkpoint(folder)
-    return tf.train.CheckpointManager(
-        checkpoint,
+    return RestoredCheckpointManager(
+        tf.train.Checkpoint(
+            model=[variable.value for variable in task.model.variables],
+            optimizer=[variable.value for variable in optimizer.variables],
+        ),
+        source=folder,
         directory=(
             folder
-            if chief
-            else stack.enter_context(tempfile.TemporaryDirectory())
+            if records.chief
+            else pathlib.Path(
+                stack.enter_context(tempfile.TemporaryDirectory())
+            )
         ),
-        max_to_keep=run.keep_checkpoints,
         step_counter=optimizer.iterations.value,
+        say=records.say,
+        max_to_keep=run.keep_checkpoints,
         checkpoint_interval=run.checkpoint_interval,
-        init_fn=(lambda: checkpoint.restore(latest)) if latest else None,
     )
 
 

@@ -106,8 +106,23 @@ class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
     """AdamW whose clipping is the same on one device and on many."""
 
 
-def build_optimizer(config: TrainingConfig, variables) -> ClippedAdamW:
-    """Returns AdamW, built on `variables`, as the configuration asks.
+class ClippedLamb(ReduceThenClip, keras.optimizers.Lamb):
+    """LAMB (You et al. 2019) with such clipping.
+
+    Keras decays weights beside the layer-wise scaled update, not inside it as
+    the paper's Algorithm 2 does.
+    """
+
+
+class ClippedSGD(ReduceThenClip, keras.optimizers.SGD):
+    """Plain gradient descent with such clipping."""
+
+
+_OPTIMIZERS = {"adamw": ClippedAdamW, "lamb": ClippedLamb, "sgd": ClippedSGD}
+
+
+def build_optimizer(config: TrainingConfig, variables) -> ReduceThenClip:
+    """Returns an optimizer, built on `variables`, as the configuration asks.
 
     Weight decay spares variables of rank below 2: biases, the scales of
     norms, a learned temperature. Embeddings decay, as in BERT.
@@ -120,7 +135,15 @@ def build_optimizer(config: TrainingConfig, variables) -> ClippedAdamW:
     Raises:
         ValueError: A field of `config` is out of its range.
     """
-    optimizer = ClippedAdamW(
+    if config.optimizer not in _OPTIMIZERS:
+        raise ValueError(
+            f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}. Received: "
+            f"{config.optimizer!r}"
+        )
+    moments = {
+        name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon")
+    }
+    optimizer = _OPTIMIZERS[config.optimizer](
         learning_rate=WarmupDecay(
             config.learning_rate,
             config.warmup_steps,
@@ -128,10 +151,8 @@ def build_optimizer(config: TrainingConfig, variables) -> ClippedAdamW:
             config.decay,
         ),
         weight_decay=config.weight_decay,
-        beta_1=config.beta_1,
-        beta_2=config.beta_2,
-        epsilon=config.epsilon,
         global_clipnorm=config.clip_norm,
+        **({} if config.optimizer == "sgd" else moments),
     )
     optimizer.exclude_from_weight_decay(
         var_list=[v for v in variables if len(v.shape) < 2]

@@ -4,10 +4,18 @@ import contextlib
 import json
 import os
 import pathlib
-import time
 
 import rich.console
 import rich.progress
+
+# Of the figures of the updates, those beside the progress bar.
+_SHOWN = (
+    ("loss", "loss", ".4f"),
+    ("steps_per_second", "steps/s", ".2f"),
+    ("examples_per_second", "examples/s", ",.0f"),
+    ("tokens_per_second", "tokens/s", ",.0f"),
+    ("model_flops_utilization", "MFU", ".0%"),
+)
 
 
 class RunRecords:
@@ -18,7 +26,6 @@ class RunRecords:
     Args:
         workdir: Folder of the run; is created.
         steps: Integer, updates of the whole run.
-        examples_per_step: Integer, the global batch size.
         chief: Bool, whether this process writes.
     """
 
@@ -26,12 +33,10 @@ class RunRecords:
         self,
         workdir: pathlib.Path,
         steps: int,
-        examples_per_step: int,
         chief: bool,
     ):
         self.workdir = workdir
         self.steps = steps
-        self.examples_per_step = examples_per_step
         self.chief = chief
         self.console = rich.console.Console(stderr=True, quiet=not chief)
         self._bar = rich.progress.Progress(
@@ -44,7 +49,6 @@ class RunRecords:
             disable=not self.console.is_terminal,
         )
         self._bar_task = None
-        self._last = None
 
     def claim(self, settings: dict):
         """Makes the work directory this run's, or checks that it is.
@@ -81,7 +85,6 @@ class RunRecords:
         """Shows progress from `first_step` on, until the block is left."""
         if self.chief:
             self._forget_after(first_step)
-        self._last = (first_step, time.monotonic())
         with self._bar:
             self._bar_task = self._bar.add_task(
                 "", total=self.steps, completed=first_step, figures=""
@@ -90,16 +93,15 @@ class RunRecords:
 
     def trained(self, step: int, outputs: dict):
         """Records the outputs of the updates up to `step`."""
-        now = time.monotonic()
-        rate = (step - self._last[0]) / (now - self._last[1])
-        self._last = (step, now)
-        examples = rate * self.examples_per_step
-        self._append({"step": step, **outputs, "examples_per_second": examples})
+        self._append({"step": step, **outputs})
         self._bar.update(
             self._bar_task,
             completed=step,
-            figures=f"loss {outputs['loss']:.4f}  {rate:.2f} steps/s  "
-            f"{examples:.0f} examples/s",
+            figures="  ".join(
+                f"{label} {format(outputs[name], style)}"
+                for name, label, style in _SHOWN
+                if name in outputs
+            ),
         )
 
     def evaluated(self, step: int, figures: dict):
@@ -107,8 +109,6 @@ class RunRecords:
         self._append({"step": step, **figures})
         shown = "  ".join(f"{k} {v:.4f}" for k, v in figures.items())
         self.say(f"step {step} of {self.steps}: {shown}")
-        # The time that an evaluation takes is not the updates'.
-        self._last = (step, time.monotonic())
 
     def describe(self, preset: pathlib.Path):
         """Writes `run.json` into a preset: settings and last figures."""

@@ -69,6 +69,27 @@ def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
     return global_batch_size // num_replicas
 
 
+def draw_for_each_replica(model):
+    """Gives each replica random draws, such as dropout's, of its own.
+
+    The state of Keras's seed generators is the same on all replicas, which
+    would all drop the same activations.
+
+    Args:
+        model: A built Keras model or layer.
+    """
+    for layer in model._flatten_layers():
+        for generator in layer._seed_generators:
+            generator.next = functools.partial(_next_seed, generator.next)
+
+
+def _next_seed(next_seed, ordered=True):
+    replica = tf.distribute.get_replica_context()
+    # Before there are replicas, when a model is built, nothing is drawn.
+    number = replica.replica_id_in_sync_group if replica else 0
+    return tf.random.fold_in(next_seed(ordered), number)
+
+
 def _check_tf_config(text):
     wanted = (
         '{"cluster": {"worker": ["host:port", ...]}, '

@@ -25,9 +25,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+def flags(data, workdir, **changes):
+    return tiny.flags(
+        tiny.retrieval(data, workdir, **changes), "demo_retrieval"
+    )
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return tiny.write_data(tmp_path_factory.mktemp("data"))
+    return tiny.write_pairs(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ def workdir(data, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("run") / "train"
     assert (
         finetune.main(
-            tiny.flags(
+            flags(
                 data,
                 workdir,
                 query_prompt="one two ",
@@ -64,7 +70,7 @@ def test_preset_is_the_embedder_that_was_trained(workdir):
     assert embedder.preprocessor.sequence_length == 13
     backbone = embedder.backbone
     assert (backbone.num_heads, backbone.head_size) == (3, 5)
-    config = tiny.config(
+    config = tiny.retrieval(
         workdir.parent / "unused", workdir, query_prompt="one two "
     )
     # The figures of the last evaluation come from these weights.
@@ -78,7 +84,7 @@ def test_preset_is_the_embedder_that_was_trained(workdir):
 
 def _validation_pairs(config, workdir):
     data = workdir.parent / "again"
-    tiny.write_data(data)
+    tiny.write_pairs(data)
     run = dataclasses.replace(config.run, data=data)
     task = RetrievalTask(dataclasses.replace(config, run=run))
     return task._validation_pairs
@@ -86,7 +92,7 @@ def _validation_pairs(config, workdir):
 
 def test_finished_run_says_so(data, workdir, capsys):
     before = (workdir / "metrics.jsonl").read_bytes()
-    args = tiny.flags(
+    args = flags(
         data,
         workdir,
         query_prompt="one two ",
@@ -100,9 +106,7 @@ def test_finished_run_says_so(data, workdir, capsys):
 
 
 def test_another_run_is_refused(data, workdir, capsys):
-    args = tiny.flags(
-        data, workdir, learn_temperature=True, head_size=7, steps=12
-    )
+    args = flags(data, workdir, learn_temperature=True, head_size=7, steps=12)
     assert finetune.main(args) == 1
     error = capsys.readouterr().err
     assert "model.head_size (there 5, now 7)" in error
@@ -111,10 +115,10 @@ def test_another_run_is_refused(data, workdir, capsys):
 
 
 def test_other_data_is_refused(data, workdir, tmp_path, capsys):
-    other = tiny.write_data(tmp_path / "other")
+    other = tiny.write_pairs(tmp_path / "other")
     with open(other / "vocabulary.txt", "a") as vocabulary:
         vocabulary.write("new\n")
-    args = tiny.flags(
+    args = flags(
         other,
         workdir,
         query_prompt="one two ",
@@ -138,7 +142,7 @@ def test_other_data_is_refused(data, workdir, tmp_path, capsys):
     ],
 )
 def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
-    assert finetune.main(tiny.flags(data, tmp_path / "run", **change)) == 1
+    assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     with pytest.raises(ValueError, match=message):
@@ -146,12 +150,12 @@ def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
 
 
 def test_missing_data_and_bad_lines_are_named(tmp_path, capsys):
-    assert finetune.main(tiny.flags(tmp_path / "no", tmp_path / "run")) == 1
+    assert finetune.main(flags(tmp_path / "no", tmp_path / "run")) == 1
     assert str(tmp_path / "no") in capsys.readouterr().err
-    data = tiny.write_data(tmp_path / "data")
+    data = tiny.write_pairs(tmp_path / "data")
     with open(data / "train.jsonl", "a") as lines:
         lines.write('{"query": "red"}\n')
-    assert finetune.main(tiny.flags(data, tmp_path / "run")) == 1
+    assert finetune.main(flags(data, tmp_path / "run")) == 1
     assert f"{data / 'train.jsonl'}:38" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -203,9 +207,7 @@ def test_figures_against_a_search_by_hand():
 @pytest.mark.slow
 def test_killed_run_goes_on_exactly(data, tmp_path):
     def command(name):
-        args = tiny.flags(
-            data, tmp_path / name, steps=40, checkpoint_interval=10
-        )
+        args = flags(data, tmp_path / name, steps=40, checkpoint_interval=10)
         return [sys.executable, "-m", "training.finetune", *args]
 
     subprocess.run(command("whole"), cwd=ROOT, check=True)

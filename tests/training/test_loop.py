@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tests.training.tiny import metrics
 from training.configs import RunConfig, TrainingConfig
-from training.loop import Interrupted, Task, train_and_evaluate
+from training.interruption import Interrupted
+from training.loop import Task, train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy
 
@@ -51,10 +52,10 @@ class Line(Task):
 
         return tf.data.Dataset.range(first_step, tf.int64.max).map(batch)
 
-    def loss(self, batch):
+    def loss(self, batch, totals):
         target = 3.0 * tf.reduce_sum(batch, axis=1, keepdims=True)
         predicted = self.model(batch, training=True)
-        return tf.reduce_mean((predicted - target) ** 2)
+        return tf.reduce_mean((predicted - target) ** 2), {}
 
     def evaluation_dataset(self, context):
         return tf.data.Dataset.from_tensors(np.eye(5, dtype="float32"))
@@ -73,7 +74,7 @@ class Line(Task):
 
 
 def run(task, workdir, jit_compile=False):
-    records = RunRecords(workdir, STEPS, examples_per_step=3, chief=True)
+    records = RunRecords(workdir, STEPS, chief=True)
     records.claim({"seed": 7})
     return train_and_evaluate(
         task,
@@ -201,7 +202,7 @@ def test_compiled_run_is_the_same(tmp_path):
 
 def test_workdir_of_another_run_is_refused(tmp_path):
     def claim(settings):
-        RunRecords(tmp_path, 1, 1, chief=True).claim(settings)
+        RunRecords(tmp_path, 1, chief=True).claim(settings)
 
     settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
     claim(settings)
@@ -217,7 +218,7 @@ def test_workdir_of_another_run_is_refused(tmp_path):
 
 
 def test_only_the_chief_writes(tmp_path):
-    records = RunRecords(tmp_path / "run", 1, 1, chief=False)
+    records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
     with records.running(0):
         records.trained(1, {"loss": 1.0})

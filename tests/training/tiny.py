@@ -1,16 +1,22 @@
-"""What the tests of training share: tiny pairs and a tiny run on them."""
+"""What the tests of training share: tiny data and tiny runs on it."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 
+import numpy as np
+
 from training.configs import (
     FinetuneConfig,
+    MaskedLMConfig,
     ModelConfig,
+    PretrainConfig,
     RetrievalConfig,
     RunConfig,
     TrainingConfig,
 )
+from training.data.corpus import Document, write_shard
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "
@@ -35,7 +41,7 @@ def pairs(count=37):
     return made
 
 
-def write_data(folder: pathlib.Path) -> pathlib.Path:
+def write_pairs(folder: pathlib.Path) -> pathlib.Path:
     """Writes the part of a data folder that training reads."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.jsonl").write_text(
@@ -45,8 +51,8 @@ def write_data(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def config(data: pathlib.Path, workdir: pathlib.Path, **changes):
-    """A tiny run, with fields of any of its parts changed by name."""
+def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on pairs, with fields of any of its parts changed by name."""
     tiny = FinetuneConfig(
         config="tiny",
         model=ModelConfig(
@@ -71,28 +77,32 @@ def config(data: pathlib.Path, workdir: pathlib.Path, **changes):
             checkpoint_interval=2,
         ),
     )
-    for part in ("model", "training", "retrieval", "run"):
-        section = getattr(tiny, part)
+    return changed(tiny, **changes)
+
+
+def changed(config, **changes):
+    """A run with fields of any of its parts changed, by name."""
+    for part in _parts(config):
+        section = getattr(config, part)
         mine = {
             field.name: changes.pop(field.name)
             for field in dataclasses.fields(section)
             if field.name in changes
         }
-        tiny = dataclasses.replace(
-            tiny, **{part: dataclasses.replace(section, **mine)}
+        config = dataclasses.replace(
+            config, **{part: dataclasses.replace(section, **mine)}
         )
     if changes:
         raise TypeError(f"no such fields: {', '.join(changes)}")
-    return tiny
+    return config
 
 
-def flags(data, workdir, **changes):
-    """The command line of the same run, from the demo's configuration."""
-    tiny = config(data, workdir, **changes)
+def flags(config, named):
+    """The command line of a run, from one of the named configurations."""
     given = {}
-    for part in ("model", "training", "retrieval", "run"):
-        given |= dataclasses.asdict(getattr(tiny, part))
-    args = ["--config", "demo_retrieval"]
+    for part in _parts(config):
+        given |= dataclasses.asdict(getattr(config, part))
+    args = ["--config", named]
     for name, value in given.items():
         if isinstance(value, bool):
             args.append(f"--{name}" if value else f"--no_{name}")
@@ -101,10 +111,90 @@ def flags(data, workdir, **changes):
     return args
 
 
+def _parts(config):
+    return [f.name for f in dataclasses.fields(config) if f.name != "config"]
+
+
+def write_text(folder: pathlib.Path) -> pathlib.Path:
+    """Writes a data folder of documents, ten of them in each of two shards.
+
+    Every line begins with a word that the whole document has in common, so
+    that there is something to learn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(3)
+    ids = {token: number for number, token in enumerate(VOCABULARY)}
+    words = np.array([ids[word] for word in WORDS])
+
+    def document(number):
+        lines = []
+        for _ in range(rng.integers(1, 5)):
+            line = rng.choice(words, rng.integers(3, 11))
+            line[::3] = words[number % len(words)]
+            lines.append(line)
+        return Document(np.concatenate(lines), [len(line) for line in lines])
+
+    shards = {
+        split: [
+            write_shard(
+                folder,
+                f"{split}-{shard:05d}",
+                [document(10 * shard + number) for number in range(10)],
+            )
+            for shard in range(count)
+        ]
+        for split, count in {"train": 2, "heldout": 1}.items()
+    }
+    vocabulary = "".join(f"{token}\n" for token in VOCABULARY).encode()
+    (folder / "vocabulary.txt").write_bytes(vocabulary)
+    manifest = {
+        "kind": "text",
+        "arguments": {"lowercase": True},
+        "vocabulary_sha256": hashlib.sha256(vocabulary).hexdigest(),
+        "shards": shards,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def pretraining(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on text, with fields of any of its parts changed by name."""
+    tiny = PretrainConfig(
+        config="tiny",
+        model=ModelConfig(
+            num_layers=1,
+            num_heads=3,
+            hidden_dim=11,
+            intermediate_dim=19,
+            head_size=17,
+            max_sequence_length=17,
+        ),
+        training=TrainingConfig(
+            steps=6, global_batch_size=6, learning_rate=0.01, warmup_steps=2
+        ),
+        masked_lm=MaskedLMConfig(
+            sequence_length=17, max_predictions=3, evaluation_examples=8
+        ),
+        run=RunConfig(
+            data=data,
+            workdir=workdir,
+            log_interval=1,
+            evaluation_interval=3,
+            checkpoint_interval=2,
+        ),
+    )
+    return changed(tiny, **changes)
+
+
 def metrics(workdir: pathlib.Path) -> list[dict]:
     """The records of a run, without what differs from time to time."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    for record in records:
-        record.pop("examples_per_second", None)
-    return records
+    return [
+        {
+            name: value
+            for name, value in record.items()
+            if not name.endswith(("per_second", "utilization"))
+        }
+        for record in records
+    ]

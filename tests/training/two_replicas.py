@@ -1,4 +1,4 @@
-"""Program: one device against two logical ones, as JSON for the tests.
+"""Program: the same runs on one device and on two logical ones.
 
     python -m tests.training.two_replicas FOLDER
 
@@ -6,7 +6,6 @@ Everything is in float64 and without dropout, so that what differs is not
 rounding.
 """
 
-import json
 import pathlib
 import sys
 
@@ -16,63 +15,65 @@ import tensorflow as tf
 
 from tests.training import tiny
 from training.finetune import finetune
-from training.optimizer import ReduceThenClip
-from training.strategy import get_strategy
+from training.pretrain import pretrain
+from training.strategy import draw_for_each_replica, get_strategy
 
-TOKENS = np.array([[1, 2, 2], [2, 3, 1], [4, 4, 4], [0, 1, 5]])
-TARGETS = np.array([[3.0], [-2.0], [5.0], [1.0]])
+_EXACT = {"dtype": "float64", "dropout": 0.0, "checkpoint_interval": 50}
 
-RETRIEVAL = {
-    "dtype": "float64",
-    "dropout": 0.0,
+RETRIEVAL = _EXACT | {
     "crop_document": 0.5,
     "inverse_cloze": 0.5,
     "learn_temperature": True,
     "steps": 4,
 }
 
+# Gradients of these runs have norms over 1.
+PRETRAINING = _EXACT | {
+    "steps": 50,
+    "clip_norm": 0.1,
+    "log_interval": 10,
+    "evaluation_interval": 50,
+}
 
-def clipped(base):
-    return type(f"Clipped{base.__name__}", (ReduceThenClip, base), {})
+# Adam hides a factor on the gradients, gradient descent shows it.
+OPTIMIZERS = {
+    "adamw": {"optimizer": "adamw", "learning_rate": 0.01},
+    "sgd": {"optimizer": "sgd", "learning_rate": 0.5},
+}
 
 
-def train(strategy, base):
-    """Weights, and the norm of the last gradient, after some updates."""
-    keras.utils.set_random_seed(5)
-    with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.layers.Embedding(7, 3, dtype="float64"),
-                keras.layers.GlobalAveragePooling1D(dtype="float64"),
-                keras.layers.Dense(1, dtype="float64"),
-            ]
-        )
-        model.build((None, 3))
-        optimizer = clipped(base)(learning_rate=0.1, global_clipnorm=0.5)
-        optimizer.build(model.trainable_variables)
+def weights(workdir):
+    """The model's variables in the last checkpoint of a run, in order."""
+    latest = tf.train.latest_checkpoint(workdir / "checkpoints")
+    reader = tf.train.load_checkpoint(latest)
+    return [
+        reader.get_tensor(name)
+        for name, dtype in sorted(reader.get_variable_to_dtype_map().items())
+        if name.startswith("model/") and dtype.is_floating
+    ]
 
-    def update(tokens, targets):
-        with tf.GradientTape() as tape:
-            errors = model(tokens) - targets
-            loss = tf.reduce_sum(errors**2) / len(TARGETS)
-        values = [v.value for v in model.trainable_variables]
-        optimizer.apply(tape.gradient(loss, values), model.trainable_variables)
 
-    def share(array):
-        size = len(array) // strategy.num_replicas_in_sync
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(
-                array[context.replica_id_in_sync_group * size :][:size]
-            )
-        )
-
-    step = tf.function(
-        lambda tokens, targets: strategy.run(update, (tokens, targets))
+def difference(workdir, other):
+    """The largest difference between the weights of two runs."""
+    return max(
+        np.abs(a - b).max()
+        for a, b in zip(weights(workdir), weights(other), strict=True)
     )
-    for _ in range(5):
-        step(share(TOKENS), share(TARGETS))
-    weights = np.concatenate([w.ravel() for w in model.get_weights()])
-    return weights, float(optimizer.gradient_norm.numpy())
+
+
+def dropped(strategy):
+    """What two calls of a layer drop on each replica, `[2, replicas, 97]`."""
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dropout(0.5)])
+        model.build((None, 97))
+    draw_for_each_replica(model)
+
+    @tf.function
+    def call():
+        kept = strategy.run(lambda: model(tf.ones([1, 97]), training=True))
+        return tf.concat(strategy.experimental_local_results(kept), axis=0)
+
+    return np.stack([call().numpy() == 0.0 for _ in range(2)])
 
 
 def main(folder):
@@ -80,21 +81,37 @@ def main(folder):
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
     )
-    strategies = {n: get_strategy(n) for n in ("one_device", "mirrored")}
-    report = {"replicas": [s.num_replicas_in_sync for s in strategies.values()]}
-    for base in (keras.optimizers.SGD, keras.optimizers.AdamW):
-        (one, norm), (two, other_norm) = (
-            train(strategy, base) for strategy in strategies.values()
+    pairs = tiny.write_pairs(folder / "pairs")
+    text = tiny.write_text(folder / "text")
+    for name, replicas in {"one_device": 1, "mirrored": 2}.items():
+        if get_strategy(name).num_replicas_in_sync != replicas:
+            sys.exit(f"{name} has not {replicas} replicas")
+        finetune(
+            tiny.retrieval(
+                pairs, folder / name / "retrieval", strategy=name, **RETRIEVAL
+            )
         )
-        report[base.__name__] = {
-            "difference": np.abs(one - two).max(),
-            "norms": [norm, other_norm],
-        }
-    data = tiny.write_data(folder / "data")
-    for name in strategies:
-        finetune(tiny.config(data, folder / name, strategy=name, **RETRIEVAL))
-        report[name] = tiny.metrics(folder / name)
-    (folder / "report.json").write_text(json.dumps(report))
+        for optimizer, changes in OPTIMIZERS.items():
+            pretrain(
+                tiny.pretraining(
+                    text,
+                    folder / name / optimizer,
+                    strategy=name,
+                    **PRETRAINING,
+                    **changes,
+                )
+            )
+    np.save(folder / "dropped.npy", dropped(get_strategy("mirrored")))
+    # Part by part, in place of all at once.
+    pretrain(
+        tiny.pretraining(
+            text,
+            folder / "accumulated",
+            accumulation_steps=3,
+            **PRETRAINING,
+            **OPTIMIZERS["sgd"],
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.configs import RetrievalConfig
+from training.data.global_batch import Share, evaluation_batches, scaled
 from training.data.pairs import Pair
-from training.strategy import replica_batch_size
 
 # Paragraphs, and sentences within them.
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
@@ -128,9 +128,8 @@ class PairBatches:
             ValueError: There are fewer pairs than one global batch takes, or
                 it does not divide over the replicas.
         """
-        shape = self._worker_shape(context)  # replicas of this worker, M
-        worker = context.input_pipeline_id
-        per_worker = shape[0] * shape[1]
+        share = Share.of(context, self.global_batch_size)
+        shape = [share.replicas, share.size]
         queries = tf.constant(pairs.queries)
         sentences = _sentences(pairs.documents)
         keys = tf.constant(pairs.keys)
@@ -141,7 +140,8 @@ class PairBatches:
             draws = tf.random.stateless_uniform(
                 [self.global_batch_size, 5], seed=[self.seed, step]
             )
-            mine = slice(worker * per_worker, (worker + 1) * per_worker)
+            last_row = share.first_row + share.replicas * share.size
+            mine = slice(share.first_row, last_row)
             return (
                 tf.reshape(indices[mine], shape),
                 tf.reshape(draws[mine], [*shape, 5]),
@@ -173,15 +173,7 @@ class PairBatches:
         self, pairs: Pairs, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
         """Every pair once, in order, in as many batches on each replica."""
-        shape = self._worker_shape(context)
-        size = self.global_batch_size
-        indices = np.full(-len(pairs) // size * -size, -1, np.int64)
-        indices[: len(pairs)] = np.arange(len(pairs))
-        # [batches, workers, replicas of a worker * M]
-        indices = indices.reshape(
-            [-1, context.num_input_pipelines, shape[0] * shape[1]]
-        )
-        mine = indices[:, context.input_pipeline_id].reshape([-1, shape[1]])
+        mine = evaluation_batches(len(pairs), self.global_batch_size, context)
         queries = tf.constant(pairs.queries)
         documents = tf.constant(pairs.documents)
 
@@ -198,16 +190,6 @@ class PairBatches:
             tf.data.Dataset.from_tensor_slices(mine)
             .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
             .prefetch(tf.data.AUTOTUNE)
-        )
-
-    def _worker_shape(self, context):
-        """Replicas of this worker, and pairs of each."""
-        size = replica_batch_size(
-            self.global_batch_size, context.num_replicas_in_sync
-        )
-        return (
-            context.num_replicas_in_sync // context.num_input_pipelines,
-            size,
         )
 
     def _shuffled(self, num_pairs, first_step):
@@ -303,7 +285,7 @@ def _cut_query(queries, sentences, draws, probability):
     """
     counts = sentences.row_lengths()
     cut = (draws[:, 0] < probability) & (counts > 1)
-    chosen = _scaled(draws[:, 1], counts)
+    chosen = scaled(draws[:, 1], counts)
     flat = sentences.row_starts() + chosen
     queries = tf.where(cut, tf.gather(sentences.values, flat), queries)
     # A span that is empty where nothing is cut.
@@ -324,9 +306,9 @@ def _crop(sentences, draws, probability):
     """
     counts = sentences.row_lengths()
     lengths = tf.where(
-        draws[:, 0] < probability, 1 + _scaled(draws[:, 1], counts), counts
+        draws[:, 0] < probability, 1 + scaled(draws[:, 1], counts), counts
     )
-    starts = _scaled(draws[:, 2], counts - lengths + 1)
+    starts = scaled(draws[:, 2], counts - lengths + 1)
     return _keep(sentences, _in_span(sentences, starts, starts + lengths))
 
 
@@ -350,11 +332,4 @@ def _keep(ragged, kept):
         tf.boolean_mask(ragged.value_rowids(), kept),
         nrows=ragged.nrows(),
         validate=False,
-    )
-
-
-def _scaled(draws, counts):
-    """Draws from `[0, 1)` as integers in `[0, counts)`."""
-    return tf.minimum(
-        tf.cast(draws * tf.cast(counts, draws.dtype), counts.dtype), counts - 1
     )

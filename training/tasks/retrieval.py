@@ -81,8 +81,16 @@ class RetrievalTask(Task):
         ValueError: A line of it, or a value of the configuration, is wrong.
     """
 
+    counts = ("examples",)
+
     def __init__(self, config: FinetuneConfig):
         self._config = config
+        if config.training.accumulation_steps != 1:
+            raise ValueError(
+                "`accumulation_steps` must be 1: negatives are those of the "
+                "whole batch. "
+                f"Received: {config.training.accumulation_steps}"
+            )
         retrieval, model = config.retrieval, config.model
         for name in ("query_length", "document_length"):
             if not 2 < getattr(retrieval, name) <= model.max_sequence_length:
@@ -146,7 +154,7 @@ class RetrievalTask(Task):
         embedder = FixedHeadTextEmbedder(
             backbone,
             preprocessor=self._preprocessor,
-            pooling_mode=model.pooling_mode,
+            pooling_mode=retrieval.pooling_mode,
         )
         self.model = DualEncoder(
             embedder,
@@ -158,7 +166,10 @@ class RetrievalTask(Task):
     def training_dataset(self, context, first_step):
         return self._batches.training(self._training_pairs, context, first_step)
 
-    def loss(self, batch):
+    def totals(self, batch):
+        return {"examples": tf.cast(tf.shape(batch["keys"])[0], tf.float32)}
+
+    def loss(self, batch, totals):
         queries = self.model(batch["query"], training=True)
         documents = self.model(batch["document"], training=True)
         # Between workers, `all_gather` takes only what has a device; what
@@ -181,7 +192,8 @@ class RetrievalTask(Task):
             temperature=self.model.temperature,
             excluded=same_keys(keys, candidate_keys),
         )
-        return tf.reduce_sum(losses) / self._config.training.global_batch_size
+        share = tf.reduce_sum(losses)
+        return share / tf.cast(totals["examples"], share.dtype), {}
 
     def evaluation_dataset(self, context):
         return self._batches.evaluation(self._validation_pairs, context)

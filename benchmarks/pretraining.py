@@ -1,0 +1,270 @@
+"""How fast is a step of masked language modeling beside its peers?
+
+    python -m benchmarks.pretraining
+
+KerasHub's `BertMaskedLM` in its own `fit`, the masked-language task of
+tf-models-official, and `training.pretrain`: the same shape, the same batch, as
+many predictions, AdamW with clipping by the global norm, the next-sentence task
+left out. They run in turn, in one process. Prints the median of the
+milliseconds and of the ratios to ours, round by round, once for sequences
+without padding and once for lengths as of short texts.
+"""
+
+import dataclasses
+import pathlib
+import platform
+import statistics
+import tempfile
+import time
+
+import keras
+import keras_hub
+import numpy as np
+import tensorflow as tf
+import tf_keras
+import tyro
+from official.modeling import tf_utils
+from official.modeling.optimization.legacy_adamw import AdamWeightDecay
+from official.nlp.modeling import models, networks
+from rich.progress import track
+
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from training.configs import (
+    MaskedLMConfig,
+    ModelConfig,
+    PretrainConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from training.data.corpus import Document, write_corpus
+from training.loop import Trainer
+from training.optimizer import build_optimizer
+from training.strategy import get_strategy
+from training.tasks.masked_lm import MaskedLMTask
+
+_RATE, _DECAY, _EPSILON, _NORM = 1e-4, 0.01, 1e-6, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The shape that all three have."""
+
+    num_layers: int = 4
+    hidden_dim: int = 512
+    num_heads: int = 8
+    intermediate_dim: int = 2048
+    vocabulary_size: int = 30_522
+    batch_size: int = 16
+    sequence_length: int = 128
+    predictions: int = 20
+    dropout: float = 0.1
+    mean_length: int = 42
+    """Of the batch with padding, in tokens."""
+    repeats: int = 25
+
+
+def make_task(config: Config, folder: pathlib.Path, padded: bool):
+    """The task of `training.pretrain`, on documents of random tokens."""
+    rng = np.random.default_rng(0)
+    longest = config.sequence_length - 2  # [CLS] and [SEP]
+    lengths = np.full(4 * config.batch_size, longest)
+    if padded:
+        lengths = rng.integers(2, 2 * config.mean_length - 2, len(lengths))
+    documents = [
+        Document(
+            rng.integers(len(SPECIAL_TOKENS), config.vocabulary_size, length),
+            np.array([length]),
+        )
+        for length in lengths
+    ]
+    vocabulary = [
+        *SPECIAL_TOKENS,
+        *(f"w{i}" for i in range(config.vocabulary_size - len(SPECIAL_TOKENS))),
+    ]
+    write_corpus(
+        folder, vocabulary, True, {"train": documents, "heldout": documents}
+    )
+    return MaskedLMTask(
+        PretrainConfig(
+            config="benchmark",
+            model=ModelConfig(
+                num_layers=config.num_layers,
+                num_heads=config.num_heads,
+                hidden_dim=config.hidden_dim,
+                intermediate_dim=config.intermediate_dim,
+                head_size=config.hidden_dim // config.num_heads,
+                dropout=config.dropout,
+                max_sequence_length=config.sequence_length,
+            ),
+            training=TrainingConfig(
+                steps=10_000,
+                global_batch_size=config.batch_size,
+                learning_rate=_RATE,
+                warmup_steps=0,
+                epsilon=_EPSILON,
+                weight_decay=_DECAY,
+                clip_norm=_NORM,
+            ),
+            masked_lm=MaskedLMConfig(
+                sequence_length=config.sequence_length,
+                max_predictions=config.predictions,
+                next_sentence=False,
+            ),
+            run=RunConfig(data=folder, workdir=folder / "train"),
+        )
+    )
+
+
+def ours(task, batch):
+    """An update of `training.pretrain`'s loop."""
+    strategy = get_strategy("one_device")
+    training = task.config.training
+    with strategy.scope():
+        task.build()
+        optimizer = build_optimizer(training, task.model.trainable_variables)
+    trainer = Trainer(task, optimizer, strategy, training)
+    trainer.train_dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    one = tf.constant(1)
+    return lambda: trainer.train(one)
+
+
+def keras_hubs(config: Config, batch):
+    """An update of KerasHub's `BertMaskedLM` in Keras's own `fit`."""
+    model = keras_hub.models.BertMaskedLM(
+        keras_hub.models.BertBackbone(
+            vocabulary_size=config.vocabulary_size,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            hidden_dim=config.hidden_dim,
+            intermediate_dim=config.intermediate_dim,
+            dropout=config.dropout,
+            max_sequence_length=config.sequence_length,
+        )
+    )
+    model.compile(
+        optimizer=keras.optimizers.AdamW(
+            _RATE,
+            weight_decay=_DECAY,
+            epsilon=_EPSILON,
+            global_clipnorm=_NORM,
+        ),
+        jit_compile=False,
+    )
+    inputs = {
+        name: batch[name]
+        for name in (
+            "token_ids",
+            "segment_ids",
+            "padding_mask",
+            "mask_positions",
+        )
+    }
+    data = (inputs, batch["mask_ids"], batch["mask_weights"])
+    iterator = iter(tf.data.Dataset.from_tensors(data).repeat())
+    model.make_train_function()
+    return lambda: model.train_function(iterator)
+
+
+def model_gardens(config: Config, batch):
+    """An update of tf-models-official's `BertPretrainerV2`.
+
+    Its task for it, whose update this is, imports TensorFlow Hub, which needs
+    an old setuptools.
+    """
+    model = models.BertPretrainerV2(
+        networks.BertEncoderV2(
+            vocab_size=config.vocabulary_size,
+            hidden_size=config.hidden_dim,
+            num_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            inner_dim=config.intermediate_dim,
+            output_dropout=config.dropout,
+            attention_dropout=config.dropout,
+            max_sequence_length=config.sequence_length,
+        ),
+        mlm_activation=tf_utils.get_activation("gelu"),
+    )
+    optimizer = AdamWeightDecay(
+        _RATE,
+        weight_decay_rate=_DECAY,
+        epsilon=_EPSILON,
+        gradient_clip_norm=_NORM,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+    )
+    accuracy = tf_keras.metrics.SparseCategoricalAccuracy()
+    inputs = {
+        "input_word_ids": batch["token_ids"],
+        "input_mask": batch["padding_mask"],
+        "input_type_ids": batch["segment_ids"],
+        "masked_lm_positions": batch["mask_positions"],
+    }
+    labels, weights = batch["mask_ids"], batch["mask_weights"]
+
+    @tf.function
+    def update():
+        with tf.GradientTape() as tape:
+            logits = model(inputs, training=True)["mlm_logits"]
+            losses = tf_keras.losses.sparse_categorical_crossentropy(
+                labels, logits, from_logits=True
+            )
+            loss = tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        optimizer.apply_gradients(list(zip(gradients, variables)))
+        accuracy.update_state(labels, logits, weights)
+        return loss
+
+    return update
+
+
+def measure(config: Config, padded: bool):
+    """Milliseconds of each, run in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = make_task(config, pathlib.Path(folder), padded)
+        context = tf.distribute.InputContext(1, 0, 1)
+        batch = next(iter(task.training_dataset(context, 0)))
+    steps = {
+        "ours": ours(task, batch),
+        "KerasHub": keras_hubs(config, batch),
+        "tf-models-official": model_gardens(config, batch),
+    }
+    for step in steps.values():
+        step()
+        step()
+    times = {name: [] for name in steps}
+    for _ in track(range(config.repeats), "Measuring", transient=True):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    tokens = int(tf.reduce_sum(batch["padding_mask"])) / config.batch_size
+    return times, tokens
+
+
+def main():
+    config = tyro.cli(
+        Config,
+        prog="python -m benchmarks.pretraining",
+        description=__doc__,
+        use_underscores=True,
+    )
+    print(
+        f"{platform.machine()}, TensorFlow {tf.__version__}, Keras "
+        f"{keras.__version__}, KerasHub {keras_hub.__version__}, {config}"
+    )
+    print("| tokens a sequence | | ms | ratio to ours |")
+    print("|---|---|---|---|")
+    for padded in (False, True):
+        times, tokens = measure(config, padded)
+        for name, values in times.items():
+            ratios = [a / b for a, b in zip(values, times["ours"])]
+            print(
+                f"| {tokens:.0f} of {config.sequence_length} | {name} | "
+                f"{statistics.median(values):.0f} | "
+                f"{statistics.median(ratios):.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

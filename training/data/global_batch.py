@@ -1,0 +1,68 @@
+"""How a global batch is divided over workers and their replicas.
+
+Shape letters: B examples of a global batch, M examples of one replica.
+"""
+
+import typing
+
+import numpy as np
+import tensorflow as tf
+
+from training.strategy import replica_batch_size
+
+
+class Share(typing.NamedTuple):
+    """What one worker takes of every global batch.
+
+    Attributes:
+        replicas: Integer, its replicas. Their batches come in turn.
+        size: Integer, M.
+        first_row: Integer, where in the global batch its part begins.
+    """
+
+    replicas: int
+    size: int
+    first_row: int
+
+    @classmethod
+    def of(
+        cls, context: tf.distribute.InputContext, global_batch_size: int
+    ) -> "Share":
+        """The share of the worker that asks.
+
+        Raises:
+            ValueError: The batch does not divide over the replicas.
+        """
+        size = replica_batch_size(
+            global_batch_size, context.num_replicas_in_sync
+        )
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        return cls(replicas, size, context.input_pipeline_id * replicas * size)
+
+
+def evaluation_batches(
+    count: int, global_batch_size: int, context: tf.distribute.InputContext
+) -> np.ndarray:
+    """Deals out examples so that each replica has as many batches.
+
+    Returns:
+        int64 array `[batches, M]`, what this worker's replicas take in turn:
+        numbers from 0 on, each on one replica, and -1 where one only fills up
+        the last batch.
+    """
+    share = Share.of(context, global_batch_size)
+    numbers = np.full(
+        -(-count // global_batch_size) * global_batch_size, -1, np.int64
+    )
+    numbers[:count] = np.arange(count)
+    last_row = share.first_row + share.replicas * share.size
+    return numbers.reshape([-1, global_batch_size])[
+        :, share.first_row : last_row
+    ].reshape([-1, share.size])
+
+
+def scaled(draws, counts):
+    """Uniform draws from `[0, 1)` as integers in `[0, counts)`."""
+    return tf.minimum(
+        tf.cast(draws * tf.cast(counts, draws.dtype), counts.dtype), counts - 1
+    )

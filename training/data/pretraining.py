@@ -1,0 +1,497 @@
+"""Examples of masked tokens and next sentences, out of tokenized documents.
+
+Everything random is a function of the seed and of the example's number, so a
+run can start at any update and see the batches it would have seen there, on
+any number of replicas.
+
+An epoch goes through the corpus once. Each document is cut into chunks of
+nearly equal length, as few as give examples of at most `sequence_length`. A
+chunk is one example, divided in two at a random line that begins inside it (in
+a chunk of one line at a random token); for every second example, at random,
+the latter part makes way for as much text from another document. Chunks are
+shuffled over what fits into memory: the shards are dealt out into windows, and
+an epoch takes the windows, and the chunks in each, in a new order.
+
+Shape letters: B examples of a global batch, M examples of one replica, L
+sequence length, K predictions at most, N tokens of a window, C its chunks.
+"""
+
+import math
+import typing
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_fixedhead import FixedHeadTokenizer
+from training.configs import MaskedLMConfig
+from training.data.corpus import Shard, load_shards
+from training.data.global_batch import Share, evaluation_batches, scaled
+from training.data.masking import (
+    DrawnItemSelector,
+    DrawnMaskValuesChooser,
+    Draws,
+    words,
+)
+
+# What the streams of random numbers are for, so that none is used twice.
+_WINDOW_ORDER, _CHUNK_ORDER, _EXAMPLE = range(3)
+
+
+class _Window(typing.NamedTuple):
+    """The documents of some shards, in memory.
+
+    Attributes:
+        token_ids: int32 tensor `[N]`.
+        line_starts: int64 tensor `[lines]`, where in `token_ids`.
+        document_starts: int64 tensor `[documents + 1]`, where in `token_ids`.
+        chunk_starts: int64 tensor `[documents + 1]`, the number of each
+            document's first chunk.
+    """
+
+    token_ids: tf.Tensor
+    line_starts: tf.Tensor
+    document_starts: tf.Tensor
+    chunk_starts: tf.Tensor
+
+
+class PretrainingBatches:
+    """Batches of examples for `tf.distribute`, all of one static shape.
+
+    Each batch is a dictionary of int32 tensors: `token_ids`, `segment_ids`
+    and `padding_mask` `[M, L]`; `mask_positions` and `mask_ids` (what stood
+    there) `[M, K]`; `mask_weights`, float32 `[M, K]`, 1 where there is a
+    prediction to make; `next_sentence_labels` `[M]`, 1 where the second
+    segment is from elsewhere.
+
+    Args:
+        config: Lengths and rates.
+        global_batch_size: Integer, B.
+        tokenizer: The `FixedHeadTokenizer` that made the documents.
+        seed: Integer, decides order, pairs and masks.
+
+    Raises:
+        ValueError: A value of `config` is out of its range.
+    """
+
+    def __init__(
+        self,
+        config: MaskedLMConfig,
+        global_batch_size: int,
+        tokenizer: FixedHeadTokenizer,
+        seed: int,
+    ):
+        _check(config)
+        self.config = config
+        self.global_batch_size = global_batch_size
+        self.tokenizer = tokenizer
+        self.seed = seed
+        # [CLS] and a [SEP] behind each segment.
+        self._chunk_length = config.sequence_length - (
+            3 if config.next_sentence else 2
+        )
+        self._is_suffix = np.array(
+            [
+                token.startswith(tokenizer.suffix_indicator)
+                for token in tokenizer.get_vocabulary()
+            ]
+        )
+
+    def training(
+        self,
+        shards: Sequence[Shard],
+        context: tf.distribute.InputContext,
+        first_step: int,
+    ) -> tf.data.Dataset:
+        """Endless batches, from `first_step` on.
+
+        What is left over of a window after its last global batch is left out
+        of this epoch, another part each time.
+
+        Raises:
+            ValueError: A window of shards does not give one global batch, or
+                has no second document to take other text from.
+        """
+        share = Share.of(context, self.global_batch_size)
+        windows = self._plan(shards)
+        batches = [
+            chunks // self.global_batch_size for chunks in windows.chunks
+        ]
+        if not min(batches):
+            raise ValueError(
+                "`global_batch_size` must be at most the number of examples "
+                f"in memory at a time, {min(windows.chunks)} (see "
+                f"shuffle_tokens). Received: {self.global_batch_size}"
+            )
+        per_epoch = sum(batches)
+        batches = tf.constant(batches, tf.int64)
+
+        def epoch_windows(epoch):
+            """Elements: window, its first step, its batches made before."""
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(len(windows.paths), dtype=tf.int64),
+                seed=self._seed(_WINDOW_ORDER, epoch),
+            )
+            counts = tf.gather(batches, order)
+            starts = epoch * per_epoch + tf.cumsum(counts, exclusive=True)
+            skips = tf.clip_by_value(first_step - starts, 0, counts)
+            return tf.data.Dataset.from_tensor_slices(
+                (order, starts, skips)
+            ).filter(lambda number, start, skip: skip < batches[number])
+
+        def window_batches(window, number, start, skip):
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(window.chunk_starts[-1]),
+                # No two windows of a run begin at one step.
+                seed=self._seed(_CHUNK_ORDER, start),
+            )
+
+            def batch(number):
+                # Batches of a worker's replicas come in turn.
+                step, replica = (
+                    number // share.replicas,
+                    number % share.replicas,
+                )
+                rows = (
+                    share.first_row
+                    + replica * share.size
+                    + tf.range(share.size, dtype=tf.int64)
+                )
+                chunks = order[step * self.global_batch_size :]
+                return self._examples(
+                    window,
+                    tf.gather(chunks, rows),
+                    (start + step) * self.global_batch_size + rows,
+                )
+
+            return tf.data.Dataset.range(
+                skip * share.replicas, batches[number] * share.replicas
+            ).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+        return (
+            tf.data.Dataset.range(first_step // per_epoch, tf.int64.max)
+            .flat_map(epoch_windows)
+            .map(
+                lambda number, *steps: (
+                    self._load(windows, number),
+                    number,
+                    *steps,
+                )
+            )
+            .prefetch(1)
+            .flat_map(window_batches)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def evaluation(
+        self, shards: Sequence[Shard], context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """The same examples each time, in as many batches on each replica.
+
+        Batches hold `index`, too, int64 `[M]`: the example's number, or -1
+        where one only fills up the last batch.
+
+        Raises:
+            ValueError: There is no second document to take text from.
+        """
+        windows = self._plan(shards)
+        mine = evaluation_batches(
+            min(self.config.evaluation_examples, windows.chunks[0]),
+            self.global_batch_size,
+            context,
+        )
+
+        def window_batches(window):
+            order = tf.random.experimental.stateless_shuffle(
+                tf.range(window.chunk_starts[-1]),
+                seed=self._seed(_CHUNK_ORDER, 0),
+            )
+
+            def batch(indices):
+                index = tf.maximum(indices, 0)
+                features = self._examples(
+                    window, tf.gather(order, index), index
+                )
+                return features | {"index": indices}
+
+            return tf.data.Dataset.from_tensor_slices(mine).map(
+                batch, num_parallel_calls=tf.data.AUTOTUNE
+            )
+
+        return (
+            tf.data.Dataset.range(1)
+            .map(lambda number: self._load(windows, number))
+            .flat_map(window_batches)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _seed(self, stream, number):
+        """Seed of one of the streams, int32 or int64 `[2]`."""
+        return tf.random.fold_in(
+            tf.constant([self.seed, stream], tf.int64), number
+        )
+
+    def _plan(self, shards):
+        """Deals the shards out into windows that fit into memory."""
+        tokens = sum(int(shard.document_lengths.sum()) for shard in shards)
+        count = min(
+            max(math.ceil(tokens / self.config.shuffle_tokens), 1), len(shards)
+        )
+        dealt = [shards[number::count] for number in range(count)]
+        if self.config.next_sentence and any(
+            sum(len(shard.document_lengths) for shard in window) < 2
+            for window in dealt
+        ):
+            raise ValueError(
+                "`next_sentence` takes text from other documents, of which "
+                "there must be two at least in memory at a time. Prepare "
+                "text with more documents or larger shards, or pass "
+                "--no_next_sentence"
+            )
+        return _Windows(
+            tf.ragged.constant(
+                [[str(shard.path) for shard in window] for window in dealt]
+            ),
+            [
+                sum(
+                    int(
+                        _num_chunks(
+                            shard.document_lengths, self._chunk_length
+                        ).sum()
+                    )
+                    for shard in window
+                )
+                for window in dealt
+            ],
+        )
+
+    def _load(self, windows, number):
+        loaded = load_shards(windows.paths[number])
+        document_starts = loaded["document_starts"]
+        chunks = _num_chunks(
+            document_starts[1:] - document_starts[:-1], self._chunk_length
+        )
+        return _Window(
+            loaded["token_ids"],
+            loaded["line_starts"],
+            document_starts,
+            tf.concat([[0], tf.cumsum(chunks)], axis=0),
+        )
+
+    def _examples(self, window, chunks, indices):
+        """Examples of some chunks.
+
+        Args:
+            window: `_Window`.
+            chunks: int64 tensor `[M]`.
+            indices: int64 tensor `[M]`, the examples' numbers in the run.
+        """
+        config = self.config
+        # [M, 4 + L + 2 * K]
+        draws = tf.map_fn(
+            lambda index: tf.random.stateless_uniform(
+                [4 + config.sequence_length + 2 * config.max_predictions],
+                seed=self._seed(_EXAMPLE, index),
+                dtype=tf.float64,
+            ),
+            indices,
+            fn_output_signature=tf.float64,
+        )
+        pair, order, action, replacement = tf.split(
+            draws,
+            [
+                4,
+                config.sequence_length,
+                config.max_predictions,
+                config.max_predictions,
+            ],
+            axis=1,
+        )
+        if config.next_sentence:
+            *segments, elsewhere = _sentence_pairs(window, chunks, pair)
+        else:
+            start, end, _ = _chunk(window, chunks)
+            segments = [_texts(window, start, end)]
+            elsewhere = tf.zeros_like(chunks, dtype=tf.bool)
+        token_ids, segment_ids = tf_text.combine_segments(
+            segments,
+            self.tokenizer.start_token_id,
+            self.tokenizer.end_token_id,
+        )
+        features = self._mask(token_ids, Draws(order, action, replacement))
+        length = config.sequence_length
+        return {
+            **features,
+            "segment_ids": segment_ids.to_tensor(shape=[None, length]),
+            "padding_mask": tf.sequence_mask(
+                token_ids.row_lengths(), length, tf.int32
+            ),
+            "next_sentence_labels": tf.cast(elsewhere, tf.int32),
+        }
+
+    def _mask(self, token_ids, draws):
+        """Masks ragged sequences `[M, (tokens)]` and pads them."""
+        config, tokenizer = self.config, self.tokenizer
+        masked, positions, ids = tf_text.mask_language_model(
+            words(token_ids, self._is_suffix)
+            if config.whole_word
+            else token_ids,
+            DrawnItemSelector(
+                draws.order,
+                config.max_predictions,
+                config.mask_selection_rate,
+                [tokenizer.start_token_id, tokenizer.end_token_id],
+            ),
+            DrawnMaskValuesChooser(
+                draws,
+                tokenizer.vocabulary_size(),
+                tokenizer.mask_token_id,
+                config.mask_token_rate,
+                config.random_token_rate,
+            ),
+        )
+        predictions = [None, config.max_predictions]
+        return {
+            "token_ids": masked.to_tensor(
+                tokenizer.pad_token_id, shape=[None, config.sequence_length]
+            ),
+            "mask_positions": tf.cast(
+                positions.to_tensor(shape=predictions), tf.int32
+            ),
+            "mask_ids": ids.to_tensor(shape=predictions),
+            "mask_weights": tf.sequence_mask(
+                ids.row_lengths(), config.max_predictions, tf.float32
+            ),
+        }
+
+
+class _Windows(typing.NamedTuple):
+    """Which shards are in memory together.
+
+    Attributes:
+        paths: Ragged string tensor `[windows, (shards)]`.
+        chunks: List of the windows' numbers of chunks.
+    """
+
+    paths: tf.RaggedTensor
+    chunks: list[int]
+
+
+def _num_chunks(document_lengths, chunk_length):
+    return -(-document_lengths // chunk_length)
+
+
+def _chunk(window, chunks):
+    """Where chunks begin and end, and which documents they are of.
+
+    Documents are cut into pieces whose lengths differ by one at most.
+
+    Returns:
+        int64 tensors `[M]`: start and end in `token_ids`, document.
+    """
+    document = tf.searchsorted(window.chunk_starts, chunks, side="right") - 1
+    first = tf.gather(window.chunk_starts, document)
+    count = tf.gather(window.chunk_starts, document + 1) - first
+    document_start = tf.gather(window.document_starts, document)
+    length = tf.gather(window.document_starts, document + 1) - document_start
+    piece = chunks - first
+    return (
+        document_start + length * piece // count,
+        document_start + length * (piece + 1) // count,
+        document,
+    )
+
+
+def _split(window, start, end, draws):
+    """Where to divide chunks: where a line begins, if one does inside.
+
+    Args:
+        draws: Float tensor `[M]` in `[0, 1)`, decides which.
+
+    Returns:
+        int64 tensor `[M]`, greater than `start` and smaller than `end`.
+    """
+    lines = window.line_starts
+    first = tf.searchsorted(lines, start, side="right", out_type=tf.int64)
+    count = tf.searchsorted(lines, end, side="left", out_type=tf.int64) - first
+    line = first + scaled(draws, tf.maximum(count, 1))
+    return tf.where(
+        count > 0,
+        tf.gather(lines, line),
+        start + 1 + scaled(draws, end - start - 1),
+    )
+
+
+def _sentence_pairs(window, chunks, draws):
+    """Two segments of each chunk, the second one from elsewhere or not.
+
+    Text from elsewhere is as long as what it stands for, so that lengths do
+    not give it away; only a document that is shorter gives all it has.
+
+    Args:
+        window: `_Window`.
+        chunks: int64 tensor `[M]`.
+        draws: Float tensor `[M, 4]`: where to divide, whether to take other
+            text, from which chunk, where in it to begin.
+
+    Returns:
+        Ragged int32 tensors `[M, (tokens)]` of the first and the second
+        segments, and a bool tensor `[M]`, true for text from elsewhere.
+    """
+    start, end, document = _chunk(window, chunks)
+    split = _split(window, start, end, draws[:, 0])
+    elsewhere = draws[:, 1] < 0.5
+    # Any chunk but those of the same document.
+    first = tf.gather(window.chunk_starts, document)
+    own = tf.gather(window.chunk_starts, document + 1) - first
+    other = scaled(draws[:, 2], window.chunk_starts[-1] - own)
+    other = tf.where(other >= first, other + own, other)
+    other_start, other_end, other_document = _chunk(window, other)
+    other_split = _split(window, other_start, other_end, draws[:, 3])
+    document_start = tf.gather(window.document_starts, other_document)
+    document_end = tf.gather(window.document_starts, other_document + 1)
+    length = end - split
+    begin = tf.maximum(
+        tf.minimum(other_split, document_end - length), document_start
+    )
+    return (
+        _texts(window, start, split),
+        _texts(
+            window,
+            tf.where(elsewhere, begin, split),
+            tf.where(elsewhere, tf.minimum(begin + length, document_end), end),
+        ),
+        elsewhere,
+    )
+
+
+def _texts(window, starts, ends):
+    """Stretches of a window's tokens, a ragged int32 tensor `[M, (tokens)]`."""
+    return tf.gather(window.token_ids, tf.ragged.range(starts, ends))
+
+
+def _check(config):
+    for name in ("mask_selection_rate", "mask_token_rate", "random_token_rate"):
+        if not 0.0 <= getattr(config, name) <= 1.0:
+            raise ValueError(
+                f"`{name}` must be between 0 and 1. "
+                f"Received: {getattr(config, name)}"
+            )
+    if config.mask_token_rate + config.random_token_rate > 1.0:
+        raise ValueError(
+            "`mask_token_rate` and `random_token_rate` must not add up to "
+            f"more than 1. Received: {config.mask_token_rate} and "
+            f"{config.random_token_rate}"
+        )
+    for name, least in {
+        "sequence_length": 8,
+        "max_predictions": 1,
+        "shuffle_tokens": 1,
+        "evaluation_examples": 1,
+    }.items():
+        if getattr(config, name) < least:
+            raise ValueError(
+                f"`{name}` must be at least {least}. "
+                f"Received: {getattr(config, name)}"
+            )

@@ -1,0 +1,1 @@
+"""Launchers: the workers of one run, on one machine, on several, in a pod."""

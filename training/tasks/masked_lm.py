@@ -1,0 +1,247 @@
+"""The pre-training task: masked tokens and, with them, next sentences.
+
+Shape letters: M examples of this replica, L sequence length, K masked
+positions, V vocabulary size.
+"""
+
+import pathlib
+
+import tensorflow as tf
+
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadMaskedLM,
+    FixedHeadMaskedLMPreprocessor,
+    FixedHeadTokenizer,
+)
+from keras_fixedhead.planner import encoder_flops, masked_lm_flops
+from training.configs import PretrainConfig
+from training.data.corpus import read_corpus
+from training.data.pretraining import PretrainingBatches
+from training.loop import Task
+
+_INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+
+
+class MaskedLMTask(Task):
+    """BERT's pre-training (Devlin et al. 2018, section 3.1).
+
+    Reads a data folder of `python -m training.prepare text`.
+
+    Args:
+        config: The run.
+
+    Raises:
+        OSError: A file of the data folder is missing.
+        ValueError: The data folder, or a value of the configuration, is
+            wrong.
+    """
+
+    counts = ("predictions", "tokens", "examples")
+
+    def __init__(self, config: PretrainConfig):
+        self.config = config
+        masked_lm, model = config.masked_lm, config.model
+        if masked_lm.sequence_length > model.max_sequence_length:
+            raise ValueError(
+                "`sequence_length` must be at most max_sequence_length="
+                f"{model.max_sequence_length}. "
+                f"Received: {masked_lm.sequence_length}"
+            )
+        self._corpus = read_corpus(config.run.data)
+        if not self._corpus.heldout:
+            raise ValueError(
+                f"`data` {str(config.run.data)!r} has no held-out documents "
+                "to evaluate on. Prepare it with --heldout or "
+                "--heldout_source"
+            )
+        tokenizer = FixedHeadTokenizer(
+            self._corpus.vocabulary, lowercase=self._corpus.lowercase
+        )
+        self._preprocessor = FixedHeadMaskedLMPreprocessor(
+            tokenizer,
+            sequence_length=masked_lm.sequence_length,
+            mask_selection_rate=masked_lm.mask_selection_rate,
+            mask_selection_length=masked_lm.max_predictions,
+            mask_token_rate=masked_lm.mask_token_rate,
+            random_token_rate=masked_lm.random_token_rate,
+        )
+        self._batches = PretrainingBatches(
+            masked_lm,
+            config.training.global_batch_size,
+            tokenizer,
+            config.training.seed,
+        )
+
+    @property
+    def metrics(self):
+        heads = ["masked_lm"]
+        if self.config.masked_lm.next_sentence:
+            heads.append("next_sentence")
+        return [f"{h}_{f}" for h in heads for f in ("loss", "accuracy")]
+
+    @property
+    def data_sha256(self):
+        """String, the same for the same data."""
+        return self._corpus.manifest_sha256
+
+    def build(self):
+        model, masked_lm = self.config.model, self.config.masked_lm
+        self.model = FixedHeadMaskedLM(
+            FixedHeadBackbone(
+                vocabulary_size=len(self._corpus.vocabulary),
+                num_layers=model.num_layers,
+                num_heads=model.num_heads,
+                hidden_dim=model.hidden_dim,
+                intermediate_dim=model.intermediate_dim,
+                head_size=model.head_size,
+                dropout=model.dropout,
+                max_sequence_length=model.max_sequence_length,
+                pooler=masked_lm.next_sentence,
+                dtype=model.dtype,
+            ),
+            preprocessor=self._preprocessor,
+            next_sentence=masked_lm.next_sentence,
+        )
+        if masked_lm.init is not None:
+            self._start_from(masked_lm.init)
+
+    def _start_from(self, preset):
+        """Takes over the weights of a preset of the same shape."""
+        earlier = FixedHeadMaskedLM.from_preset(
+            str(preset), dtype=self.config.model.dtype
+        )
+        ours = self.model.backbone.get_config()
+        theirs = earlier.backbone.get_config()
+        different = [
+            f"{name} (there {theirs[name]!r}, now {ours[name]!r})"
+            for name in sorted(ours.keys() - {"name", "dtype", "dropout"})
+            if theirs[name] != ours[name]
+        ]
+        vocabulary = earlier.preprocessor.tokenizer.get_vocabulary()
+        if vocabulary != self._corpus.vocabulary:
+            different.append("vocabulary")
+        if earlier.next_sentence != self.model.next_sentence:
+            different.append("next_sentence")
+        if different:
+            raise ValueError(
+                f"`init` {str(preset)!r} must be of the run's own shape. "
+                f"Different: {', '.join(different)}"
+            )
+        self.model.set_weights(earlier.get_weights())
+
+    def training_dataset(self, context, first_step):
+        return self._batches.training(self._corpus.train, context, first_step)
+
+    def totals(self, batch):
+        real = tf.cast(batch["padding_mask"], tf.float32)
+        return {
+            "predictions": tf.reduce_sum(batch["mask_weights"]),
+            "tokens": tf.reduce_sum(real),
+            "examples": tf.cast(tf.shape(real)[0], tf.float32),
+        }
+
+    def loss(self, batch, totals):
+        sums = {
+            name: tf.reduce_sum(values)
+            for name, values in self._judge(batch, training=True).items()
+        }
+        shares = {
+            name: value
+            / tf.cast(
+                totals[
+                    "examples"
+                    if name.startswith("next_sentence")
+                    else "predictions"
+                ],
+                value.dtype,
+            )
+            for name, value in sums.items()
+        }
+        loss = shares["masked_lm_loss"]
+        if self.config.masked_lm.next_sentence:
+            loss += shares["next_sentence_loss"]
+        return loss, shares
+
+    def _judge(self, batch, training):
+        """Losses in nats and hits of each example, sums over its masks.
+
+        Returns:
+            Dictionary of float tensors `[M]`.
+        """
+        inputs = {name: batch[name] for name in _INPUTS}
+        if self.config.masked_lm.packed:
+            outputs = self.model.predict_packed(inputs, training=training)
+        else:
+            outputs = self.model(inputs, training=training)
+        if not self.config.masked_lm.next_sentence:
+            outputs = {"masked_lm": outputs}
+        labels = {
+            "masked_lm": batch["mask_ids"],
+            "next_sentence": batch["next_sentence_labels"],
+        }
+        judged = {}
+        for name, logits in outputs.items():
+            losses, hits = _losses_and_hits(logits, labels[name])
+            if name == "masked_lm":
+                weights = tf.cast(batch["mask_weights"], losses.dtype)
+                losses = tf.reduce_sum(losses * weights, axis=1)
+                hits = tf.reduce_sum(hits * weights, axis=1)
+            judged[f"{name}_loss"] = losses
+            judged[f"{name}_accuracy"] = hits
+        return judged
+
+    def flops(self, totals):
+        """Operations of a model that is given these totals in an update."""
+        backbone = self.model.backbone
+        return 3 * (
+            totals["tokens"]
+            * encoder_flops(backbone, self.config.masked_lm.sequence_length)
+            + totals["predictions"] * masked_lm_flops(backbone)
+        )
+
+    def evaluation_dataset(self, context):
+        return self._batches.evaluation(self._corpus.heldout, context)
+
+    def evaluation_step(self, batch):
+        return {
+            **self._judge(batch, training=False),
+            "index": batch["index"],
+            "predictions": tf.reduce_sum(batch["mask_weights"], axis=1),
+        }
+
+    def figures(self, outputs):
+        real = outputs.pop("index") >= 0
+        predictions = outputs.pop("predictions")[real].sum()
+        return {
+            f"heldout_{name}": float(
+                values[real].sum()
+                / (
+                    real.sum()
+                    if name.startswith("next_sentence")
+                    else predictions
+                )
+            )
+            for name, values in outputs.items()
+        }
+
+    def save(self, folder: pathlib.Path):
+        self.model.save_to_preset(str(folder))
+
+
+def _losses_and_hits(logits, labels):
+    """Loss in nats, and 1 where the highest logit is the label's.
+
+    Args:
+        logits: Float tensor `[..., V]`.
+        labels: Integer tensor `[...]`.
+
+    Returns:
+        Two tensors `[...]`, float32 at least.
+    """
+    if logits.dtype != tf.float64:
+        # A sum of exponentials needs more than bfloat16.
+        logits = tf.cast(logits, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
+    return losses, tf.cast(hits, logits.dtype)

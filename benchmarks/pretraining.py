@@ -36,9 +36,10 @@ from training.configs import (
     RunConfig,
     TrainingConfig,
 )
-from training.data.corpus import Document, write_corpus
 from training.loop import Trainer
 from training.optimizer import build_optimizer
+from training.prepare.configs import TextConfig
+from training.prepare.text import prepare_text
 from training.strategy import get_strategy
 from training.tasks.masked_lm import MaskedLMTask
 
@@ -70,19 +71,22 @@ def make_task(config: Config, folder: pathlib.Path, padded: bool):
     lengths = np.full(4 * config.batch_size, longest)
     if padded:
         lengths = rng.integers(2, 2 * config.mean_length - 2, len(lengths))
-    documents = [
-        Document(
-            rng.integers(len(SPECIAL_TOKENS), config.vocabulary_size, length),
-            np.array([length]),
-        )
-        for length in lengths
-    ]
     vocabulary = [
         *SPECIAL_TOKENS,
         *(f"w{i}" for i in range(config.vocabulary_size - len(SPECIAL_TOKENS))),
     ]
-    write_corpus(
-        folder, vocabulary, True, {"train": documents, "heldout": documents}
+    (folder / "vocabulary.txt").write_text("\n".join(vocabulary) + "\n")
+    words = np.array(vocabulary[len(SPECIAL_TOKENS) :])
+    text = "\n\n".join(" ".join(rng.choice(words, n)) for n in lengths)
+    for split in ("train", "heldout"):
+        (folder / f"{split}.txt").write_text(text)
+    prepare_text(
+        TextConfig(
+            output=folder / "data",
+            source=(str(folder / "train.txt"),),
+            heldout_source=(str(folder / "heldout.txt"),),
+            vocabulary=folder / "vocabulary.txt",
+        )
     )
     return MaskedLMTask(
         PretrainConfig(
@@ -110,7 +114,7 @@ def make_task(config: Config, folder: pathlib.Path, padded: bool):
                 max_predictions=config.predictions,
                 next_sentence=False,
             ),
-            run=RunConfig(data=folder, workdir=folder / "train"),
+            run=RunConfig(data=folder / "data", workdir=folder / "train"),
         )
     )
 

@@ -101,11 +101,13 @@ def _from_preset(folder, raw_encoder, options):
 def _preprocessor(folder, backbone):
     """Returns the preprocessor of a preset folder, None without one."""
     file = folder / "preprocessor.json"
-    if file.is_file():
-        return _registered_class(file).from_preset(str(folder))
+    cls = keras_fixedhead.FixedHeadTextEmbedderPreprocessor
+    if file.is_file() and _registered_class(file) is cls:
+        return cls.from_preset(str(folder))
+    # That of a pre-trained encoder masks tokens.
     if not (folder / "tokenizer.json").is_file():
         return None
-    return keras_fixedhead.FixedHeadTextEmbedderPreprocessor(
+    return cls(
         keras_fixedhead.FixedHeadTokenizer.from_preset(str(folder)),
         sequence_length=backbone.max_sequence_length,
     )
@@ -141,7 +143,8 @@ def _check_class(cls, model):
         known = ", ".join(known.__name__ for known in services.SERVICES)
         raise ValueError(
             f"`model` must be one of {known}, received {model}, a "
-            f"{getattr(cls, '__name__', cls)}."
+            f"{getattr(cls, '__name__', cls)}. The encoder in a preset of "
+            "another task is exported with --raw_encoder."
         )
 
 

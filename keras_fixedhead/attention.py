@@ -123,6 +123,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         packing: a `keras_fixedhead.packing.Packing` or `None`. With it,
             `query` holds only the real tokens of a padded batch, `[P, D]`,
             attends to itself, and the output is `[P, D_out]`.
+        query_packing: a `Packing` or `None`. With it, and `packing`, `value`
+            holds the real tokens, and `query` others `[Q, D]`, of a batch
+            that `query_packing` describes; the output is `[Q, D_out]`.
 
     Returns:
         The output `[B, T, D_out]`, with `return_attention_scores=True` a
@@ -133,7 +136,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         ValueError: if a size is not a positive integer, the head sizes are
             not as many as the heads, the sequence length is needed and
             unknown, an input or mask has a shape that does not fit, or
-            `packing` comes with a value, a key or a mask of one of them.
+            `packing` comes with a value, a key or a mask of one of them, or
+            `query_packing` with what it cannot be used with.
 
     Example:
 
@@ -241,15 +245,17 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         packing=None,
+        query_packing=None,
     ):
         if packing is not None:
             given = {
-                "value": value,
                 "key": key,
                 "query_mask": query_mask,
                 "value_mask": value_mask,
                 "key_mask": key_mask,
             }
+            if query_packing is None:
+                given["value"] = value
             given = [name for name in given if given[name] is not None]
             if given:
                 raise ValueError(
@@ -257,6 +263,15 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                     "it says which they are. Pass it without "
                     f"{', '.join(given)}, or pad the batch"
                 )
+        if query_packing is not None and (
+            packing is None or value is None or self.attention_window
+        ):
+            raise ValueError(
+                "`query_packing` needs `packing` and `value`, and an "
+                "attention without window. Received: "
+                f"packing={packing}, value={value}, "
+                f"attention_window={self.attention_window}"
+            )
         if value is None:
             value = query
             # Keras hands over the implicit masks of the arguments it was
@@ -271,7 +286,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
         if packing is not None:
-            query, key, value = map(packing.pad, (query, key, value))
+            query_packing = query_packing or packing
+            query = query_packing.pad(query)
+            key, value = packing.pad(key), packing.pad(value)
             value_mask = packing.padding_mask
         mask = combine_attention_masks(
             (
@@ -289,7 +306,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         )
         context, scores = self._attend(query, key, value, mask, training)
         if packing is not None:
-            context = packing.pack(context)
+            context = query_packing.pack(context)
         output = self.attention_output(context)
         if return_attention_scores:
             return output, scores

@@ -190,7 +190,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.pooler = pooler
 
-    def encode_packed(self, inputs, training=False):
+    def encode_packed(self, inputs, training=False, fixed_size=False):
         """Encodes the real tokens only; padding costs nothing but attention.
 
         Equal to calling the model, at the real tokens. For eager mode and
@@ -200,12 +200,62 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         Args:
             inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
             training: bool. Whether dropout is applied.
+            fixed_size: bool. See `Packing`.
 
         Returns:
             The encoded tokens `[P, D]` and the `Packing` whose `pad` brings
             them to `[B, T, D]`.
         """
-        packing = Packing(inputs["padding_mask"])
+        packing = Packing(inputs["padding_mask"], fixed_size)
+        x = self._embed_packed(inputs, packing, training)
+        for layer in self.transformer_layers:
+            x = layer(x, packing=packing, training=training)
+        return x, packing
+
+    def encode_positions(
+        self, inputs, positions, real=None, training=False, fixed_size=False
+    ):
+        """Encodes the tokens at some positions.
+
+        What `encode_packed` returns there, but the last block attends from
+        these positions only, and its feed-forward layer sees no others.
+
+        Args:
+            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
+            positions: int tensor `[B, K]`.
+            real: bool tensor `[B, K]`, which of the positions to encode, or
+                `None` for all.
+            training: bool. Whether dropout is applied.
+            fixed_size: bool. See `Packing`.
+
+        Returns:
+            The encoded tokens `[Q, D]` and the `Packing` whose `pad` brings
+            them to `[B, K, D]`.
+        """
+        packing = Packing(inputs["padding_mask"], fixed_size)
+        if real is None:
+            selection = Packing(ops.ones_like(positions), fixed_size=True)
+        else:
+            selection = Packing(real)
+        x = self._embed_packed(inputs, packing, training)
+        *layers, last = self.transformer_layers
+        for layer in layers:
+            x = layer(x, packing=packing, training=training)
+        if self.attention_window is not None:
+            # A window is around positions, which the last block has to know.
+            x = last(x, packing=packing, training=training)
+            return selection.pack(packing.take(x, positions)), selection
+        x = last(
+            x,
+            packing=packing,
+            queries=selection.pack(packing.take(x, positions)),
+            query_packing=selection,
+            training=training,
+        )
+        return x, selection
+
+    def _embed_packed(self, inputs, packing, training):
+        """Embeddings of the real tokens, `[P, D]`."""
         batch, length = ops.shape(inputs["token_ids"])
         positions = ops.broadcast_to(
             ops.expand_dims(ops.arange(length), 0), (batch, length)
@@ -218,10 +268,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         segments = self.segment_embedding(packing.pack(inputs["segment_ids"]))
         x = self.embeddings_add((tokens, positions, segments))
         x = self.embeddings_layer_norm(x)
-        x = self.embeddings_dropout(x, training=training)
-        for layer in self.transformer_layers:
-            x = layer(x, packing=packing, training=training)
-        return x, packing
+        return self.embeddings_dropout(x, training=training)
 
     def get_config(self):
         config = super().get_config()

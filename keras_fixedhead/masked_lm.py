@@ -6,6 +6,7 @@ Shape letters: B batch, T sequence length, K masked positions, D embedding size
 
 import keras
 import keras_hub
+from keras import ops
 
 from keras_fixedhead.backbone import (
     FixedHeadBackbone,
@@ -13,6 +14,7 @@ from keras_fixedhead.backbone import (
     refuse_unknown_arguments,
 )
 from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import resolve_activation
 
 
@@ -108,24 +110,51 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
         )
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
-    def predict_packed(self, inputs, training=False):
+    def predict_packed(
+        self, inputs, real=None, training=False, fixed_size=False
+    ):
         """The same outputs, computed on real tokens only.
 
-        See `FixedHeadBackbone.encode_packed` for where it runs.
+        The last block computes the masked positions only. See
+        `FixedHeadBackbone.encode_packed` for where it runs.
 
         Args:
             inputs: the model's inputs.
+            real: bool tensor `[B, K]`, which of the masked positions are to
+                be predicted, or `None` for all.
             training: bool. Whether dropout is applied.
+            fixed_size: bool. See `Packing`.
 
         Returns:
-            What calling the model returns.
+            What calling the model returns; with `real`, logits of masked
+            tokens are `[P, V]`, those of its P true places, in order.
         """
-        x, packing = self.backbone.encode_packed(inputs, training=training)
+        positions, wanted = inputs["mask_positions"], real
+        if self.next_sentence:
+            # The pooler sees the first token.
+            positions = ops.pad(positions, ((0, 0), (1, 0)))
+            if real is not None:
+                first = ops.ones_like(real[:, :1])
+                wanted = ops.concatenate((first, real), axis=1)
+        x, packing = self.backbone.encode_positions(
+            inputs, positions, wanted, training, fixed_size
+        )
         x = packing.pad(x)
         pooled = None
         if self.next_sentence:
             pooled = self.backbone.pooled_dense(x[:, 0, :])
-        return self._predict(x, pooled, inputs["mask_positions"])
+            x = x[:, 1:, :]
+        if real is not None:
+            x = ops.expand_dims(Packing(real).pack(x), 0)
+        # They are taken already, and the head takes them all.
+        batch, length = ops.shape(x)[:2]
+        places = ops.broadcast_to(ops.arange(length), (batch, length))
+        outputs = self._predict(x, pooled, places)
+        if real is None:
+            return outputs
+        if not self.next_sentence:
+            return outputs[0]
+        return {**outputs, "masked_lm": outputs["masked_lm"][0]}
 
     def _predict(self, sequence_output, pooled_output, mask_positions):
         logits = self.masked_lm_head(sequence_output, mask_positions)

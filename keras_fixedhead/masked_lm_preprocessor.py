@@ -23,7 +23,8 @@ class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
 
     Call arguments:
         x: a string, a list or tensor of B strings, or a tuple of such for
-            sequences of several segments.
+            sequences of several segments. Without `y=None`, KerasHub takes
+            a tuple of two for inputs and labels.
 
     Returns:
         `(x, y, sample_weight)` as in

@@ -12,30 +12,60 @@ class Packing:
     Dense layers cost the same for a padding token as for a real one. Between
     `pack` and `pad` they see real tokens only; attention alone needs the
     padded form. P depends on the data, so this works in eager mode and in
-    TensorFlow graphs (XLA included), not under `jax.jit`.
+    TensorFlow graphs (XLA on CPU and GPU included), not where sizes are fixed,
+    under `jax.jit` and on TPUs.
 
     Args:
         padding_mask: bool or int tensor `[B, T]`, 1 = real token. The real
             tokens need not be contiguous.
+        fixed_size: bool. Take padding for real tokens, P = B * T, for what
+            needs fixed sizes.
     """
 
-    def __init__(self, padding_mask):
+    def __init__(self, padding_mask, fixed_size=False):
         self.padding_mask = ops.cast(padding_mask, "bool")
-        # [P], positions in the flattened batch
-        self.indices = ops.nonzero(ops.reshape(self.padding_mask, (-1,)))[0]
+        self.fixed_size = fixed_size
+        self.indices = None
+        if not fixed_size:
+            # [P], positions in the flattened batch
+            self.indices = ops.nonzero(ops.reshape(self.padding_mask, (-1,)))[0]
 
     def pack(self, x):
         """Gathers the real tokens: `[B, T, ...]` -> `[P, ...]`."""
         flat = ops.reshape(x, (-1, *x.shape[2:]))
-        return ops.take(flat, self.indices, axis=0)
+        return flat if self.fixed_size else ops.take(flat, self.indices, axis=0)
 
     def pad(self, x):
-        """Puts packed tokens back, zeros at the padding: `[P, D]` ->
-        `[B, T, D]`."""
+        """Puts packed tokens back: `[P, D]` -> `[B, T, D]`.
+
+        Where there is padding it puts zeros, or what was computed there if the
+        size is fixed.
+        """
         batch, length = ops.shape(self.padding_mask)
-        flat = ops.scatter(
-            ops.expand_dims(self.indices, 1),
-            x,
-            (batch * length, x.shape[-1]),
-        )
-        return ops.reshape(flat, (batch, length, x.shape[-1]))
+        if not self.fixed_size:
+            x = ops.scatter(
+                ops.expand_dims(self.indices, 1),
+                x,
+                (batch * length, x.shape[-1]),
+            )
+        return ops.reshape(x, (batch, length, x.shape[-1]))
+
+    def take(self, x, positions):
+        """Gathers packed tokens by their positions in the padded batch.
+
+        Args:
+            x: tensor `[P, D]`.
+            positions: int tensor `[B, K]`, below T.
+
+        Returns:
+            A tensor `[B, K, D]`. What stands there for a position of padding
+            has no meaning.
+        """
+        batch, length = ops.shape(self.padding_mask)
+        starts = ops.expand_dims(ops.arange(batch) * length, 1)
+        indices = ops.cast(positions, starts.dtype) + starts
+        if not self.fixed_size:
+            real = ops.reshape(ops.cast(self.padding_mask, "int32"), (-1,))
+            places = ops.maximum(ops.cumsum(real) - 1, 0)
+            indices = ops.take(places, indices, axis=0)
+        return ops.take(x, indices, axis=0)

@@ -47,10 +47,13 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         use_causal_mask: bool. Attend only to the past.
         packing: a `keras_fixedhead.packing.Packing` or `None`. With it
             `inputs` and outputs hold the real tokens only, `[P, D]`.
+        queries: float tensor `[Q, D]`, those of `inputs` to compute outputs
+            for, or `None` for all. Needs `packing`.
+        query_packing: the `Packing` of `queries`.
         training: bool. Whether dropout is applied.
 
     Returns:
-        A tensor of the shape of `inputs`.
+        A tensor of the shape of `inputs`, or of `queries` if given.
     """
 
     def __init__(
@@ -116,18 +119,24 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         attention_mask=None,
         use_causal_mask=False,
         packing=None,
+        queries=None,
+        query_packing=None,
         training=None,
     ):
+        value = None if queries is None else inputs
+        queries = inputs if queries is None else queries
         x = self.attention(
-            inputs,
+            queries,
+            value,
             value_mask=padding_mask,
             attention_mask=attention_mask,
             use_causal_mask=use_causal_mask,
             packing=packing,
+            query_packing=query_packing,
             training=training,
         )
         x = self.attention_dropout(x, training=training)
-        attended = self.attention_layer_norm(inputs + x)
+        attended = self.attention_layer_norm(queries + x)
         x = self.intermediate_dense(attended)
         x = self.output_dense(x)
         x = self.output_dropout(x, training=training)

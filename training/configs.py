@@ -221,9 +221,9 @@ def small() -> PretrainConfig:
             max_sequence_length=128,
         ),
         training=TrainingConfig(
-            steps=6_000,
+            steps=5_000,
             global_batch_size=64,
-            learning_rate=1e-3,
+            learning_rate=2e-3,
             warmup_steps=500,
         ),
         masked_lm=MaskedLMConfig(sequence_length=128, max_predictions=20),

@@ -1,5 +1,6 @@
 """How fast the devices of a run can be at best."""
 
+import re
 import time
 
 import tensorflow as tf
@@ -37,9 +38,18 @@ def peak_flops(dtype: str) -> float | None:
     if not gpus:
         return _measured(dtype)
     details = tf.config.experimental.get_device_details(gpus[0])
-    name = details.get("device_name", "")
-    known = (peak for known, peak in _PEAK_FLOPS.items() if known in name)
-    return next(known, None)
+    return _of_gpu(details.get("device_name", ""))
+
+
+def _of_gpu(device_name):
+    """The first of the table that is in a name such as `NVIDIA L4`."""
+    peaks = (
+        peak
+        for name, peak in _PEAK_FLOPS.items()
+        # As a word: an L40S is no L4.
+        if re.search(rf"\b{name}\b", device_name)
+    )
+    return next(peaks, None)
 
 
 def _measured(dtype, size=1024, repeats=8):

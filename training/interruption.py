@@ -64,8 +64,12 @@ def _reason(error):
     """What happened, without where in the graph and in which function."""
     text = re.sub(r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]", "", error.message)
     if text.startswith("Graph execution error"):
-        # The lines of Python that the operation was traced from come first.
-        text = text.rpartition("\n\n")[2]
+        # The lines of Python that the operation was traced from come first,
+        # or that there are none.
+        text = re.split(r"\n\n|<stack traces unavailable>\n", text)[-1]
+    text = re.sub(
+        r"^Error in user-defined function .*? iterator: \S+: ", "", text
+    )
     return text.strip().partition("\n")[0] or type(error).__name__
 
 

@@ -27,12 +27,15 @@ class Task(abc.ABC):
 
     `model` is a Keras model or layer, `None` before `build`; `metrics` are
     the names of what `loss` returns beside the loss, `counts` those of
-    `totals`.
+    `totals`. `settings`, JSON values by name, decide the result beside the
+    model and its training; `warnings` are sentences to print.
     """
 
     model = None
     metrics = ()
     counts = ()
+    settings = {}
+    warnings = ()
 
     @abc.abstractmethod
     def build(self):
@@ -93,6 +96,13 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def save(self, folder: pathlib.Path):
         """Writes the preset."""
+
+    def check_data(self, error: tf.errors.OpError):  # noqa: B027
+        """Looks whether the data is to blame for an error of TensorFlow.
+
+        Raises:
+            OSError, ValueError: It is; names the file.
+        """
 
 
 class Trainer(orbit.StandardTrainer):

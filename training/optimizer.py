@@ -94,8 +94,13 @@ class ReduceThenClip:
         grads = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.SUM, grads
         )
-        self.gradient_norm.assign(tf.linalg.global_norm(grads))
-        return super()._clip_gradients(grads)
+        norm = tf.linalg.global_norm(grads)
+        self.gradient_norm.assign(norm)
+        if self.global_clipnorm is None:
+            return super()._clip_gradients(grads)
+        # What Keras does, less a second time for the norm.
+        grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm, norm)
+        return grads
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         # `_clip_gradients` has summed them already.
@@ -103,7 +108,31 @@ class ReduceThenClip:
 
 
 class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
-    """AdamW whose clipping is the same on one device and on many."""
+    """AdamW whose clipping is the same on one device and on many.
+
+    An update is one pass over the memory of a weight and its moments. Keras's
+    is several, and takes twice as long.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        beta_1, beta_2 = (
+            tf.constant(beta, dtype) for beta in (self.beta_1, self.beta_2)
+        )
+        update = tf.cast(self.iterations.value + 1, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=beta_1**update,
+            beta2_power=beta_2**update,
+            lr=tf.cast(learning_rate, dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.constant(self.epsilon, dtype),
+            grad=tf.cast(gradient, dtype),
+        )
 
 
 class ClippedLamb(ReduceThenClip, keras.optimizers.Lamb):

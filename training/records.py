@@ -24,7 +24,7 @@ class RunRecords:
     A process that is not the chief of its run keeps none.
 
     Args:
-        workdir: Folder of the run; is created.
+        workdir: Folder of the run; is created when it begins.
         steps: Integer, updates of the whole run.
         chief: Bool, whether this process writes.
     """
@@ -49,9 +49,13 @@ class RunRecords:
             disable=not self.console.is_terminal,
         )
         self._bar_task = None
+        self._settings = None
 
     def claim(self, settings: dict):
-        """Makes the work directory this run's, or checks that it is.
+        """Checks that the work directory is this run's, or nobody's.
+
+        It becomes this run's when `running` is entered. Before that a run may
+        fail for a wrong value, which must not bind the next one.
 
         Args:
             settings: What decides the result of the run, as JSON values.
@@ -60,9 +64,9 @@ class RunRecords:
             ValueError: The work directory is that of another run; names the
                 settings that differ.
         """
-        path = self.workdir / "config.json"
-        if path.exists():
-            recorded = _flat(json.loads(path.read_text(encoding="utf-8")))
+        if self._config.exists():
+            recorded = json.loads(self._config.read_text(encoding="utf-8"))
+            recorded = _flat(recorded)
             asked = _flat(json.loads(json.dumps(settings)))
             different = [
                 f"{name} (there {recorded.get(name)!r}, now "
@@ -76,14 +80,14 @@ class RunRecords:
                     f"{', '.join(different)}. Use another `workdir`, or give "
                     "the same values to continue that run"
                 )
-        elif self.chief:
-            self.workdir.mkdir(parents=True, exist_ok=True)
-            _write(path, json.dumps(settings, indent=2) + "\n")
+        self._settings = settings
 
     @contextlib.contextmanager
     def running(self, first_step: int):
         """Shows progress from `first_step` on, until the block is left."""
         if self.chief:
+            self.workdir.mkdir(parents=True, exist_ok=True)
+            _write(self._config, json.dumps(self._settings, indent=2) + "\n")
             self._forget_after(first_step)
         with self._bar:
             self._bar_task = self._bar.add_task(
@@ -112,17 +116,23 @@ class RunRecords:
 
     def describe(self, preset: pathlib.Path):
         """Writes `run.json` into a preset: settings and last figures."""
-        config = self.workdir / "config.json"
         metrics = self._metrics.read_text(encoding="utf-8").splitlines()
         description = {
-            "settings": json.loads(config.read_text(encoding="utf-8")),
+            "settings": json.loads(self._config.read_text(encoding="utf-8")),
             "figures": json.loads(metrics[-1]),
         }
         _write(preset / "run.json", json.dumps(description, indent=2) + "\n")
 
     def say(self, message: str):
         """Prints a line."""
-        self.console.print(message, highlight=False, markup=False)
+        # A log file has no width to wrap a line, or a path in it, at.
+        self.console.print(
+            message, highlight=False, markup=False, soft_wrap=True
+        )
+
+    @property
+    def _config(self):
+        return self.workdir / "config.json"
 
     @property
     def _metrics(self):

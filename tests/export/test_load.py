@@ -48,6 +48,22 @@ def test_encoder_with_a_tokenizer_alone(embedder, tmp_path):
     assert load.load(tmp_path).preprocessor.sequence_length == 29
 
 
+def test_encoder_of_a_masked_language_model(embedder, tmp_path):
+    tokenizer = embedder.preprocessor.tokenizer
+    keras_fixedhead.FixedHeadMaskedLM(
+        embedder.backbone,
+        keras_fixedhead.FixedHeadMaskedLMPreprocessor(
+            tokenizer, sequence_length=23
+        ),
+    ).save_to_preset(str(tmp_path))
+    with pytest.raises(ValueError, match="a FixedHeadMaskedLM.*--raw_encoder"):
+        load.load(tmp_path)
+    service = load.load(tmp_path, raw_encoder=True)
+    assert service.model.name == embedder.backbone.name
+    vocabulary = service.preprocessor.tokenizer.get_vocabulary()
+    assert vocabulary == tokenizer.get_vocabulary()
+
+
 def test_refusals(embedder, tmp_path):
     with pytest.raises(ValueError, match="must be a preset folder or a .keras"):
         load.load(tmp_path)

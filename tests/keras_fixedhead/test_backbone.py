@@ -54,6 +54,24 @@ def test_packing_there_and_back():
     np.testing.assert_array_equal(packing.pad(packed), x * mask[..., None])
 
 
+def test_packing_of_a_fixed_size_keeps_the_padding():
+    x = np.arange(12.0).reshape(2, 3, 2)
+    packing = Packing(np.array([[1, 0, 1], [0, 0, 1]]), fixed_size=True)
+    packed = packing.pack(x)
+    np.testing.assert_array_equal(packed, x.reshape(6, 2))
+    np.testing.assert_array_equal(packing.pad(packed), x)
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+def test_packing_takes_positions_of_the_padded_batch(fixed_size):
+    x = np.arange(18.0).reshape(3, 3, 2)
+    packing = Packing(np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]]), fixed_size)
+    taken = packing.take(packing.pack(x), np.array([[1, 0], [2, 0], [2, 1]]))
+    np.testing.assert_array_equal(
+        taken, x[np.arange(3)[:, None], [[1, 0], [2, 0], [2, 1]]]
+    )
+
+
 def test_packing_with_another_mask_is_an_error(inputs):
     packing = Packing(inputs["padding_mask"])
     x = packing.pack(np.ones((5, 13, 11), "float32"))
@@ -64,6 +82,21 @@ def test_packing_with_another_mask_is_an_error(inputs):
         block(x, padding_mask=inputs["padding_mask"], packing=packing)
 
 
+def test_queries_of_a_packing_need_what_they_attend_to(inputs):
+    packing = Packing(inputs["padding_mask"])
+    x = packing.pack(np.ones((5, 13, 11), "float32"))
+    block = FixedHeadTransformerBlock(3, 23, head_size=5)
+    block.build((None, None, 11))
+    with pytest.raises(ValueError, match="`query_packing` needs `packing`"):
+        block(x, query_packing=packing)
+    with pytest.raises(ValueError, match="packing=None"):
+        block(x, queries=x, query_packing=packing)
+    windowed = FixedHeadTransformerBlock(3, 23, head_size=5, attention_window=2)
+    windowed.build((None, None, 11))
+    with pytest.raises(ValueError, match="attention_window=2"):
+        windowed(x, queries=x, packing=packing, query_packing=packing)
+
+
 def test_packed_equals_padded(make_backbone, inputs):
     backbone = make_backbone(num_layers=3, head_size=[2, 3, 5])
     real = inputs["padding_mask"] == 1
@@ -72,6 +105,33 @@ def test_packed_equals_padded(make_backbone, inputs):
     packed, packing = backbone.encode_packed(tensors)
     assert packed.shape == (real.sum(), 11)
     np.testing.assert_allclose(packed, padded[real], atol=1e-5)
+
+
+@pytest.mark.parametrize("fixed_size", [False, True])
+@pytest.mark.parametrize("attention_window", [None, 3])
+@pytest.mark.parametrize("some", [False, True])
+def test_positions_equal_padded(
+    make_backbone, inputs, fixed_size, attention_window, some
+):
+    backbone = make_backbone(attention_window=attention_window)
+    rows = np.array([0, 3, 4])  # those of at least 5 tokens
+    tensors = {k: ops.convert_to_tensor(v[rows]) for k, v in inputs.items()}
+    positions = np.array([[12, 0], [4, 4], [7, 1]])
+    real = np.array([[1, 1], [0, 1], [0, 0]], "bool")
+    padded = ops.convert_to_numpy(backbone(tensors)["sequence_output"])
+    expected = padded[np.arange(3)[:, None], positions]
+    x, packing = backbone.encode_positions(
+        tensors,
+        ops.convert_to_tensor(positions),
+        real=ops.convert_to_tensor(real) if some else None,
+        fixed_size=fixed_size,
+    )
+    if some:
+        assert x.shape == (3, 11)
+        expected = expected * real[..., None]
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(packing.pad(x)), expected, atol=1e-5
+    )
 
 
 @pytest.mark.skipif(

@@ -1,7 +1,6 @@
 """A worker that is killed in a real run of two, which ends as without it."""
 
 import json
-import pathlib
 import signal
 import subprocess
 import sys
@@ -10,28 +9,43 @@ import time
 import psutil
 import pytest
 
-from tests.training import tiny
+from tests.training import tiny, workers
+from tests.training.two_replicas import difference
+from training.checkpoints import newest_step
+from training.pretrain import pretrain
 
-ROOT = pathlib.Path(__file__).parents[2]
+
+def run(data, workdir, strategy):
+    """In float64, as workers add up in another order each time."""
+    return tiny.pretraining(
+        data,
+        workdir,
+        strategy=strategy,
+        dtype="float64",
+        dropout=0.0,
+        steps=24,
+        log_interval=2,
+        evaluation_interval=12,
+        checkpoint_interval=6,
+    )
 
 
 def start(data, folder):
-    args = tiny.flags(
-        data,
-        folder / "train",
-        strategy="multi_worker",
-        steps=40,
-        checkpoint_interval=10,
-        dtype="float64",
-    )
     launcher = [
         *(sys.executable, "-m", "training.launch", "local"),
         *("--num_workers", "2", "--restart_delay", "0"),
         *("--logs", str(folder / "logs"), "--"),
+        *(sys.executable, "-m", "training.pretrain"),
     ]
     return subprocess.Popen(
-        [*launcher, sys.executable, "-m", "training.finetune", *args],
-        cwd=ROOT,
+        [
+            *launcher,
+            *tiny.flags(run(data, folder / "train", "multi_worker"), "small"),
+        ],
+        cwd=workers.ROOT,
+        env={**workers.ENVIRONMENT, "CUDA_VISIBLE_DEVICES": "-1"},
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -44,36 +58,41 @@ def worker(launcher, index):
     return found
 
 
-def losses(folder):
-    records = tiny.metrics(folder / "train")
-    return [record["loss"] for record in records if "loss" in record]
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return tiny.write_data(tmp_path_factory.mktemp("data"))
+    return tiny.write_text(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory):
-    """The losses of a run that nothing happens to."""
-    folder = tmp_path_factory.mktemp("whole")
-    assert start(data, folder).wait() == 0
-    return losses(folder)
+    """The folder of a run that nothing happens to, on one device."""
+    workdir = tmp_path_factory.mktemp("whole")
+    pretrain(run(data, workdir, "one_device"))
+    assert len(tiny.metrics(workdir)) == 14
+    return workdir
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "index, sent",
-    [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)],
+    [
+        pytest.param(0, signal.SIGKILL, marks=pytest.mark.slow),
+        (1, signal.SIGKILL),
+        pytest.param(1, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
 def test_lost_worker(data, whole, tmp_path, index, sent):
     launcher = start(data, tmp_path)
-    while not (tmp_path / "train/checkpoints/ckpt-11.index").exists():
+    train = tmp_path / "train"
+    while newest_step(train / "checkpoints") is None:
         assert launcher.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.005)
     worker(launcher, index).send_signal(sent)
-    assert launcher.wait() == 0
-    assert (tmp_path / "train" / "preset").exists()
-    assert len(whole) == 40
-    assert losses(tmp_path) == whole
+    _, said = launcher.communicate()
+    assert launcher.returncode == 0, said
+    assert "restart 1 of 10" in said
+    assert (train / "preset").exists()
+    for one, other in zip(
+        tiny.metrics(whole), tiny.metrics(train), strict=True
+    ):
+        assert other == pytest.approx(one, rel=1e-6)
+    assert difference(train, whole) < 1e-9

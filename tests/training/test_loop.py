@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.training.tiny import metrics
 from training.configs import RunConfig, TrainingConfig
-from training.interruption import Interrupted
+from training.interruption import Interrupted, RunFailed
 from training.loop import Task, train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy
@@ -73,12 +73,12 @@ class Line(Task):
         np.save(folder / "slope.npy", self.model.get_weights()[0])
 
 
-def run(task, workdir, jit_compile=False):
+def run(task, workdir, jit_compile=False, strategy=None):
     records = RunRecords(workdir, STEPS, chief=True)
     records.claim({"seed": 7})
     return train_and_evaluate(
         task,
-        get_strategy("one_device"),
+        strategy or get_strategy("one_device"),
         TrainingConfig(
             steps=STEPS,
             global_batch_size=3,
@@ -191,6 +191,24 @@ def test_what_is_not_finite_stops_before_it_is_saved(tmp_path):
     assert not (tmp_path / "preset").exists()
 
 
+def test_failed_operation_is_explained_without_its_graph(tmp_path):
+    missing = str(tmp_path / "missing")
+
+    class Reader(Line):
+        def training_dataset(self, context, first_step):
+            def read(x):
+                content = tf.io.read_file(missing)
+                return x + tf.cast(tf.strings.length(content), tf.float32)
+
+            return super().training_dataset(context, first_step).map(read)
+
+    with pytest.raises(RunFailed) as failed:
+        run(Reader(), tmp_path)
+    assert str(failed.value).startswith(
+        f"{missing}; No such file or directory. Checkpoints are kept; "
+    )
+
+
 def test_compiled_run_is_the_same(tmp_path):
     slopes = []
     for compiled in (False, True):
@@ -200,12 +218,26 @@ def test_compiled_run_is_the_same(tmp_path):
     np.testing.assert_allclose(*slopes, rtol=1e-4)
 
 
+def test_compiled_run_takes_one_replica(tmp_path):
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    with pytest.raises(ValueError, match="`jit_compile` .* with 2 replicas"):
+        run(Line(), tmp_path, jit_compile=True, strategy=Strategy())
+    assert not list(tmp_path.iterdir())
+
+
 def test_workdir_of_another_run_is_refused(tmp_path):
     def claim(settings):
-        RunRecords(tmp_path, 1, chief=True).claim(settings)
+        records = RunRecords(tmp_path, 1, chief=True)
+        records.claim(settings)
+        return records
 
     settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
-    claim(settings)
+    # One that never began leaves the folder to others.
+    claim({"steps": 8})
+    with claim(settings).running(0):
+        pass
     claim(settings)
     with pytest.raises(ValueError) as refused:
         claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})

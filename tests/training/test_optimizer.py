@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_fixedhead import FixedHeadBackbone
+from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from training.configs import TrainingConfig
-from training.optimizer import ReduceThenClip, WarmupDecay, build_optimizer
+from training.optimizer import (
+    ClippedAdamW,
+    ReduceThenClip,
+    WarmupDecay,
+    build_optimizer,
+)
 
 CONFIG = TrainingConfig(
     steps=100, global_batch_size=3, learning_rate=0.5, warmup_steps=0
@@ -58,6 +65,7 @@ def test_schedule_round_trip():
         ({"decay": "step"}, "`decay` must be .* Received: 'step'"),
         ({"warmup_steps": 100}, "`warmup_steps` .* Received: 100"),
         ({"warmup_steps": -1}, "`warmup_steps` .* Received: -1"),
+        ({"optimizer": "adam"}, "`optimizer` must be .* Received: 'adam'"),
     ],
 )
 def test_bad_values_are_named(change, message):
@@ -78,6 +86,86 @@ def test_only_matrices_decay():
     np.testing.assert_allclose(kernel.numpy(), 1 - 0.1 * rate, rtol=1e-6)
     np.testing.assert_array_equal(bias.numpy(), 1.0)
     np.testing.assert_array_equal(temperature.numpy(), 1.0)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
+def test_norms_and_biases_of_a_model_do_not_decay(name):
+    model = FixedHeadMaskedLM(
+        FixedHeadBackbone(
+            vocabulary_size=13,
+            num_layers=1,
+            num_heads=3,
+            hidden_dim=7,
+            intermediate_dim=11,
+            head_size=5,
+            pooler=True,
+        ),
+        next_sentence=True,
+    )
+    variables = model.trainable_variables
+    for variable in variables:
+        variable.assign(keras.ops.ones(variable.shape))
+    config = dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1)
+    optimizer = build_optimizer(config, variables)
+    optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
+    decayed = 0
+    for variable in variables:
+        decays = variable.name in ("kernel", "embeddings")
+        decayed += decays
+        np.testing.assert_allclose(
+            variable.numpy(),
+            1 - 0.1 * 0.5 * 100 / 101 if decays else 1.0,
+            rtol=1e-6,
+            err_msg=variable.path,
+        )
+    assert 10 < decayed < len(variables)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
+def test_updates_by_hand(name):
+    config = TrainingConfig(
+        optimizer=name,
+        steps=5,
+        global_batch_size=3,
+        learning_rate=0.3,
+        warmup_steps=2,
+        weight_decay=0.05,
+        beta_1=0.7,
+        beta_2=0.8,
+        epsilon=0.1,  # so large that the gradients' scale matters
+        clip_norm=1.5,
+    )
+    rng = np.random.default_rng(11)
+    weights = [rng.normal(size=shape) for shape in [(2, 3), (3,)]]
+    variables = [keras.Variable(w, dtype="float64") for w in weights]
+    optimizer = build_optimizer(config, variables)
+    first = [np.zeros(w.shape) for w in weights]
+    second = [np.zeros(w.shape) for w in weights]
+    for update, scale in [(1, 5.0), (2, 0.1), (3, 2.0)]:
+        gradients = [scale * rng.normal(size=w.shape) for w in weights]
+        optimizer.apply([tf.constant(g) for g in gradients], variables)
+
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+        assert (norm > 1.5) == (scale > 1)
+        rate = 0.3 * {1: 1 / 2, 2: 1.0, 3: 3 / 4}[update]
+        for i, gradient in enumerate(gradients):
+            step = gradient * min(1.0, 1.5 / norm)
+            if name != "sgd":
+                first[i] = 0.7 * first[i] + 0.3 * step
+                second[i] = 0.8 * second[i] + 0.2 * step**2
+                corrected = 1 - 0.8**update
+                # Keras's Adam adds it before the correction.
+                epsilon = 0.1 / (np.sqrt(corrected) if name == "adamw" else 1)
+                step = first[i] / (1 - 0.7**update)
+                step /= np.sqrt(second[i] / corrected) + epsilon
+            if weights[i].ndim > 1:
+                weights[i] -= rate * 0.05 * weights[i]
+            if name == "lamb":
+                step *= np.linalg.norm(weights[i]) / np.linalg.norm(step)
+            weights[i] -= rate * step
+            np.testing.assert_allclose(
+                variables[i].numpy(), weights[i], rtol=1e-6
+            )
 
 
 def test_rows_of_repeated_tokens_are_added_before_the_norm():
@@ -103,3 +191,54 @@ def test_small_gradients_are_not_clipped():
     optimizer.build([weight])
     optimizer.apply([tf.constant([[3.0, 4.0]], "float64")], [weight])
     np.testing.assert_allclose(weight.numpy(), [[-3.0, -4.0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_adamw_is_keras_adamw(jit_compile):
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=shape) for shape in [(3, 5), (5,)]]
+    gradients = rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 5))
+
+    def train(cls):
+        variables = [keras.Variable(value, dtype="float32") for value in start]
+        optimizer = cls(
+            WarmupDecay(0.1, 2, 4),
+            weight_decay=0.1,
+            beta_1=0.8,
+            epsilon=1e-3,
+            global_clipnorm=2.0,
+        )
+        optimizer.exclude_from_weight_decay(var_list=variables[1:])
+        optimizer.build(variables)
+        update = tf.function(
+            lambda *now: optimizer.apply(list(now), variables),
+            jit_compile=jit_compile,
+        )
+        for now in zip(*map(tf.constant, gradients)):
+            update(*now)
+        return [variable.numpy() for variable in variables]
+
+    for ours, keras_own in zip(
+        train(ClippedAdamW), train(keras.optimizers.AdamW)
+    ):
+        # Keras has its betas, and ours 1 - beta, in float32.
+        np.testing.assert_allclose(ours, keras_own, rtol=1e-4)
+
+
+def test_adamw_is_the_paper_s():
+    gradients = np.random.default_rng(0).normal(size=(4, 3, 5))
+    weight = keras.Variable(np.ones((3, 5)), dtype="float64")
+    optimizer = ClippedAdamW(
+        0.1, weight_decay=0.3, beta_1=0.8, beta_2=0.9, epsilon=1e-3
+    )
+    optimizer.build([weight])
+    expected, m, v = np.ones((3, 5)), 0.0, 0.0
+    for t, gradient in enumerate(gradients, start=1):
+        optimizer.apply([tf.constant(gradient)], [weight])
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.9 * v + 0.1 * gradient**2
+        rate = 0.1 * np.sqrt(1 - 0.9**t) / (1 - 0.8**t)
+        expected = expected * (1 - 0.3 * 0.1)
+        expected = expected - rate * m / (np.sqrt(v) + 1e-3)
+    # The learning rate and the decay are float32.
+    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-7)

@@ -64,10 +64,8 @@ class DrawnItemSelector(tf_text.RandomItemSelector):
         else:
             sizes = tf.ones_like(input_ids, dtype=tf.int64)
         sizes = tf.where(selectable, sizes, tf.zeros_like(sizes)).to_tensor()
-        items = tf.shape(sizes)[1]
-        # Items of size 0 may not be selected, and come last.
-        order = tf.where(sizes > 0, self._order[:, :items], 2.0)
-        order = tf.argsort(order, axis=1)
+        # Items of size 0 may not be selected, wherever they come.
+        order = tf.argsort(self._order[:, : tf.shape(sizes)[1]], axis=1)
         sizes = tf.gather(sizes, order, batch_dims=1)
         budget = tf.math.ceil(
             tf.cast(tf.reduce_sum(sizes, axis=1), tf.float32)

@@ -314,29 +314,35 @@ class PretrainingBatches:
             start, end, _ = _chunk(window, chunks)
             segments = [_texts(window, start, end)]
             elsewhere = tf.zeros_like(chunks, dtype=tf.bool)
+        if config.whole_word:
+            segments = [words(ids, self._is_suffix) for ids in segments]
         token_ids, segment_ids = tf_text.combine_segments(
             segments,
             self.tokenizer.start_token_id,
             self.tokenizer.end_token_id,
         )
-        features = self._mask(token_ids, Draws(order, action, replacement))
+        segment_ids = segment_ids.merge_dims(1, -1)
         length = config.sequence_length
         return {
-            **features,
+            **self._mask(token_ids, Draws(order, action, replacement)),
             "segment_ids": segment_ids.to_tensor(shape=[None, length]),
             "padding_mask": tf.sequence_mask(
-                token_ids.row_lengths(), length, tf.int32
+                segment_ids.row_lengths(), length, tf.int32
             ),
             "next_sentence_labels": tf.cast(elsewhere, tf.int32),
         }
 
     def _mask(self, token_ids, draws):
-        """Masks ragged sequences `[M, (tokens)]` and pads them."""
+        """Masks ragged sequences and pads them.
+
+        Args:
+            token_ids: Ragged int tensor `[M, (tokens)]`, or
+                `[M, (words), (tokens)]` to mask whole words.
+            draws: `Draws`.
+        """
         config, tokenizer = self.config, self.tokenizer
         masked, positions, ids = tf_text.mask_language_model(
-            words(token_ids, self._is_suffix)
-            if config.whole_word
-            else token_ids,
+            token_ids,
             DrawnItemSelector(
                 draws.order,
                 config.max_predictions,
@@ -417,17 +423,21 @@ def _split(window, start, end, draws):
     count = tf.searchsorted(lines, end, side="left", out_type=tf.int64) - first
     line = first + scaled(draws, tf.maximum(count, 1))
     return tf.where(
-        count > 0,
-        tf.gather(lines, line),
-        start + 1 + scaled(draws, end - start - 1),
+        count > 0, tf.gather(lines, line), _inside(start, end, draws)
     )
+
+
+def _inside(start, end, draws):
+    """Any place greater than `start` and smaller than `end`."""
+    return start + 1 + scaled(draws, end - start - 1)
 
 
 def _sentence_pairs(window, chunks, draws):
     """Two segments of each chunk, the second one from elsewhere or not.
 
-    Text from elsewhere is as long as what it stands for, so that lengths do
-    not give it away; only a document that is shorter gives all it has.
+    Text from elsewhere is as long as what it stands for, and begins a line
+    where that does, so that neither gives it away. Only a document that is
+    shorter gives all it has.
 
     Args:
         window: `_Window`.
@@ -448,13 +458,19 @@ def _sentence_pairs(window, chunks, draws):
     other = scaled(draws[:, 2], window.chunk_starts[-1] - own)
     other = tf.where(other >= first, other + own, other)
     other_start, other_end, other_document = _chunk(window, other)
-    other_split = _split(window, other_start, other_end, draws[:, 3])
     document_start = tf.gather(window.document_starts, other_document)
     document_end = tf.gather(window.document_starts, other_document + 1)
     length = end - split
-    begin = tf.maximum(
-        tf.minimum(other_split, document_end - length), document_start
+    at_line = _line_start(window, split) == split
+    begin = tf.where(
+        at_line,
+        _split(window, other_start, other_end, draws[:, 3]),
+        _inside(other_start, other_end, draws[:, 3]),
     )
+    begin = tf.maximum(tf.minimum(begin, document_end - length), document_start)
+    line = _line_start(window, begin)
+    next_token = tf.minimum(begin + 1, document_end - 1)
+    begin = tf.where(at_line, line, tf.where(begin == line, next_token, begin))
     return (
         _texts(window, start, split),
         _texts(
@@ -464,6 +480,12 @@ def _sentence_pairs(window, chunks, draws):
         ),
         elsewhere,
     )
+
+
+def _line_start(window, positions):
+    """Where the lines begin that positions are in, int64 tensors `[M]`."""
+    lines = window.line_starts
+    return tf.gather(lines, tf.searchsorted(lines, positions, "right") - 1)
 
 
 def _texts(window, starts, ends):

@@ -12,8 +12,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from training.prepare.pairs import PairsConfig, prepare_pairs
-from training.prepare.text import TextConfig, prepare_text
+from training.prepare.configs import PairsConfig, TextConfig
+from training.prepare.pairs import prepare_pairs
+from training.prepare.text import prepare_text
 
 
 def main(args: list[str] | None = None) -> int:

@@ -9,7 +9,6 @@ import collections
 import json
 import math
 import pathlib
-import typing
 
 try:
     import apache_beam as beam
@@ -19,6 +18,7 @@ except ImportError as error:
         "`beam` needs Apache Beam: pip install 'keras_fixedhead[beam]'"
     ) from error
 
+from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
 from training.prepare.local import write_sample, write_vocabulary
 from training.prepare.sampling import Sample, shard_number
@@ -26,14 +26,11 @@ from training.prepare.shards import is_written, shard_name, write_part
 from training.prepare.sources import Sources
 from training.prepare.workers import worker_pool
 
-if typing.TYPE_CHECKING:
-    from training.prepare.text import TextConfig
-
 _MET = "met"
 
 
 def tokenize(
-    config: "TextConfig", sources: Sources, work: pathlib.Path
+    config: TextConfig, sources: Sources, work: pathlib.Path
 ) -> collections.Counter:
     """Writes the vocabulary and the shards that the work folder lacks.
 

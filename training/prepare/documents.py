@@ -25,10 +25,16 @@ MAX_DOCUMENT_BYTES = 2**22
 # A line of JSON is one value, which cannot be cut.
 MAX_JSON_BYTES = 2**26
 
+# What is counted, as the manifest names it: while reading,
 EMPTY = "empty documents"
 BAD_UTF8 = "lines with bytes that are not UTF-8, removed"
 LONG_LINES = "over-long lines, cut"
 LONG_DOCUMENTS = "over-long documents, cut"
+# and of what was read, in tokens.
+LINES = "lines"
+UNKNOWN = "unknown tokens"
+EMPTY_LINES = "lines without a token"
+SHORT = "documents of fewer than 2 tokens"
 
 
 class Tally:

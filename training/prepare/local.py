@@ -4,7 +4,6 @@ import collections
 import concurrent.futures
 import os
 import pathlib
-import typing
 
 from rich.console import Console
 from rich.progress import (
@@ -17,21 +16,19 @@ from rich.progress import (
 )
 
 from training.data.vocabulary import make_vocabulary
+from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
 from training.prepare.sampling import Sample
 from training.prepare.shards import divide, write_shards
 from training.prepare.sources import Sources
 from training.prepare.workers import THREADS, worker_pool
 
-if typing.TYPE_CHECKING:
-    from training.prepare.text import TextConfig
-
 # Documents between two updates of the progress bar.
 _BETWEEN_UPDATES = 1_000
 
 
 def tokenize(
-    config: "TextConfig", sources: Sources, work: pathlib.Path
+    config: TextConfig, sources: Sources, work: pathlib.Path
 ) -> collections.Counter:
     """Writes the vocabulary and the shards that the work folder lacks.
 
@@ -83,7 +80,7 @@ def write_sample(work: pathlib.Path, documents: list[bytes]) -> None:
 
 
 def write_vocabulary(
-    config: "TextConfig",
+    config: TextConfig,
     work: pathlib.Path,
     pool: concurrent.futures.Executor,
 ) -> None:

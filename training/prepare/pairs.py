@@ -1,35 +1,13 @@
 """Query-document pairs to train and to evaluate on."""
 
-import dataclasses
 import os
 import pathlib
 import tempfile
 
 from rich.console import Console
 
+from training.prepare.configs import PairsConfig
 from training.prepare.folder import arguments_of, finish, made_before
-
-
-@dataclasses.dataclass(frozen=True)
-class PairsConfig:
-    """Query-document pairs for retrieval, some of them held out."""
-
-    output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
-    source: str = "python"
-    """`python` (installed docstrings), a jsonl file, or a BEIR folder."""
-    heldout: float = 0.16
-    """Part of the clusters of near-duplicates to hold out."""
-    seed: int = 0
-    """Decides which clusters."""
-    vocabulary: pathlib.Path | None = None
-    """WordPiece vocabulary, one token a line; None learns one."""
-    vocabulary_size: int = 16_000
-    """The most tokens to learn."""
-    lowercase: bool = True
-    """Learn them from lower-cased text."""
-    overwrite: bool = False
-    """Replace a data folder that is there."""
 
 
 def prepare_pairs(config: PairsConfig) -> dict:

@@ -18,17 +18,16 @@ from training.data.folder import replaced
 from training.prepare.documents import (
     BAD_UTF8,
     EMPTY,
+    EMPTY_LINES,
+    LINES,
     LONG_DOCUMENTS,
     LONG_LINES,
+    SHORT,
+    UNKNOWN,
     Tally,
 )
 
 SPLITS = ("train", "heldout")
-
-LINES = "lines"
-UNKNOWN = "unknown tokens"
-EMPTY_LINES = "lines without a token"
-SHORT = "documents of fewer than 2 tokens"
 
 # As many as five digits number: names sort like what they name.
 _MAX_SHARDS = 100_000

@@ -1,9 +1,9 @@
 """Documents of token ids to pre-train and to evaluate on."""
 
 import dataclasses
-import pathlib
 
 from training.prepare import local
+from training.prepare.configs import TextConfig
 from training.prepare.folder import (
     arguments_of,
     as_json,
@@ -13,49 +13,6 @@ from training.prepare.folder import (
 )
 from training.prepare.shards import summarize
 from training.prepare.sources import Sources, find_sources
-
-
-@dataclasses.dataclass(frozen=True)
-class TextConfig:
-    """Tokenized documents for pre-training, some of them held out.
-
-    The same command continues a run that was interrupted.
-    """
-
-    output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
-    source: tuple[str, ...]
-    """Text (a paragraph a line, blank lines between documents), .jsonl (a
-    document a line, in `text`), either with .gz; folders and globs of them;
-    tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
-    heldout: float | None = None
-    """Part of the documents to hold out; None is 0.01 where there is no
-    heldout_source."""
-    heldout_source: tuple[str, ...] = ()
-    """Sources to hold out whole, also where they are among source."""
-    seed: int = 0
-    """Decides which documents, and which the vocabulary is learned from."""
-    vocabulary: pathlib.Path | None = None
-    """WordPiece vocabulary, one token a line; None learns one."""
-    vocabulary_size: int = 30_522
-    """The most tokens to learn."""
-    vocabulary_megabytes: int = 64
-    """The most text to learn them from."""
-    lowercase: bool = True
-    """Lower-case the text and strip accents."""
-    shard_megabytes: float = 16
-    """Text of a shard; workers have a few shards in memory."""
-    tfds_data_dir: pathlib.Path | None = None
-    """Folder of TensorFlow datasets; None is their default."""
-    workers: int | None = None
-    """Processes that tokenize, each in two threads and about a gigabyte; None
-    is one for two CPUs."""
-    beam: tuple[str, ...] | None = None
-    """Run as an Apache Beam pipeline with these options, such as
-    runner=FlinkRunner flink_master=HOST:PORT; every machine must see sources
-    and output under the same paths."""
-    overwrite: bool = False
-    """Replace a data folder, or an unfinished one, that is there."""
 
 
 def prepare_text(config: TextConfig) -> dict:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from training.data.corpus import Document
-from training.prepare.shards import EMPTY_LINES, LINES, SHORT, UNKNOWN
+from training.prepare.documents import EMPTY_LINES, LINES, SHORT, UNKNOWN
 from training.prepare.workers import THREADS
 
 _BATCH_BYTES = 2**18

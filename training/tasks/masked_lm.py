@@ -4,6 +4,8 @@ Shape letters: M examples of this replica, L sequence length, K masked
 positions, V vocabulary size.
 """
 
+import dataclasses
+import hashlib
 import pathlib
 
 import tensorflow as tf
@@ -14,9 +16,10 @@ from keras_fixedhead import (
     FixedHeadMaskedLMPreprocessor,
     FixedHeadTokenizer,
 )
+from keras_fixedhead.packing import Packing
 from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.configs import PretrainConfig
-from training.data.corpus import read_corpus
+from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
 from training.loop import Task
 
@@ -81,9 +84,27 @@ class MaskedLMTask(Task):
         return [f"{h}_{f}" for h in heads for f in ("loss", "accuracy")]
 
     @property
-    def data_sha256(self):
-        """String, the same for the same data."""
-        return self._corpus.manifest_sha256
+    def settings(self):
+        settings = dataclasses.asdict(self.config.masked_lm)
+        init = settings.pop("init")
+        return {
+            "masked_lm": settings,
+            "init_sha256": None if init is None else _weights_sha256(init),
+            "data_sha256": self._corpus.manifest_sha256,
+        }
+
+    @property
+    def warnings(self):
+        model = self.config.model
+        head_size = model.head_size or model.max_sequence_length
+        length = self.config.masked_lm.sequence_length
+        if head_size >= length:
+            return []
+        return [
+            f"heads of size {head_size} cannot represent every attention "
+            f"pattern over {length} tokens, a bottleneck (Bhojanapalli et al. "
+            "2020, Theorem 1)"
+        ]
 
     def build(self):
         model, masked_lm = self.config.model, self.config.masked_lm
@@ -169,26 +190,39 @@ class MaskedLMTask(Task):
         Returns:
             Dictionary of float tensors `[M]`.
         """
-        inputs = {name: batch[name] for name in _INPUTS}
-        if self.config.masked_lm.packed:
-            outputs = self.model.predict_packed(inputs, training=training)
-        else:
-            outputs = self.model(inputs, training=training)
-        if not self.config.masked_lm.next_sentence:
+        masked_lm = self.config.masked_lm
+        weights = batch["mask_weights"]
+        real = weights > 0 if masked_lm.packed else tf.ones_like(weights, bool)
+        places = Packing(real, fixed_size=not masked_lm.packed)
+        outputs = self.model.predict_packed(
+            {name: batch[name] for name in _INPUTS},
+            real=real if masked_lm.packed else None,
+            training=training,
+            fixed_size=not masked_lm.packed,
+        )
+        if not masked_lm.next_sentence:
             outputs = {"masked_lm": outputs}
-        labels = {
-            "masked_lm": batch["mask_ids"],
-            "next_sentence": batch["next_sentence_labels"],
-        }
         judged = {}
-        for name, logits in outputs.items():
-            losses, hits = _losses_and_hits(logits, labels[name])
-            if name == "masked_lm":
-                weights = tf.cast(batch["mask_weights"], losses.dtype)
-                losses = tf.reduce_sum(losses * weights, axis=1)
-                hits = tf.reduce_sum(hits * weights, axis=1)
-            judged[f"{name}_loss"] = losses
-            judged[f"{name}_accuracy"] = hits
+        logits = outputs["masked_lm"]  # [P, V] or [M, K, V]
+        losses, hits = _losses_and_hits(
+            tf.reshape(logits, [-1, logits.shape[-1]]),
+            places.pack(batch["mask_ids"]),
+        )
+        sums = tf.reduce_sum(
+            places.pad(tf.stack([losses, hits], axis=-1))
+            * tf.cast(weights, losses.dtype)[..., tf.newaxis],
+            axis=1,
+        )
+        judged["masked_lm_loss"], judged["masked_lm_accuracy"] = tf.unstack(
+            sums, axis=-1
+        )
+        if masked_lm.next_sentence:
+            (
+                judged["next_sentence_loss"],
+                judged["next_sentence_accuracy"],
+            ) = _losses_and_hits(
+                outputs["next_sentence"], batch["next_sentence_labels"]
+            )
         return judged
 
     def flops(self, totals):
@@ -227,6 +261,25 @@ class MaskedLMTask(Task):
 
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))
+
+    def check_data(self, error):
+        if isinstance(error, tf.errors.DataLossError):
+            # It says where in a shard, but not in which.
+            corpus = read_corpus(self._corpus.folder)
+            check_shards([*corpus.train, *corpus.heldout])
+
+
+def _weights_sha256(preset):
+    paths = sorted(preset.glob("*.weights.h5"))
+    if not paths:
+        raise ValueError(
+            "`init` must be a preset folder, such as WORKDIR/preset of an "
+            f"earlier run. Received: {str(preset)!r}"
+        )
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _losses_and_hits(logits, labels):

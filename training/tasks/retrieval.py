@@ -4,6 +4,8 @@ Shape letters: M pairs of this replica, C pairs of all replicas, D embedding
 size, N pairs of an evaluation.
 """
 
+import dataclasses
+import hashlib
 import pathlib
 
 import keras
@@ -132,6 +134,17 @@ class RetrievalTask(Task):
             self._preprocessor,
             seed,
         )
+
+    @property
+    def settings(self):
+        data = self._config.run.data
+        return {
+            "retrieval": dataclasses.asdict(self._config.retrieval),
+            "data_sha256": {
+                name: hashlib.sha256((data / name).read_bytes()).hexdigest()
+                for name in ("train.jsonl", "vocabulary.txt")
+            },
+        }
 
     def build(self):
         model, retrieval = self._config.model, self._config.retrieval

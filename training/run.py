@@ -1,0 +1,58 @@
+"""A run, from its configuration to its preset: what training verbs share."""
+
+import dataclasses
+from collections.abc import Callable
+
+from training.curves import draw_curves
+from training.interruption import RunFailed
+from training.loop import Task, train_and_evaluate
+from training.records import RunRecords
+from training.strategy import get_strategy, is_chief
+
+
+def run_task(config, make_task: Callable[..., Task]) -> dict[str, float]:
+    """Trains, or continues, the run in `config.run.workdir`.
+
+    Args:
+        config: One of the runs of `training.configs`.
+        make_task: Makes the task, of the configuration.
+
+    Returns:
+        The last figures on held-out data; none where the run was finished
+        before.
+
+    Raises:
+        ValueError: A value of the configuration or a file of the data is
+            wrong, or the work directory is that of another run.
+        OSError: The data folder cannot be read, or the work directory cannot
+            be written.
+        Interrupted, WorkerLost, RunFailed, FloatingPointError: See
+            `training.loop.train_and_evaluate`.
+    """
+    run, training = config.run, config.training
+    # TensorFlow wants to know of other workers before it computes anything.
+    strategy = get_strategy(run.strategy)
+    records = RunRecords(run.workdir, training.steps, is_chief(strategy))
+    task = make_task(config)
+    records.claim(
+        {
+            "model": dataclasses.asdict(config.model),
+            "training": dataclasses.asdict(training),
+            **task.settings,
+        }
+    )
+    preset = run.workdir / "preset"
+    if preset.exists():
+        records.say(f"finished before: {preset}")
+        return {}
+    for warning in task.warnings:
+        records.say(f"warning: {warning}")
+    try:
+        figures = train_and_evaluate(task, strategy, training, run, records)
+    except RunFailed as failed:
+        task.check_data(failed.__cause__)
+        raise
+    if records.chief:
+        draw_curves([run.workdir], run.workdir / "curves.png")
+    records.say(f"wrote {preset}")
+    return figures

@@ -124,6 +124,16 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         )
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
+    @classmethod
+    def from_preset(cls, preset, *args, **kwargs):
+        # Of another task, such as pre-training, it has no length for texts.
+        embedder = super().from_preset(preset, *args, **kwargs)
+        longest = embedder.backbone.max_sequence_length
+        preprocessor = embedder.preprocessor
+        if preprocessor is not None and preprocessor.sequence_length > longest:
+            preprocessor.sequence_length = longest
+        return embedder
+
     def embed_packed(self, inputs, training=False):
         """The same embeddings, computed on real tokens only.
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 # operations a second, without sparsity, from NVIDIA's data sheets.
 _PEAK_FLOPS = {
     "A100": 312e12,
+    "H100 NVL": 835e12,
     "H100 PCIe": 756e12,
     "H100": 989e12,
     "H200": 989e12,

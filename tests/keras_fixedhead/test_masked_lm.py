@@ -10,7 +10,6 @@ from keras import ops
 from keras_fixedhead import (
     FixedHeadBackbone,
     FixedHeadTextEmbedder,
-    FixedHeadTextEmbedderPreprocessor,
     FixedHeadTokenizer,
 )
 from keras_fixedhead.convert import from_bert_backbone
@@ -321,12 +320,9 @@ def test_preset(make_masked_lm, masked_inputs, tmp_path):
     # What it is for: the encoder, in other tasks.
     inputs = {k: masked_inputs[k] for k in model.backbone.input}
     expected = model.backbone(inputs)["sequence_output"]
-    preprocessor = FixedHeadTextEmbedderPreprocessor.from_preset(
-        str(tmp_path), sequence_length=13
-    )
-    embedder = FixedHeadTextEmbedder.from_preset(
-        str(tmp_path), preprocessor=preprocessor
-    )
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path))
+    # As long as the encoder allows.
+    assert embedder.preprocessor(["a"])["token_ids"].shape == (1, 17)
     assert embedder.encode_text(TEXTS, verbose=0).shape == (4, 11)
     for encoder in (
         embedder.backbone,

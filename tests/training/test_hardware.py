@@ -18,6 +18,7 @@ def test_cpu_is_measured(dtype):
         ("Tesla V100-SXM2-16GB", 125e12),
         ("NVIDIA A100-SXM4-40GB", 312e12),
         ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 NVL", 835e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H200", 989e12),
         ("NVIDIA L4", 121e12),

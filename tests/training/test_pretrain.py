@@ -32,13 +32,13 @@ FIRST_STAGE = {
     "intermediate_dim": 64,
     "head_size": 13,
     "sequence_length": 13,
-    "steps": 100,
+    "steps": 200,
     "global_batch_size": 24,
-    "learning_rate": 0.02,
+    "learning_rate": 0.01,
     "warmup_steps": 10,
-    "log_interval": 25,
-    "evaluation_interval": 50,
-    "checkpoint_interval": 50,
+    "log_interval": 50,
+    "evaluation_interval": 100,
+    "checkpoint_interval": 100,
     "evaluation_examples": 61,
 }
 
@@ -156,7 +156,7 @@ def test_preset_is_the_model_that_was_trained(data, first_stage):
                 values, weights=weights
             )
     last = tiny.metrics(first_stage.workdir)[-1]
-    assert last == pytest.approx({"step": 100, **expected}, rel=1e-4)
+    assert last == pytest.approx({"step": 200, **expected}, rel=1e-4)
 
     embedder = FixedHeadTextEmbedder.from_preset(preset)
     for ours, theirs in zip(
@@ -181,12 +181,12 @@ def test_run_leaves_its_records(first_stage):
     }
     evaluated = {"step", *(f"heldout_{name}" for name in judged)}
     assert [(r["step"], r.keys()) for r in records] == [
-        (25, trained),
         (50, trained),
-        (50, evaluated),
-        (75, trained),
         (100, trained),
         (100, evaluated),
+        (150, trained),
+        (200, trained),
+        (200, evaluated),
     ]
     for record in records:
         assert np.isfinite(list(record.values())).all()
@@ -210,7 +210,7 @@ def test_run_leaves_its_records(first_stage):
     assert config["masked_lm"]["max_predictions"] == 3
     described = json.loads((workdir / "preset" / "run.json").read_text())
     assert described == {"settings": config, "figures": records[-1]}
-    assert (workdir / "checkpoints" / "ckpt-100.index").exists()
+    assert (workdir / "checkpoints" / "ckpt-200.index").exists()
 
 
 def test_finished_run_says_so(data, first_stage, capsys):

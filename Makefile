@@ -30,7 +30,7 @@ demo: setup ## From real text to a served, searched encoder
 		--output $(DEMO)
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 	KERAS_BACKEND=jax $(BIN)/python -m pytest tests/keras_fixedhead
 
 test-slow: setup ## Run the tests that take long or want real data

@@ -5,7 +5,7 @@ width, T sequence length, V vocabulary size.
 """
 
 
-def encoder_flops(backbone, sequence_length):
+def encoder_flops(backbone, sequence_length, last_block_share=1):
     """Floating-point operations of encoding one token.
 
     Of the products of matrices alone, as is usual (Kaplan et al. 2020,
@@ -17,16 +17,23 @@ def encoder_flops(backbone, sequence_length):
     Args:
         backbone: a `FixedHeadBackbone`.
         sequence_length: int. T, the tokens that each token attends to.
+        last_block_share: float. The part of the tokens that the last block
+            computes; the others it attends to. See
+            `FixedHeadBackbone.encode_positions`.
 
     Returns:
-        An int. A forward and backward pass costs three times that.
+        A number. A forward and backward pass costs three times that.
     """
     flops = 0
     for layer in backbone.transformer_layers:
         width = layer.attention.query.units  # N * H
-        flops += 8 * backbone.hidden_dim * width
-        flops += 4 * sequence_length * width
-        flops += 4 * backbone.hidden_dim * backbone.intermediate_dim
+        last = layer is backbone.transformer_layers[-1]
+        flops += 4 * backbone.hidden_dim * width  # keys and values
+        flops += (last_block_share if last else 1) * (
+            4 * backbone.hidden_dim * width
+            + 4 * sequence_length * width
+            + 4 * backbone.hidden_dim * backbone.intermediate_dim
+        )
     return flops
 
 

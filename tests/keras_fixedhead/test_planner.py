@@ -23,6 +23,12 @@ def test_every_product_by_hand(make_backbone, head_size):
         shapes += 3 * [(size, 13), (13, size)]  # scores, sums of values
         shapes += [(3 * size, 11), (11, 23), (23, 11)]
     assert encoder_flops(backbone, 13) == products_flops(shapes)
+    # All of the last block but its keys and values, for a half of the tokens.
+    size = backbone.transformer_layers[-1].attention.head_size
+    shapes = [(11, 3 * size), *3 * [(size, 13), (13, size)]]
+    shapes += [(3 * size, 11), (11, 23), (23, 11)]
+    saved = encoder_flops(backbone, 13) - encoder_flops(backbone, 13, 0.5)
+    assert saved == products_flops(shapes) / 2
     head = [(11, 11), (11, backbone.vocabulary_size)]
     assert masked_lm_flops(backbone) == products_flops(head)
 

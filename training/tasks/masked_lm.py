@@ -226,11 +226,15 @@ class MaskedLMTask(Task):
         return judged
 
     def flops(self, totals):
-        """Operations of a model that is given these totals in an update."""
-        backbone = self.model.backbone
+        backbone, masked_lm = self.model.backbone, self.config.masked_lm
+        positions = totals["predictions"]
+        if masked_lm.next_sentence:
+            positions += totals["examples"]
+        of_a_token = encoder_flops(
+            backbone, masked_lm.sequence_length, positions / totals["tokens"]
+        )
         return 3 * (
-            totals["tokens"]
-            * encoder_flops(backbone, self.config.masked_lm.sequence_length)
+            totals["tokens"] * of_a_token
             + totals["predictions"] * masked_lm_flops(backbone)
         )
 

@@ -288,10 +288,12 @@ def test_machines_are_stopped_together(launcher):
     process = launcher.start("machines", "run", "run", hosts="one two:2223")
     launcher.wait_for("start", 0, 1)
     process.terminate()
-    assert process.wait(timeout=30) == 143
-    # The launcher waits until they have saved.
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    # The launcher waits until they have saved. On a busy machine they may have
+    # been lost, and started again, before.
     for index in (0, 1):
-        assert launcher.notes(index)[1:] == ["SIGTERM"]
+        assert launcher.notes(index)[-1] == "SIGTERM", errors
 
 
 def test_machines_stop_without_their_launcher(launcher):

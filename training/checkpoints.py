@@ -53,11 +53,6 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
         return None
 
 
-def newest_step(folder: pathlib.Path) -> int | None:
-    """The update after which the newest checkpoint was written, if any."""
-    return max(_steps(folder), default=None)
-
-
 def _steps(folder):
     names = (re.fullmatch(r"ckpt-(\d+)\.index", p.name) for p in _files(folder))
     return [int(name[1]) for name in names if name]

@@ -60,6 +60,7 @@ def test_encoder_of_a_masked_language_model(embedder, tmp_path):
         load.load(tmp_path)
     service = load.load(tmp_path, raw_encoder=True)
     assert service.model.name == embedder.backbone.name
+    assert service.preprocessor.sequence_length == 37
     vocabulary = service.preprocessor.tokenizer.get_vocabulary()
     assert vocabulary == tokenizer.get_vocabulary()
 

@@ -14,7 +14,6 @@ import pytest
 from tests.training import tiny, workers
 from tests.training.two_replicas import difference
 from training import pretrain
-from training.checkpoints import newest_step
 
 
 def flags(data, workdir):
@@ -46,7 +45,7 @@ def whole(data, tmp_path_factory):
 
 
 def first_checkpoint(workdir, alive):
-    while alive() and newest_step(workdir / "checkpoints") is None:
+    while alive() and tiny.newest_step(workdir / "checkpoints") is None:
         time.sleep(0.005)
 
 
@@ -99,7 +98,7 @@ def test_signal(sent, status, data, whole, tmp_path):
     assert process.returncode == status, said
     if sent == signal.SIGTERM:
         (line,) = said.splitlines()
-        saved = newest_step(tmp_path / "checkpoints")
+        saved = tiny.newest_step(tmp_path / "checkpoints")
         assert f"SIGTERM after step {saved}; the same command" in line
     assert_goes_on_exactly(data, tmp_path, whole)
 
@@ -113,7 +112,7 @@ def test_shard_that_vanishes_and_a_full_disk(data, whole, tmp_path, capsys):
     line = capsys.readouterr().err.splitlines()[-1]
     assert "No such file or directory" in line
     assert str(shard) in line
-    saved = newest_step(tmp_path / "checkpoints")
+    saved = tiny.newest_step(tmp_path / "checkpoints")
     assert saved < 60
 
     size = (tmp_path / f"checkpoints/ckpt-{saved}.index").stat().st_size
@@ -123,7 +122,7 @@ def test_shard_that_vanishes_and_a_full_disk(data, whole, tmp_path, capsys):
     assert str(tmp_path / "checkpoints") in line
     assert "File too large" in line
     assert "Checkpoints are kept" in line
-    assert newest_step(tmp_path / "checkpoints") == saved
+    assert tiny.newest_step(tmp_path / "checkpoints") == saved
     assert_goes_on_exactly(data, tmp_path, whole)
 
 

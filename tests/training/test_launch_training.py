@@ -11,7 +11,6 @@ import pytest
 
 from tests.training import tiny, workers
 from tests.training.two_replicas import difference
-from training.checkpoints import newest_step
 from training.pretrain import pretrain
 
 
@@ -83,7 +82,7 @@ def whole(data, tmp_path_factory):
 def test_lost_worker(data, whole, tmp_path, index, sent):
     launcher = start(data, tmp_path)
     train = tmp_path / "train"
-    while newest_step(train / "checkpoints") is None:
+    while tiny.newest_step(train / "checkpoints") is None:
         assert launcher.poll() is None
         time.sleep(0.005)
     worker(launcher, index).send_signal(sent)

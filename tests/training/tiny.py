@@ -198,3 +198,9 @@ def metrics(workdir: pathlib.Path) -> list[dict]:
         }
         for record in records
     ]
+
+
+def newest_step(folder: pathlib.Path) -> int | None:
+    """The update after which the newest checkpoint was written, if any."""
+    steps = [path.stem.removeprefix("ckpt-") for path in folder.glob("*.index")]
+    return max((int(s) for s in steps if s.isdigit()), default=None)

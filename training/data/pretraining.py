@@ -4,16 +4,12 @@ Everything random is a function of the seed and of the example's number, so a
 run can start at any update and see the batches it would have seen there, on
 any number of replicas.
 
-An epoch goes through the corpus once. Each document is cut into chunks of
-nearly equal length, as few as give examples of at most `sequence_length`. A
-chunk is one example, divided in two at a random line that begins inside it (in
-a chunk of one line at a random token); for every second example, at random,
-the latter part makes way for as much text from another document. Chunks are
-shuffled over what fits into memory: the shards are dealt out into windows, and
-an epoch takes the windows, and the chunks in each, in a new order.
+An epoch goes through the corpus once; each chunk of a document is one example.
+Chunks are shuffled over what fits into memory: the shards are dealt out into
+windows, and an epoch takes the windows, and the chunks in each, in a new order.
 
 Shape letters: B examples of a global batch, M examples of one replica, L
-sequence length, K predictions at most, N tokens of a window, C its chunks.
+sequence length, K predictions at most.
 """
 
 import math
@@ -26,8 +22,15 @@ import tensorflow_text as tf_text
 
 from keras_fixedhead import FixedHeadTokenizer
 from training.configs import MaskedLMConfig
-from training.data.corpus import Shard, load_shards
-from training.data.global_batch import Share, evaluation_batches, scaled
+from training.data.chunks import (
+    chunk_bounds,
+    load_window,
+    num_chunks,
+    sentence_pairs,
+    texts,
+)
+from training.data.corpus import Shard
+from training.data.global_batch import Share, evaluation_batches
 from training.data.masking import (
     DrawnItemSelector,
     DrawnMaskValuesChooser,
@@ -37,23 +40,6 @@ from training.data.masking import (
 
 # What the streams of random numbers are for, so that none is used twice.
 _WINDOW_ORDER, _CHUNK_ORDER, _EXAMPLE = range(3)
-
-
-class _Window(typing.NamedTuple):
-    """The documents of some shards, in memory.
-
-    Attributes:
-        token_ids: int32 tensor `[N]`.
-        line_starts: int64 tensor `[lines]`, where in `token_ids`.
-        document_starts: int64 tensor `[documents + 1]`, where in `token_ids`.
-        chunk_starts: int64 tensor `[documents + 1]`, the number of each
-            document's first chunk.
-    """
-
-    token_ids: tf.Tensor
-    line_starts: tf.Tensor
-    document_starts: tf.Tensor
-    chunk_starts: tf.Tensor
 
 
 class PretrainingBatches:
@@ -174,7 +160,7 @@ class PretrainingBatches:
             .flat_map(epoch_windows)
             .map(
                 lambda number, *steps: (
-                    self._load(windows, number),
+                    load_window(windows.paths[number], self._chunk_length),
                     number,
                     *steps,
                 )
@@ -221,7 +207,11 @@ class PretrainingBatches:
 
         return (
             tf.data.Dataset.range(1)
-            .map(lambda number: self._load(windows, number))
+            .map(
+                lambda number: load_window(
+                    windows.paths[number], self._chunk_length
+                )
+            )
             .flat_map(window_batches)
             .prefetch(tf.data.AUTOTUNE)
         )
@@ -256,7 +246,7 @@ class PretrainingBatches:
             [
                 sum(
                     int(
-                        _num_chunks(
+                        num_chunks(
                             shard.document_lengths, self._chunk_length
                         ).sum()
                     )
@@ -266,24 +256,11 @@ class PretrainingBatches:
             ],
         )
 
-    def _load(self, windows, number):
-        loaded = load_shards(windows.paths[number])
-        document_starts = loaded["document_starts"]
-        chunks = _num_chunks(
-            document_starts[1:] - document_starts[:-1], self._chunk_length
-        )
-        return _Window(
-            loaded["token_ids"],
-            loaded["line_starts"],
-            document_starts,
-            tf.concat([[0], tf.cumsum(chunks)], axis=0),
-        )
-
     def _examples(self, window, chunks, indices):
         """Examples of some chunks.
 
         Args:
-            window: `_Window`.
+            window: `Window`.
             chunks: int64 tensor `[M]`.
             indices: int64 tensor `[M]`, the examples' numbers in the run.
         """
@@ -309,10 +286,10 @@ class PretrainingBatches:
             axis=1,
         )
         if config.next_sentence:
-            *segments, elsewhere = _sentence_pairs(window, chunks, pair)
+            *segments, elsewhere = sentence_pairs(window, chunks, pair)
         else:
-            start, end, _ = _chunk(window, chunks)
-            segments = [_texts(window, start, end)]
+            start, end, _ = chunk_bounds(window, chunks)
+            segments = [texts(window, start, end)]
             elsewhere = tf.zeros_like(chunks, dtype=tf.bool)
         if config.whole_word:
             segments = [words(ids, self._is_suffix) for ids in segments]
@@ -382,115 +359,6 @@ class _Windows(typing.NamedTuple):
 
     paths: tf.RaggedTensor
     chunks: list[int]
-
-
-def _num_chunks(document_lengths, chunk_length):
-    return -(-document_lengths // chunk_length)
-
-
-def _chunk(window, chunks):
-    """Where chunks begin and end, and which documents they are of.
-
-    Documents are cut into pieces whose lengths differ by one at most.
-
-    Returns:
-        int64 tensors `[M]`: start and end in `token_ids`, document.
-    """
-    document = tf.searchsorted(window.chunk_starts, chunks, side="right") - 1
-    first = tf.gather(window.chunk_starts, document)
-    count = tf.gather(window.chunk_starts, document + 1) - first
-    document_start = tf.gather(window.document_starts, document)
-    length = tf.gather(window.document_starts, document + 1) - document_start
-    piece = chunks - first
-    return (
-        document_start + length * piece // count,
-        document_start + length * (piece + 1) // count,
-        document,
-    )
-
-
-def _split(window, start, end, draws):
-    """Where to divide chunks: where a line begins, if one does inside.
-
-    Args:
-        draws: Float tensor `[M]` in `[0, 1)`, decides which.
-
-    Returns:
-        int64 tensor `[M]`, greater than `start` and smaller than `end`.
-    """
-    lines = window.line_starts
-    first = tf.searchsorted(lines, start, side="right", out_type=tf.int64)
-    count = tf.searchsorted(lines, end, side="left", out_type=tf.int64) - first
-    line = first + scaled(draws, tf.maximum(count, 1))
-    return tf.where(
-        count > 0, tf.gather(lines, line), _inside(start, end, draws)
-    )
-
-
-def _inside(start, end, draws):
-    """Any place greater than `start` and smaller than `end`."""
-    return start + 1 + scaled(draws, end - start - 1)
-
-
-def _sentence_pairs(window, chunks, draws):
-    """Two segments of each chunk, the second one from elsewhere or not.
-
-    Text from elsewhere is as long as what it stands for, and begins a line
-    where that does, so that neither gives it away. Only a document that is
-    shorter gives all it has.
-
-    Args:
-        window: `_Window`.
-        chunks: int64 tensor `[M]`.
-        draws: Float tensor `[M, 4]`: where to divide, whether to take other
-            text, from which chunk, where in it to begin.
-
-    Returns:
-        Ragged int32 tensors `[M, (tokens)]` of the first and the second
-        segments, and a bool tensor `[M]`, true for text from elsewhere.
-    """
-    start, end, document = _chunk(window, chunks)
-    split = _split(window, start, end, draws[:, 0])
-    elsewhere = draws[:, 1] < 0.5
-    # Any chunk but those of the same document.
-    first = tf.gather(window.chunk_starts, document)
-    own = tf.gather(window.chunk_starts, document + 1) - first
-    other = scaled(draws[:, 2], window.chunk_starts[-1] - own)
-    other = tf.where(other >= first, other + own, other)
-    other_start, other_end, other_document = _chunk(window, other)
-    document_start = tf.gather(window.document_starts, other_document)
-    document_end = tf.gather(window.document_starts, other_document + 1)
-    length = end - split
-    at_line = _line_start(window, split) == split
-    begin = tf.where(
-        at_line,
-        _split(window, other_start, other_end, draws[:, 3]),
-        _inside(other_start, other_end, draws[:, 3]),
-    )
-    begin = tf.maximum(tf.minimum(begin, document_end - length), document_start)
-    line = _line_start(window, begin)
-    next_token = tf.minimum(begin + 1, document_end - 1)
-    begin = tf.where(at_line, line, tf.where(begin == line, next_token, begin))
-    return (
-        _texts(window, start, split),
-        _texts(
-            window,
-            tf.where(elsewhere, begin, split),
-            tf.where(elsewhere, tf.minimum(begin + length, document_end), end),
-        ),
-        elsewhere,
-    )
-
-
-def _line_start(window, positions):
-    """Where the lines begin that positions are in, int64 tensors `[M]`."""
-    lines = window.line_starts
-    return tf.gather(lines, tf.searchsorted(lines, positions, "right") - 1)
-
-
-def _texts(window, starts, ends):
-    """Stretches of a window's tokens, a ragged int32 tensor `[M, (tokens)]`."""
-    return tf.gather(window.token_ids, tf.ragged.range(starts, ends))
 
 
 def _check(config):

@@ -36,12 +36,12 @@ from training.configs import (
     RunConfig,
     TrainingConfig,
 )
-from training.loop import Trainer
 from training.optimizer import build_optimizer
 from training.prepare.configs import TextConfig
 from training.prepare.text import prepare_text
 from training.strategy import get_strategy
 from training.tasks.masked_lm import MaskedLMTask
+from training.trainer import Trainer
 
 _RATE, _DECAY, _EPSILON, _NORM = 1e-4, 0.01, 1e-6, 1.0
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from training.curves import draw_curves
 from training.interruption import RunFailed
-from training.loop import Task, train_and_evaluate
+from training.loop import train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy, is_chief
+from training.tasks.task import Task
 
 
 def run_task(config, make_task: Callable[..., Task]) -> dict[str, float]:

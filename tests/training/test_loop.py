@@ -12,9 +12,10 @@ import tensorflow as tf
 from tests.training.tiny import metrics
 from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, RunFailed
-from training.loop import Task, train_and_evaluate
+from training.loop import train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy
+from training.tasks.task import Task
 
 STEPS = 7
 

@@ -1,1 +1,1 @@
-"""What can be learned: one file per task, each a `training.loop.Task`."""
+"""What can be learned: one file per task, each a `training.tasks.task.Task`."""

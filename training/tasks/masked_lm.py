@@ -21,7 +21,7 @@ from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.configs import PretrainConfig
 from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
-from training.loop import Task
+from training.tasks.task import Task
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
 

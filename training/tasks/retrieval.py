@@ -23,7 +23,7 @@ from keras_fixedhead.metrics import mrr_at_k, recall_at_k
 from training.configs import FinetuneConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
-from training.loop import Task
+from training.tasks.task import Task
 
 # Positions and segments start this much smaller than BERT's: they are the same
 # in every text, and in an average of tokens they would at first drown what

@@ -44,13 +44,16 @@ def test_draws_runs_side_by_side(tmp_path, capsys):
         ("none", "a.png", "No such file or directory: '{}/none/metrics.jsonl'"),
         ("one", "a.what", "Format 'what' is not supported"),
         ("one", "none/a.png", "No such file or directory"),
+        ("one", "folder.png", "Is a directory"),
     ],
 )
 def test_errors_leave_nothing(tmp_path, capsys, workdir, output, message):
     write_run(tmp_path / "one", 1)
+    (tmp_path / "folder.png").mkdir()
     args = [str(tmp_path / workdir), "--output", str(tmp_path / output)]
     assert main(args) == 1
     error = capsys.readouterr().err
     assert error.startswith("training.curves: ")
     assert message.format(tmp_path) in error
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"one", "folder.png"}

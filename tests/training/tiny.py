@@ -54,30 +54,36 @@ def write_pairs(folder: pathlib.Path) -> pathlib.Path:
 def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on pairs, with fields of any of its parts changed by name."""
     tiny = FinetuneConfig(
-        config="tiny",
-        model=ModelConfig(
+        **_common(data, workdir, head_size=5),
+        retrieval=RetrievalConfig(
+            query_length=7, document_length=13, validation_pairs=8
+        ),
+    )
+    return changed(tiny, **changes)
+
+
+def _common(data, workdir, head_size):
+    return {
+        "config": "tiny",
+        "model": ModelConfig(
             num_layers=1,
             num_heads=3,
             hidden_dim=11,
             intermediate_dim=19,
-            head_size=5,
+            head_size=head_size,
             max_sequence_length=17,
         ),
-        training=TrainingConfig(
+        "training": TrainingConfig(
             steps=6, global_batch_size=6, learning_rate=0.01, warmup_steps=2
         ),
-        retrieval=RetrievalConfig(
-            query_length=7, document_length=13, validation_pairs=8
-        ),
-        run=RunConfig(
+        "run": RunConfig(
             data=data,
             workdir=workdir,
             log_interval=1,
             evaluation_interval=3,
             checkpoint_interval=2,
         ),
-    )
-    return changed(tiny, **changes)
+    }
 
 
 def changed(config, **changes):
@@ -160,27 +166,9 @@ def write_text(folder: pathlib.Path) -> pathlib.Path:
 def pretraining(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on text, with fields of any of its parts changed by name."""
     tiny = PretrainConfig(
-        config="tiny",
-        model=ModelConfig(
-            num_layers=1,
-            num_heads=3,
-            hidden_dim=11,
-            intermediate_dim=19,
-            head_size=17,
-            max_sequence_length=17,
-        ),
-        training=TrainingConfig(
-            steps=6, global_batch_size=6, learning_rate=0.01, warmup_steps=2
-        ),
+        **_common(data, workdir, head_size=17),
         masked_lm=MaskedLMConfig(
             sequence_length=17, max_predictions=3, evaluation_examples=8
-        ),
-        run=RunConfig(
-            data=data,
-            workdir=workdir,
-            log_interval=1,
-            evaluation_interval=3,
-            checkpoint_interval=2,
         ),
     )
     return changed(tiny, **changes)

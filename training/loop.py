@@ -16,7 +16,11 @@ from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, SignalStop, explained
 from training.optimizer import build_optimizer
 from training.records import RunRecords
-from training.strategy import draw_for_each_replica, replica_batch_size
+from training.strategy import (
+    distribute,
+    draw_for_each_replica,
+    replica_batch_size,
+)
 from training.tasks.task import Task
 from training.trainer import Evaluator, Trainer
 
@@ -130,14 +134,15 @@ def train_and_evaluate(
             ),
         )
         first_step = step()
-        trainer.train_dataset = strategy.distribute_datasets_from_function(
+        trainer.train_dataset = distribute(
+            strategy,
             # Told that there is always a next batch, workers do not ask each
             # other whether there is one.
             lambda context: task.training_dataset(context, first_step).apply(
                 tf.data.experimental.assert_cardinality(
                     tf.data.INFINITE_CARDINALITY
                 )
-            )
+            ),
         )
         stack.enter_context(stop.listening())
         stack.enter_context(records.running(first_step))

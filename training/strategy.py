@@ -83,6 +83,29 @@ def draw_for_each_replica(model):
             generator.next = functools.partial(_next_seed, generator.next)
 
 
+def distribute(strategy, make_dataset):
+    """Distributes what a function makes of each worker's `InputContext`.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        make_dataset: Function of a `tf.distribute.InputContext`, returns the
+            batches of a replica.
+    """
+    # tf.data's tuning of its own threads is switched off: a tuning thread can
+    # miss the end of its iterator, which then waits for it, up to a minute.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+
+    def dataset(context):
+        return make_dataset(context).with_options(options)
+
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        # Nothing to distribute; iterators that bring data to devices tune
+        # whatever the options are.
+        return dataset(tf.distribute.InputContext())
+    return strategy.distribute_datasets_from_function(dataset)
+
+
 def _next_seed(next_seed, ordered=True):
     replica = tf.distribute.get_replica_context()
     # Before there are replicas, when a model is built, nothing is drawn.

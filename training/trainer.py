@@ -7,6 +7,7 @@ import orbit
 import tensorflow as tf
 
 from training.hardware import peak_flops
+from training.strategy import distribute
 
 
 class Trainer(orbit.StandardTrainer):
@@ -132,9 +133,7 @@ class Evaluator(orbit.StandardEvaluator):
     """Outputs of all replicas, gathered for the task to make figures of."""
 
     def __init__(self, task, strategy):
-        super().__init__(
-            strategy.distribute_datasets_from_function(task.evaluation_dataset)
-        )
+        super().__init__(distribute(strategy, task.evaluation_dataset))
         self._task = task
         self._strategy = strategy
 

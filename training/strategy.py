@@ -3,8 +3,12 @@
 import functools
 import json
 import os
+import signal
 
 import tensorflow as tf
+
+from training.interruption import WorkerLost
+from training.rendezvous import wait_for_workers
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
@@ -25,6 +29,8 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
     Raises:
         ValueError: `name` is none of these, `TF_CONFIG` is missing or not
             valid, or there is no TPU.
+        OSError: Something else listens at the address of this worker.
+        training.interruption.WorkerLost: Another worker went away again.
     """
     if name == "one_device":
         gpus = tf.config.list_logical_devices("GPU")
@@ -35,8 +41,7 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
         ) or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([d.name for d in devices])
     if name == "multi_worker":
-        _check_tf_config(os.environ.get("TF_CONFIG"))
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return _multi_worker_strategy()
     if name == "tpu":
         return _tpu_strategy()
     raise ValueError(
@@ -113,7 +118,23 @@ def _next_seed(next_seed, ordered=True):
     return tf.random.fold_in(next_seed(ordered), number)
 
 
-def _check_tf_config(text):
+def _multi_worker_strategy():
+    addresses, own = _read_tf_config(os.environ.get("TF_CONFIG"))
+    wait_for_workers(addresses, own)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as error:
+        raise WorkerLost(
+            f"the workers lost each other as they began ({error.message}); "
+            "the same command on every worker tries again"
+        ) from error
+    finally:
+        # TensorFlow has made itself the one that SIGTERM is for.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _read_tf_config(text):
+    """The addresses of all workers, and this one's."""
     wanted = (
         '{"cluster": {"worker": ["host:port", ...]}, '
         '"task": {"type": "worker", "index": 0}}'
@@ -125,9 +146,15 @@ def _check_tf_config(text):
         )
     try:
         config = json.loads(text)
-        task = config["task"]
-        config["cluster"][task["type"]][task["index"]]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        task, cluster = config["task"], config["cluster"]
+        addresses = [
+            *cluster.get("chief", []),
+            *cluster.get("worker", []),
+        ]
+        for address in addresses:
+            int(address.rpartition(":")[2])
+        return addresses, cluster[task["type"]][task["index"]]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"TF_CONFIG must be of the form {wanted}, its task one of its "
             f"cluster's. Received: {text}"

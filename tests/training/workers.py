@@ -21,18 +21,21 @@ def addresses(count):
     return taken
 
 
+def tf_config(workers, index):
+    """What TF_CONFIG is for one of the workers."""
+    task = {"type": "worker", "index": index}
+    return json.dumps({"cluster": {"worker": workers}, "task": task})
+
+
 def start(workers, index, module, args, **kwargs):
     """Starts one of the workers, `python -m module args`."""
-    task = {"type": "worker", "index": index}
     return subprocess.Popen(
         [sys.executable, "-m", module, *args],
         cwd=ROOT,
         env={
             **ENVIRONMENT,
             "CUDA_VISIBLE_DEVICES": "-1",
-            "TF_CONFIG": json.dumps(
-                {"cluster": {"worker": workers}, "task": task}
-            ),
+            "TF_CONFIG": tf_config(workers, index),
         },
         **kwargs,
     )

@@ -88,11 +88,16 @@ def test_jsonl_errors_name_file_and_line(tmp_path, line):
     assert len(str(raised.value)) < 500
 
 
-def test_jsonl_lines_have_a_limit(tmp_path, monkeypatch):
+@pytest.mark.parametrize("length", [1, 20, 21, 22, 41, 42, 63, 1000])
+@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"text": "b"}\n'])
+def test_jsonl_lines_that_are_too_long(tmp_path, monkeypatch, length, end):
     monkeypatch.setattr(documents, "MAX_JSON_BYTES", 20)
-    good = b'{"text": "12345678"}\n'
-    with pytest.raises(ValueError, match=r"a\.jsonl:2: .*at most 20 bytes"):
-        read(b'{"text": "1234567"}\n' + good, "a.jsonl", tmp_path)
+    long = b'{"text": "12345678"' + b" " * length + b"}"
+    found, counts = read(
+        b'{"text": "1234567"}\n' + long + end, "a.jsonl", tmp_path
+    )
+    assert found == [b"1234567", *([b"b"] if b"b" in end else [])]
+    assert counts == {documents.LONG_JSON: 1}
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbled", "none"])

@@ -56,6 +56,7 @@ def test_writes_the_whole_folder(tmp_path, source, capsys):
         "heldout/qrels/test.tsv",
         "vocabulary.txt",
         "manifest.json",
+        "sources.json",
     }
     assert list(output.parent.iterdir()) == [output]
     train = read_jsonl(output / "train.jsonl")

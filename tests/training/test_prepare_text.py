@@ -1,5 +1,6 @@
 """The verb `training.prepare text`: whole, resumable, the same everywhere."""
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -143,6 +144,7 @@ def test_holds_every_document(source, made, vocabulary):
     }
     assert manifest["left_out"] == {
         "empty documents": 1,
+        "over-long lines of JSON": 0,
         "documents of fewer than 2 tokens": 1,
         "lines without a token": 1,
     }
@@ -155,9 +157,25 @@ def test_made_before(made, source, capsys):
     assert "made before" in capsys.readouterr().out
     assert main(arguments(output=output, **flags | {"seed": 6})) == 1
     assert "--overwrite" in capsys.readouterr().err
+    path = source[0] / "a.txt"
+    with touched(path):
+        assert main(arguments(output=output, **flags)) == 1
+        assert "files that have changed" in capsys.readouterr().err
+    # What it was made of need not be there any more.
+    aside = source[0].rename(source[0].with_name("aside"))
+    assert main(arguments(output=output, **flags)) == 0
+    aside.rename(source[0])
     assert main(["pairs", "--overwrite", "--output", str(output)]) == 1
     assert "must be a new folder, or one that" in capsys.readouterr().err
     assert content(output) == before
+
+
+@contextlib.contextmanager
+def touched(path):
+    before = path.stat()
+    os.utime(path)
+    yield
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def wait_for(condition, seconds=60):
@@ -191,12 +209,9 @@ def test_killed_and_continued(made, source, tmp_path, capsys):
 
     assert main(arguments(**flags | {"seed": 6})) == 1
     assert "differs in seed" in capsys.readouterr().err
-    path = source[0] / "a.txt"
-    before = path.stat()
-    os.utime(path)
-    assert main(arguments(**flags)) == 1
-    assert "differs in sources" in capsys.readouterr().err
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with touched(source[0] / "a.txt"):
+        assert main(arguments(**flags)) == 1
+        assert "differs in sources" in capsys.readouterr().err
 
     # What a worker left that was killed while it wrote.
     (work / "data" / ".train-00042.tfrecord.1234.partial").write_text("half")

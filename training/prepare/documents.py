@@ -22,13 +22,14 @@ from collections.abc import Iterable, Iterator
 # memory. What is longer is cut.
 MAX_LINE_BYTES = 2**20
 MAX_DOCUMENT_BYTES = 2**22
-# A line of JSON is one value, which cannot be cut.
+# A line of JSON is one value, which cannot be cut; it is left out.
 MAX_JSON_BYTES = 2**26
 
 # What is counted, as the manifest names it: while reading,
 EMPTY = "empty documents"
 BAD_UTF8 = "lines with bytes that are not UTF-8, removed"
 LONG_LINES = "over-long lines, cut"
+LONG_JSON = "over-long lines of JSON"
 LONG_DOCUMENTS = "over-long documents, cut"
 # and of what was read, in tokens.
 LINES = "lines"
@@ -110,11 +111,11 @@ def read_text(
 def _read_jsonl(path, stream, counts):
     lines = iter(lambda: stream.readline(MAX_JSON_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
         if len(line) > MAX_JSON_BYTES:
-            raise ValueError(
-                f"{where}: a line must have at most {MAX_JSON_BYTES} bytes"
-            )
+            counts[LONG_JSON] += 1
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(MAX_JSON_BYTES)
+            continue
         if not line.strip():
             continue
         try:
@@ -126,8 +127,8 @@ def _read_jsonl(path, stream, counts):
             ValueError, KeyError, TypeError, AttributeError, RecursionError
         ):  # fmt: skip
             raise ValueError(
-                f"{where}: a line must be a JSON object whose `text` is a "
-                f"string. Received: {reprlib.repr(line)}"
+                f"{path}:{number}: a line must be a JSON object whose `text` "
+                f"is a string. Received: {reprlib.repr(line)}"
             ) from None
         yield from read_text(io.BytesIO(text), counts, blank_lines_divide=False)
 

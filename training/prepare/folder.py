@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 from training.data.folder import read_manifest, replaced
 
+_STAMPS = "sources.json"
+
 
 def arguments_of(config) -> dict:
     """What decides the content of the folder, of a verb's arguments.
@@ -38,7 +40,11 @@ def as_json(values: dict) -> dict:
 
 
 def made_before(
-    output: pathlib.Path, kind: str, arguments: dict, overwrite: bool
+    output: pathlib.Path,
+    kind: str,
+    arguments: dict,
+    stamps: list | None,
+    overwrite: bool,
 ) -> dict | None:
     """The manifest of a folder that need not be made again.
 
@@ -46,6 +52,8 @@ def made_before(
         output: The data folder to make.
         kind: What it is to hold.
         arguments: What it is to be made with, as JSON values.
+        stamps: Sizes and times of the files it is to be made of, as JSON
+            values; None where they are gone and it cannot be made again.
         overwrite: Whether one that is there is to be made again.
 
     Returns:
@@ -53,12 +61,13 @@ def made_before(
 
     Raises:
         ValueError: What is there is no data folder, or was made with other
-            arguments and is not to be overwritten.
+            arguments or of other files and is not to be overwritten.
     """
     if not output.exists():
         return None
     try:
         manifest, _ = read_manifest(output, kind)
+        recorded = json.loads((output / _STAMPS).read_bytes())
     except (OSError, ValueError):
         raise ValueError(
             "`output` must be a new folder, or one that this command wrote. "
@@ -72,11 +81,21 @@ def made_before(
             f"{manifest['arguments']}. Choose another folder or pass "
             "--overwrite"
         )
+    if None not in (stamps, recorded) and stamps != recorded:
+        raise ValueError(
+            f"`output` {str(output)!r} was made of files that have changed "
+            "since. Choose another folder or pass --overwrite"
+        )
     print(f"{output}: made before, with the same arguments")
     return manifest
 
 
-def finish(folder: pathlib.Path, output: pathlib.Path, manifest: dict) -> dict:
+def finish(
+    folder: pathlib.Path,
+    output: pathlib.Path,
+    manifest: dict,
+    stamps: list | None,
+) -> dict:
     """Writes the manifest and puts the folder in the place of `output`.
 
     Args:
@@ -84,6 +103,9 @@ def finish(folder: pathlib.Path, output: pathlib.Path, manifest: dict) -> dict:
             of `output`, and gone afterwards.
         output: The data folder.
         manifest: What to record beside the vocabulary's hash and versions.
+        stamps: Sizes and times of the files it is made of, from before they
+            were read. They are no part of the manifest, of which runs keep
+            the hash.
 
     Returns:
         The whole manifest.
@@ -98,8 +120,11 @@ def finish(folder: pathlib.Path, output: pathlib.Path, manifest: dict) -> dict:
     }
     for leftover in folder.glob(".*.partial"):  # of a process that was killed
         leftover.unlink()
-    with replaced(folder / "manifest.json") as path:
-        path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    for name, values in {"manifest.json": manifest, _STAMPS: stamps}.items():
+        with replaced(folder / name) as path:
+            path.write_text(
+                json.dumps(values, indent=2) + "\n", encoding="utf-8"
+            )
     with tempfile.TemporaryDirectory(
         prefix=f".{output.name}.", dir=output.parent
     ) as old:

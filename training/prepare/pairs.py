@@ -8,14 +8,15 @@ from rich.console import Console
 
 from training.prepare.configs import PairsConfig
 from training.prepare.folder import arguments_of, finish, made_before
+from training.prepare.sources import stamps
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
     """Writes the folder of pairs that `config` describes.
 
-    It holds `train.jsonl`, the BEIR folder `heldout`, `vocabulary.txt` and
-    `manifest.json`. A folder that is there, with the same arguments, is left
-    as it is.
+    It holds `train.jsonl`, the BEIR folder `heldout`, `vocabulary.txt`,
+    `manifest.json` and `sources.json`. A folder that is there, with the same
+    arguments, is left as it is.
 
     Returns:
         The manifest of the folder: `kind`, `arguments`, `counts`, `left_out`,
@@ -23,7 +24,8 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
     Raises:
         ValueError: An argument or a line of the source is wrong, or the
-            folder is there with other arguments.
+            folder is there with other arguments or of files that have
+            changed.
         OSError: The source cannot be read or the folder cannot be written.
     """
     if not 0 < config.heldout < 1:
@@ -31,7 +33,13 @@ def prepare_pairs(config: PairsConfig) -> dict:
             f"`heldout` must be between 0 and 1. Received: {config.heldout}"
         )
     arguments = arguments_of(config)
-    manifest = made_before(config.output, "pairs", arguments, config.overwrite)
+    names = [] if config.source == "python" else [config.source]
+    if config.vocabulary is not None:
+        names.append(str(config.vocabulary))
+    files = stamps(names)
+    manifest = made_before(
+        config.output, "pairs", arguments, files, config.overwrite
+    )
     if manifest is not None:
         return manifest
 
@@ -88,6 +96,7 @@ def prepare_pairs(config: PairsConfig) -> dict:
                 },
                 "left_out": left_out,
             },
+            files,
         )
 
 

@@ -21,6 +21,7 @@ from training.prepare.documents import (
     EMPTY_LINES,
     LINES,
     LONG_DOCUMENTS,
+    LONG_JSON,
     LONG_LINES,
     SHORT,
     UNKNOWN,
@@ -201,6 +202,7 @@ def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
         },
         "left_out": {
             EMPTY: met[EMPTY],
+            LONG_JSON: met[LONG_JSON],
             SHORT: left_out[SHORT],
             EMPTY_LINES: left_out[EMPTY_LINES],
         },

@@ -178,6 +178,29 @@ def find_sources(
     return sources
 
 
+def stamps(names: Sequence[str]) -> list | None:
+    """Sizes and times of the files that sources are in, as JSON values.
+
+    Args:
+        names: As in `find_sources`. What is not in files has a version.
+
+    Returns:
+        None where a file is gone.
+    """
+    try:
+        files = [
+            file
+            for name in names
+            if not name.startswith(_TFDS)
+            for file in _find_files(name)
+        ]
+    except (OSError, ValueError):
+        return None
+    return [
+        [os.fspath(file.path), file.num_bytes, file.modified] for file in files
+    ]
+
+
 def _find_files(name):
     paths = [name] if os.path.exists(name) else glob.glob(name, recursive=True)
     if not paths:

@@ -12,15 +12,16 @@ from training.prepare.folder import (
     work_folder,
 )
 from training.prepare.shards import summarize
-from training.prepare.sources import Sources, find_sources
+from training.prepare.sources import Sources, find_sources, stamps
 
 
 def prepare_text(config: TextConfig) -> dict:
     """Writes the folder of tokenized documents that `config` describes.
 
     It holds shards, as `training.data.corpus` describes them,
-    `vocabulary.txt` and `manifest.json`. A folder that is there, with the same
-    arguments, is left as it is; an unfinished one is continued.
+    `vocabulary.txt`, `manifest.json` and `sources.json`. A folder that is
+    there, with the same arguments, is left as it is; an unfinished one is
+    continued.
 
     Returns:
         The manifest of the folder: `kind`, `arguments`, `counts`, `left_out`,
@@ -28,7 +29,7 @@ def prepare_text(config: TextConfig) -> dict:
 
     Raises:
         ValueError: An argument or a source is wrong, or the folder is there
-            with other arguments or, unfinished, with other sources.
+            with other arguments or of files that have changed.
         OSError: A source cannot be read or the folder cannot be written.
     """
     heldout = config.heldout
@@ -44,7 +45,13 @@ def prepare_text(config: TextConfig) -> dict:
         if value is not None and value <= 0:
             raise ValueError(f"`{name}` must be positive. Received: {value}")
     arguments = arguments_of(config)
-    manifest = made_before(config.output, "text", arguments, config.overwrite)
+    names = [*config.source, *config.heldout_source]
+    if config.vocabulary is not None:
+        names.append(str(config.vocabulary))
+    files = stamps(names)
+    manifest = made_before(
+        config.output, "text", arguments, files, config.overwrite
+    )
     if manifest is not None:
         return manifest
 
@@ -87,4 +94,5 @@ def prepare_text(config: TextConfig) -> dict:
             work / "data",
             config.output,
             {"kind": "text", "arguments": arguments} | manifest,
+            files,
         )

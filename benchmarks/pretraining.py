@@ -122,11 +122,13 @@ def make_task(config: Config, folder: pathlib.Path, padded: bool):
 def ours(task, batch):
     """An update of `training.pretrain`'s loop."""
     strategy = get_strategy("one_device")
-    training = task.config.training
+    config = task.config
     with strategy.scope():
         task.build()
-        optimizer = build_optimizer(training, task.model.trainable_variables)
-    trainer = Trainer(task, optimizer, strategy, training)
+        optimizer = build_optimizer(
+            config.training, task.model.trainable_variables
+        )
+    trainer = Trainer(task, optimizer, strategy, config.run)
     trainer.train_dataset = tf.data.Dataset.from_tensors(batch).repeat()
     one = tf.constant(1)
     return lambda: trainer.train(one)

@@ -59,12 +59,8 @@ class TrainingConfig:
     """Added to the root of the second moment (adamw, lamb)."""
     clip_norm: float | None = 1.0
     """Bound of the gradients' global norm; None does not clip."""
-    accumulation_steps: int = 1
-    """Parts of a replica's batch that are computed one after the other."""
     seed: int = 0
     """Decides the initial weights, the dropout and the order of the data."""
-    jit_compile: bool = False
-    """Compile the update with XLA; needs fixed shapes and one replica."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +89,6 @@ class RetrievalConfig:
     """Probability that a sentence cut out of the document is the query."""
     validation_pairs: int = 512
     """Training pairs set aside to evaluate on during training."""
-    packed: bool = True
-    """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,15 +113,17 @@ class MaskedLMConfig:
     """Tokens in memory at a time, over which examples are shuffled."""
     evaluation_examples: int = 1024
     """Held-out examples to evaluate on during training."""
-    packed: bool = True
-    """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
     init: pathlib.Path | None = None
     """Preset to start from, such as that of an earlier stage; None is none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Where a run reads and writes, and how often; may change on resuming."""
+    """Where and how a run is computed; may change on resuming.
+
+    Losses then differ by rounding, and where there is dropout, in what is
+    dropped.
+    """
 
     data: pathlib.Path
     """Folder written by `python -m training.prepare`."""
@@ -135,6 +131,12 @@ class RunConfig:
     """Folder of the run; an unfinished run in it is continued."""
     strategy: str = "one_device"
     """Devices: one_device, mirrored, multi_worker (TF_CONFIG) or tpu."""
+    packed: bool = True
+    """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
+    accumulation_steps: int = 1
+    """Parts of a replica's batch that are computed one after the other."""
+    jit_compile: bool = False
+    """Compile the update with XLA; needs fixed shapes and one replica."""
     log_interval: int = 10
     """Updates between two reports of loss and speed."""
     evaluation_interval: int = 200

@@ -1,6 +1,7 @@
 """The one training loop: Orbit, for every task and every strategy."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -24,6 +25,9 @@ from training.strategy import (
 from training.tasks.task import Task
 from training.trainer import Evaluator, Trainer
 
+# What a preset takes beside its weights, generously.
+_PRESET_BYTES = 2**24
+
 
 def train_and_evaluate(
     task: Task,
@@ -41,7 +45,7 @@ def train_and_evaluate(
         task: What is learned.
         strategy: Where it is learned.
         training: How it is learned.
-        run: Where files go, and how often.
+        run: How it is computed, where files go, and how often.
         records: Takes the figures seen while running.
 
     Returns:
@@ -54,58 +58,43 @@ def train_and_evaluate(
         training.interruption.WorkerLost: Another worker is gone.
         training.interruption.RunFailed: TensorFlow could not read, write or
             compute something. The last checkpoint is kept.
-        ValueError: An interval or a part does not divide what it should, or
-            no checkpoint can be read.
+        OSError: There is no space for the preset. The last checkpoint is
+            kept.
+        ValueError: An interval or a part does not divide what it should, the
+            strategy cannot compute so, or no checkpoint can be read.
     """
-    if training.jit_compile and strategy.num_replicas_in_sync > 1:
-        raise ValueError(
-            "`jit_compile` works on one replica (a TPU compiles without it). "
-            f"Received: jit_compile=True with {strategy.num_replicas_in_sync} "
-            "replicas"
-        )
-    size = replica_batch_size(
-        training.global_batch_size, strategy.num_replicas_in_sync
-    )
-    if training.accumulation_steps < 1 or size % training.accumulation_steps:
-        raise ValueError(
-            "`accumulation_steps` must divide the batch of each replica, "
-            f"{size}. Received: {training.accumulation_steps}"
-        )
-    for name in ("evaluation_interval", "checkpoint_interval"):
-        if getattr(run, name) % run.log_interval:
-            raise ValueError(
-                f"`{name}` must be a multiple of log_interval="
-                f"{run.log_interval}. Received: {getattr(run, name)}"
-            )
-    keras.utils.set_random_seed(training.seed)
-    with strategy.scope():
-        task.build()
-        optimizer = build_optimizer(training, task.model.trainable_variables)
-    if strategy.num_replicas_in_sync > 1:
-        draw_for_each_replica(task.model)
-    trainer = Trainer(task, optimizer, strategy, training)
-    global_step = optimizer.iterations.value
-    stop = SignalStop(strategy)
-
-    def step():
-        return int(global_step.numpy())
-
-    def check(outputs):
-        bad = [k for k, v in outputs.items() if not np.isfinite(v)]
-        if bad:
-            raise FloatingPointError(
-                f"{' and '.join(bad)} not finite at step {step()}. The "
-                "last checkpoint is from before; start anew with a smaller "
-                "learning_rate or a longer warm-up"
-            )
-
-    def stop_if_asked(outputs):
-        if signum := stop.received():
-            controller.save_checkpoint()
-            raise Interrupted(signum, step())
-
+    _check(strategy, training, run)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(strategy))
+        keras.utils.set_random_seed(training.seed)
+        with strategy.scope():
+            task.build()
+            optimizer = build_optimizer(
+                training, task.model.trainable_variables
+            )
+        if strategy.num_replicas_in_sync > 1:
+            draw_for_each_replica(task.model)
+        trainer = Trainer(task, optimizer, strategy, run)
+        global_step = optimizer.iterations.value
+        stop = SignalStop(strategy)
+
+        def step():
+            return int(global_step.numpy())
+
+        def check(outputs):
+            bad = [k for k, v in outputs.items() if not np.isfinite(v)]
+            if bad:
+                raise FloatingPointError(
+                    f"{' and '.join(bad)} not finite at step {step()}. The "
+                    "last checkpoint is from before; start anew with a "
+                    "smaller learning_rate or a longer warm-up"
+                )
+
+        def stop_if_asked(outputs):
+            if signum := stop.received():
+                controller.save_checkpoint()
+                raise Interrupted(signum, step())
+
         # Orbit prints every line it logs; `records` shows the same figures.
         stack.enter_context(
             contextlib.redirect_stdout(
@@ -144,9 +133,13 @@ def train_and_evaluate(
                 )
             ),
         )
+        # A checkpoint of an update that is evaluated is from before that.
+        evaluate_first = first_step == training.steps or (
+            first_step and not first_step % run.evaluation_interval
+        )
         stack.enter_context(stop.listening())
-        stack.enter_context(records.running(first_step))
-        figures = None
+        stack.enter_context(records.running(first_step, evaluate_first))
+        figures = controller.evaluate() if evaluate_first else None
         while step() < training.steps:
             interval = _until_next(step(), run.evaluation_interval)
             controller.train(
@@ -157,7 +150,33 @@ def train_and_evaluate(
         controller.save_checkpoint()
         if records.chief:
             _save_preset(task, records)
-    return figures or {}
+    return figures
+
+
+def _check(strategy, training, run):
+    replicas = strategy.num_replicas_in_sync
+    if run.jit_compile and replicas > 1:
+        raise ValueError(
+            "`jit_compile` works on one replica (a TPU compiles without it). "
+            f"Received: jit_compile=True with {replicas} replicas"
+        )
+    if run.packed and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise ValueError(
+            "`packed` must be False on a TPU, which needs fixed shapes: pass "
+            "--no_packed. Received: packed=True"
+        )
+    size = replica_batch_size(training.global_batch_size, replicas)
+    if run.accumulation_steps < 1 or size % run.accumulation_steps:
+        raise ValueError(
+            "`accumulation_steps` must divide the batch of each replica, "
+            f"{size}. Received: {run.accumulation_steps}"
+        )
+    for name in ("log_interval", "evaluation_interval", "checkpoint_interval"):
+        if getattr(run, name) < 1 or getattr(run, name) % run.log_interval:
+            raise ValueError(
+                f"`{name}` must be a positive multiple of log_interval="
+                f"{run.log_interval}. Received: {getattr(run, name)}"
+            )
 
 
 def _until_next(step, interval):
@@ -190,8 +209,25 @@ def _checkpoint_manager(task, optimizer, run, records, stack):
 
 def _save_preset(task, records):
     """Writes the preset so that it is there whole or not at all."""
+    weights = sum(
+        variable.dtype.size * variable.shape.num_elements()
+        for variable in (v.value for v in task.model.variables)
+    )
+    free = shutil.disk_usage(records.workdir).free
+    # HDF5 takes the whole process down where a disk is full.
+    if free < weights + _PRESET_BYTES:
+        raise OSError(
+            errno.ENOSPC,
+            f"the preset needs {weights + _PRESET_BYTES:,} bytes, and there "
+            f"are {free:,}. Checkpoints are kept; the same command writes it "
+            "when there is space",
+            str(records.workdir),
+        )
     partial = records.workdir / "preset.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    task.save(partial)
-    records.describe(partial)
-    os.replace(partial, records.workdir / "preset")
+    try:
+        task.save(partial)
+        records.describe(partial)
+        os.replace(partial, records.workdir / "preset")
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

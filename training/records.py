@@ -83,12 +83,18 @@ class RunRecords:
         self._settings = settings
 
     @contextlib.contextmanager
-    def running(self, first_step: int):
-        """Shows progress from `first_step` on, until the block is left."""
+    def running(self, first_step: int, evaluate_first: bool):
+        """Shows progress from `first_step` on, until the block is left.
+
+        Args:
+            first_step: Integer, the updates made so far.
+            evaluate_first: Bool, whether the evaluation after these is made
+                again.
+        """
         if self.chief:
             self.workdir.mkdir(parents=True, exist_ok=True)
             _write(self._config, json.dumps(self._settings, indent=2) + "\n")
-            self._forget_after(first_step)
+            self._forget_after(first_step, evaluate_first)
         with self._bar:
             self._bar_task = self._bar.add_task(
                 "", total=self.steps, completed=first_step, figures=""
@@ -143,15 +149,24 @@ class RunRecords:
             with open(self._metrics, "a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record) + "\n")
 
-    def _forget_after(self, step):
-        """Drops records of updates that a killed run did not save."""
+    def _forget_after(self, step, evaluation):
+        """Drops records of updates that a killed run did not save.
+
+        Args:
+            step: Integer, the last update saved.
+            evaluation: Bool, whether to drop the evaluation after it, too.
+        """
         if self._metrics.exists():
             lines = self._metrics.read_text(encoding="utf-8").splitlines()
-            kept = [
-                line
-                for line in lines
-                if line.endswith("}") and json.loads(line)["step"] <= step
-            ]
+            kept = []
+            for line in lines:
+                if not line.endswith("}"):
+                    continue  # the process was killed while writing it
+                record = json.loads(line)
+                # Records of updates have a loss.
+                last = step - (evaluation and "loss" not in record)
+                if record["step"] <= last:
+                    kept.append(line)
             _write(self._metrics, "".join(f"{line}\n" for line in kept))
 
 

@@ -13,14 +13,14 @@ from training.strategy import distribute
 class Trainer(orbit.StandardTrainer):
     """Updates of a task's model; reports means since the last report."""
 
-    def __init__(self, task, optimizer, strategy, training):
+    def __init__(self, task, optimizer, strategy, run):
         super().__init__(train_dataset=None)
         self._task = task
         self._optimizer = optimizer
         self._strategy = strategy
-        self._parts = training.accumulation_steps
+        self._parts = run.accumulation_steps
         self._variables = task.model.trainable_variables
-        if training.jit_compile:
+        if run.jit_compile:
             self._update = tf.function(self._update, jit_compile=True)
         names = ("loss", *task.metrics, *task.counts)
         with strategy.scope():

@@ -165,7 +165,7 @@ def test_command_line_changes_the_named_run():
     config = finetune.parse([*args, "--clip_norm", "None", "--no_packed"])
     assert config.training.learning_rate == 0.5
     assert config.training.clip_norm is None
-    assert not config.retrieval.packed
+    assert not config.run.packed
     assert config.model == finetune.FINETUNE_CONFIGS["demo_retrieval"]().model
 
 

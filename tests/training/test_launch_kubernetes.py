@@ -109,7 +109,7 @@ def test_commands_are_accepted(name, strategy):
     for folder in (config.run.data, config.run.workdir):
         assert folder.is_relative_to(mount)
     # A TPU needs fixed shapes.
-    assert config.masked_lm.packed == (strategy != "tpu")
+    assert config.run.packed == (strategy != "tpu")
 
 
 def test_jobs_use_the_claim():

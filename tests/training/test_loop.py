@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import keras
@@ -26,16 +27,11 @@ class Line(Task):
     Args:
         dropout: The rate.
         bad_step: The update whose batch is not a number.
-        at_evaluation: Called with the number of each evaluation.
     """
 
-    def __init__(
-        self, dropout=0.5, bad_step=-1, at_evaluation=lambda number: None
-    ):
+    def __init__(self, dropout=0.5, bad_step=-1):
         self._dropout = dropout
         self._bad_step = bad_step
-        self._at_evaluation = at_evaluation
-        self._evaluations = 0
 
     def build(self):
         self.model = keras.Sequential(
@@ -65,8 +61,6 @@ class Line(Task):
         return {"slope": self.model(batch)[:, 0]}
 
     def figures(self, outputs):
-        self._evaluations += 1
-        self._at_evaluation(self._evaluations)
         return {"slope": float(np.mean(outputs["slope"]))}
 
     def save(self, folder):
@@ -74,8 +68,10 @@ class Line(Task):
         np.save(folder / "slope.npy", self.model.get_weights()[0])
 
 
-def run(task, workdir, jit_compile=False, strategy=None):
-    records = RunRecords(workdir, STEPS, chief=True)
+def run(
+    task, workdir, jit_compile=False, strategy=None, records_type=RunRecords
+):
+    records = records_type(workdir, STEPS, chief=True)
     records.claim({"seed": 7})
     return train_and_evaluate(
         task,
@@ -85,11 +81,11 @@ def run(task, workdir, jit_compile=False, strategy=None):
             global_batch_size=3,
             learning_rate=0.5,
             warmup_steps=1,
-            jit_compile=jit_compile,
         ),
         RunConfig(
             data=workdir,
             workdir=workdir,
+            jit_compile=jit_compile,
             log_interval=1,
             evaluation_interval=3,
             checkpoint_interval=2,
@@ -140,22 +136,28 @@ def test_summaries_hold_what_the_records_do(whole):
     }
 
 
-def test_signal_saves_and_the_next_run_goes_on_exactly(whole, tmp_path):
-    def send(number):
-        if number == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
+@pytest.mark.parametrize("step", [3, 4, 7])  # 3 and 7: it was to evaluate
+def test_signal_saves_and_the_next_run_goes_on_exactly(step, whole, tmp_path):
+    class Records(RunRecords):
+        def trained(self, now, outputs):
+            super().trained(now, outputs)
+            if now == step:
+                os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Interrupted, match="SIGTERM after step 4") as stopped:
-        run(Line(at_evaluation=send), tmp_path)
+    message = f"SIGTERM after step {step}"
+    with pytest.raises(Interrupted, match=message) as stopped:
+        run(Line(), tmp_path, records_type=Records)
     assert stopped.value.signum == signal.SIGTERM
-    assert (tmp_path / "checkpoints" / "ckpt-4.index").exists()
+    assert (tmp_path / "checkpoints" / f"ckpt-{step}.index").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert not (tmp_path / "preset").exists()
     # What a killed process leaves behind the last checkpoint.
     with open(tmp_path / "metrics.jsonl", "a") as lines:
-        lines.write(json.dumps({"step": 5, "loss": 99.0}) + '\n{"step": 6')
-    run(Line(), tmp_path)
+        lines.write(json.dumps({"step": 8, "loss": 99.0}) + '\n{"step": 9')
+    assert run(Line(), tmp_path) == whole[1]
     assert metrics(tmp_path) == metrics(whole[0])
+    described = [path / "preset" / "run.json" for path in (tmp_path, whole[0])]
+    assert described[0].read_bytes() == described[1].read_bytes()
     np.testing.assert_array_equal(
         np.load(tmp_path / "preset" / "slope.npy"),
         np.load(whole[0] / "preset" / "slope.npy"),
@@ -171,13 +173,25 @@ def test_finished_run_without_a_preset_makes_it(whole, tmp_path):
     task.save = fail.__get__(task)
     with pytest.raises(OSError, match="disk full"):
         run(task, tmp_path)
-    assert not (tmp_path / "preset").exists()
-    assert run(Line(), tmp_path) == {}
+    assert not list(tmp_path.glob("preset*"))
+    assert run(Line(), tmp_path) == whole[1]
     np.testing.assert_array_equal(
         np.load(tmp_path / "preset" / "slope.npy"),
         np.load(whole[0] / "preset" / "slope.npy"),
     )
     assert metrics(tmp_path) == metrics(whole[0])
+
+
+def test_disk_without_space_for_the_preset(tmp_path, monkeypatch):
+    left = shutil.disk_usage(tmp_path)._replace(free=2**24 + 19)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: left)
+        # Five weights and a seed generator's state.
+        with pytest.raises(OSError, match="needs 16,777,2.. bytes, .* are 16"):
+            run(Line(), tmp_path)
+    assert not list(tmp_path.glob("preset*"))
+    run(Line(), tmp_path)
+    assert (tmp_path / "preset").exists()
 
 
 def test_what_is_not_finite_stops_before_it_is_saved(tmp_path):
@@ -237,7 +251,7 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
     # One that never began leaves the folder to others.
     claim({"steps": 8})
-    with claim(settings).running(0):
+    with claim(settings).running(0, evaluate_first=False):
         pass
     claim(settings)
     with pytest.raises(ValueError) as refused:
@@ -253,7 +267,7 @@ def test_workdir_of_another_run_is_refused(tmp_path):
 def test_only_the_chief_writes(tmp_path):
     records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
-    with records.running(0):
+    with records.running(0, evaluate_first=False):
         records.trained(1, {"loss": 1.0})
         records.evaluated(1, {"slope": 1.0})
     assert not (tmp_path / "run").exists()

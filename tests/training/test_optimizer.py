@@ -13,7 +13,7 @@ from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from training.configs import TrainingConfig
 from training.optimizer import (
     ClippedAdamW,
-    ReduceThenClip,
+    ClippedSGD,
     WarmupDecay,
     build_optimizer,
 )
@@ -21,10 +21,6 @@ from training.optimizer import (
 CONFIG = TrainingConfig(
     steps=100, global_batch_size=3, learning_rate=0.5, warmup_steps=0
 )
-
-
-class ClippedSGD(ReduceThenClip, keras.optimizers.SGD):
-    pass
 
 
 @pytest.mark.parametrize("decay", ["linear", "cosine"])

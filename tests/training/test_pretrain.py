@@ -56,12 +56,6 @@ def failed(args, capsys):
     return line
 
 
-def rewrite(folder, **changes):
-    """Changes the manifest of a data folder."""
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Documents of two words each: from one follows what is masked."""
@@ -82,7 +76,7 @@ def data(tmp_path_factory):
         ]
         for split, count in {"train": 97, "heldout": 47}.items()
     }
-    rewrite(folder, shards=shards)
+    tiny.rewrite(folder, shards=shards)
     return folder
 
 
@@ -286,7 +280,7 @@ def test_init_of_another_vocabulary(data, first_stage, tmp_path, capsys):
     other = tiny.write_text(tmp_path / "other")
     vocabulary = "\n".join([*tiny.VOCABULARY[:-1], "!", ""])
     (other / "vocabulary.txt").write_text(vocabulary)
-    rewrite(
+    tiny.rewrite(
         other,
         vocabulary_sha256=hashlib.sha256(vocabulary.encode()).hexdigest(),
     )

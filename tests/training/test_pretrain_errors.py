@@ -16,12 +16,6 @@ def failed(data, workdir, capsys, **changes):
     return line
 
 
-def rewrite(folder, **changes):
-    """Changes the manifest of a data folder."""
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return tiny.write_text(tmp_path_factory.mktemp("data"))
@@ -39,6 +33,10 @@ def data(tmp_path_factory):
         ({"global_batch_size": 999}, "`global_batch_size` .* Received: 999"),
         ({"accumulation_steps": 4}, "`accumulation_steps` .* Received: 4"),
         ({"accumulation_steps": 0}, "`accumulation_steps` .* Received: 0"),
+        ({"log_interval": 0}, "`log_interval` .* Received: 0"),
+        ({"evaluation_interval": 0}, "`evaluation_interval` .* Received: 0"),
+        ({"checkpoint_interval": -1}, "`checkpoint_interval` .* Received: -1"),
+        ({"mask_selection_rate": 0.0}, "`mask_selection_rate` .* Received: 0"),
         ({"log_interval": 2}, "`evaluation_interval` .*=2. Received: 3"),
         ({"log_interval": 3}, "`checkpoint_interval` .*=3. Received: 2"),
         ({"warmup_steps": 6}, "`warmup_steps` .* Received: 6"),
@@ -54,13 +52,13 @@ def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
 
 
 def _pairs(folder):
-    rewrite(folder, kind="pairs")
+    tiny.rewrite(folder, kind="pairs")
     return "manifest.json must be one that .* text` wrote. Received: pairs"
 
 
 def _no_heldout(folder):
     shards = json.loads((folder / "manifest.json").read_text())["shards"]
-    rewrite(folder, shards=shards | {"heldout": []})
+    tiny.rewrite(folder, shards=shards | {"heldout": []})
     return "no held-out documents"
 
 

@@ -20,14 +20,16 @@ PROMPTS = {"query": "one two ", "document": ""}
 BATCH = 6
 
 
-def batches(prompts=None, **changes):
+def batches(prompts=None, packed=True, **changes):
     config = {"query_length": 7, "document_length": 13, **changes}
     preprocessor = FixedHeadTextEmbedderPreprocessor(
         FixedHeadTokenizer(tiny.VOCABULARY),
         sequence_length=17,
         prompts=prompts,
     )
-    return PairBatches(RetrievalConfig(**config), BATCH, preprocessor, seed=3)
+    return PairBatches(
+        RetrievalConfig(**config), BATCH, preprocessor, seed=3, packed=packed
+    )
 
 
 def take(made, count, first_step=0, context=None, pairs=PAIRS):

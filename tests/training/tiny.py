@@ -62,6 +62,12 @@ def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     return changed(tiny, **changes)
 
 
+def rewrite(folder: pathlib.Path, **changes):
+    """Changes the manifest of a data folder."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 def _common(data, workdir, head_size):
     return {
         "config": "tiny",

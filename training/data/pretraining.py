@@ -362,7 +362,12 @@ class _Windows(typing.NamedTuple):
 
 
 def _check(config):
-    for name in ("mask_selection_rate", "mask_token_rate", "random_token_rate"):
+    if not 0.0 < config.mask_selection_rate <= 1.0:
+        raise ValueError(
+            "`mask_selection_rate` must be over 0 and at most 1. "
+            f"Received: {config.mask_selection_rate}"
+        )
+    for name in ("mask_token_rate", "random_token_rate"):
         if not 0.0 <= getattr(config, name) <= 1.0:
             raise ValueError(
                 f"`{name}` must be between 0 and 1. "

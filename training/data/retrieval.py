@@ -93,6 +93,7 @@ class PairBatches:
         preprocessor: A `FixedHeadTextEmbedderPreprocessor`; where it has
             prompts, they are named `query` and `document`.
         seed: Integer, decides order and augmentation.
+        packed: Bool, whether batches are as long as their longest text only.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class PairBatches:
         global_batch_size: int,
         preprocessor: FixedHeadTextEmbedderPreprocessor,
         seed: int,
+        packed: bool = True,
     ):
         for name in ("crop_document", "inverse_cloze"):
             probability = getattr(config, name)
@@ -112,6 +114,7 @@ class PairBatches:
         self.global_batch_size = global_batch_size
         self.preprocessor = preprocessor
         self.seed = seed
+        self.packed = packed
 
     def training(
         self,
@@ -231,7 +234,7 @@ class PairBatches:
             prompt=kind if self.preprocessor.prompts else None,
             sequence_length=length,
         )
-        if self.config.packed:
+        if self.packed:
             return features
         # One static shape, which XLA compiles once.
         missing = length - tf.shape(features["token_ids"])[1]

@@ -190,17 +190,18 @@ class MaskedLMTask(Task):
         Returns:
             Dictionary of float tensors `[M]`.
         """
-        masked_lm = self.config.masked_lm
+        next_sentence = self.config.masked_lm.next_sentence
+        packed = self.config.run.packed
         weights = batch["mask_weights"]
-        real = weights > 0 if masked_lm.packed else tf.ones_like(weights, bool)
-        places = Packing(real, fixed_size=not masked_lm.packed)
+        real = weights > 0 if packed else tf.ones_like(weights, bool)
+        places = Packing(real, fixed_size=not packed)
         outputs = self.model.predict_packed(
             {name: batch[name] for name in _INPUTS},
-            real=real if masked_lm.packed else None,
+            real=real if packed else None,
             training=training,
-            fixed_size=not masked_lm.packed,
+            fixed_size=not packed,
         )
-        if not masked_lm.next_sentence:
+        if not next_sentence:
             outputs = {"masked_lm": outputs}
         judged = {}
         logits = outputs["masked_lm"]  # [P, V] or [M, K, V]
@@ -216,7 +217,7 @@ class MaskedLMTask(Task):
         judged["masked_lm_loss"], judged["masked_lm_accuracy"] = tf.unstack(
             sums, axis=-1
         )
-        if masked_lm.next_sentence:
+        if next_sentence:
             (
                 judged["next_sentence_loss"],
                 judged["next_sentence_accuracy"],

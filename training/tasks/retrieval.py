@@ -87,11 +87,11 @@ class RetrievalTask(Task):
 
     def __init__(self, config: FinetuneConfig):
         self._config = config
-        if config.training.accumulation_steps != 1:
+        if config.run.accumulation_steps != 1:
             raise ValueError(
                 "`accumulation_steps` must be 1: negatives are those of the "
                 "whole batch. "
-                f"Received: {config.training.accumulation_steps}"
+                f"Received: {config.run.accumulation_steps}"
             )
         retrieval, model = config.retrieval, config.model
         for name in ("query_length", "document_length"):
@@ -133,6 +133,7 @@ class RetrievalTask(Task):
             config.training.global_batch_size,
             self._preprocessor,
             seed,
+            packed=config.run.packed,
         )
 
     @property
@@ -173,7 +174,7 @@ class RetrievalTask(Task):
             embedder,
             retrieval.temperature,
             retrieval.learn_temperature,
-            retrieval.packed,
+            self._config.run.packed,
         )
 
     def training_dataset(self, context, first_step):

@@ -81,7 +81,9 @@ def made(tokenizer, shards, whole_word):
 def assert_part(number, total, part):
     """Whether so many are a part of independent draws."""
     result = scipy.stats.binomtest(int(number), int(total), part)
-    assert result.pvalue > ALARM, (number / total, part)
+    low, high = result.proportion_ci(1 - ALARM)
+    print(f"\n{number} of {total}: {number / total:.4f} ({low:.4f}-{high:.4f})")
+    assert result.pvalue > ALARM, part
 
 
 def selectable(made, tokenizer):
@@ -95,6 +97,7 @@ def test_part_of_the_tokens(made, tokenizer, whole_word):
     assert not made["predicted"][~may].any()
     predicted = made["predicted"].sum(1)
     assert (predicted == made["mask_weights"].sum(1)).all()
+    print(f"\n{predicted.sum()} of {may.sum()} tokens predicted")
     budget = np.minimum(np.ceil(np.float32(0.15) * may.sum(1)), 20)
     if not whole_word:
         assert (predicted == budget).all()

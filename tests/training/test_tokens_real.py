@@ -46,6 +46,5 @@ def test_ids_equal_berts():
             for line, encoding, mine in zip(batch, expected, ids)
             if encoding.ids != mine
         ]
-    for line in different:
-        print(repr(line))
+    print(f"{len(different)} of {NUM_LINES} lines differ", *different, sep="\n")
     assert len(different) <= NUM_LINES // 10_000

@@ -133,7 +133,7 @@ def train_and_evaluate(
                 )
             ),
         )
-        # A checkpoint of an update that is evaluated is from before that.
+        # The checkpoint after an update is older than its evaluation.
         evaluate_first = first_step == training.steps or (
             first_step and not first_step % run.evaluation_interval
         )

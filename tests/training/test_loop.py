@@ -224,6 +224,15 @@ def test_failed_operation_is_explained_without_its_graph(tmp_path):
     )
 
 
+def test_failure_while_building_is_explained(tmp_path):
+    class Builder(Line):
+        def build(self):
+            raise tf.errors.UnavailableError(None, None, "no peer")
+
+    with pytest.raises(RunFailed, match="no peer. Checkpoints are kept"):
+        run(Builder(), tmp_path)
+
+
 def test_compiled_run_is_the_same(tmp_path):
     slopes = []
     for compiled in (False, True):

@@ -2,11 +2,12 @@
 
 import json
 
+import matplotlib.figure
 import matplotlib.image
 import numpy as np
 import pytest
 
-from training.curves import main
+from training.curves import draw_curves, main
 
 
 def write_run(workdir, loss):
@@ -36,6 +37,36 @@ def test_draws_runs_side_by_side(tmp_path, capsys):
     both = tmp_path / "both.png"
     assert main([str(one), str(two), "--output", str(both)]) == 0
     assert {BLUE, ORANGE} <= colors(both)
+
+
+def test_every_figure_has_its_panel(tmp_path, monkeypatch):
+    records = [
+        {"step": 2, "loss": 5.0, "learning_rate": 0.1, "tokens_per_second": 7},
+        {"step": 4, "loss": 3.0, "learning_rate": 0.2, "tokens_per_second": 7},
+        {"step": 4, "heldout_loss": 4.0, "heldout_recall_at_1": 0.5},
+    ]
+    lines = [json.dumps(record) + "\n" for record in records]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    drawn = {}
+    save = matplotlib.figure.Figure.savefig
+
+    def look(figure, *args, **kwargs):
+        for axis in figure.axes:
+            assert axis.get_title() not in drawn
+            drawn[axis.get_title()] = {
+                line.get_label(): (*line.get_xdata(), *line.get_ydata())
+                for line in axis.lines
+                if not line.get_label().startswith("_")
+            }
+        save(figure, *args, **kwargs)
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", look)
+    draw_curves((tmp_path,), tmp_path / "curves.png")
+    assert drawn == {
+        "loss": {"training": (2, 4, 5.0, 3.0), "held out": (4, 4.0)},
+        "learning rate": {"training": (2, 4, 0.1, 0.2)},
+        "recall at 1": {"held out": (4, 0.5)},
+    }
 
 
 @pytest.mark.parametrize(

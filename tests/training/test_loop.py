@@ -68,27 +68,26 @@ class Line(Task):
         np.save(folder / "slope.npy", self.model.get_weights()[0])
 
 
-def run(
-    task, workdir, jit_compile=False, strategy=None, records_type=RunRecords
-):
+def run(task, workdir, strategy=None, records_type=RunRecords, **changes):
     records = records_type(workdir, STEPS, chief=True)
     records.claim({"seed": 7})
+    strategy = strategy or get_strategy("one_device")
     return train_and_evaluate(
         task,
-        strategy or get_strategy("one_device"),
+        strategy,
         TrainingConfig(
             steps=STEPS,
-            global_batch_size=3,
+            global_batch_size=3 * strategy.num_replicas_in_sync,
             learning_rate=0.5,
             warmup_steps=1,
         ),
         RunConfig(
             data=workdir,
             workdir=workdir,
-            jit_compile=jit_compile,
             log_interval=1,
             evaluation_interval=3,
             checkpoint_interval=2,
+            **changes,
         ),
         records,
     )
@@ -118,6 +117,17 @@ def test_run_leaves_its_records(whole):
         "settings": {"seed": 7},
         "figures": {"step": 7, **figures},
     }
+
+
+def test_newest_checkpoints_are_kept(whole, tmp_path):
+    run(Line(), tmp_path, keep_checkpoints=3)
+    kept = [
+        sorted(path.name for path in workdir.glob("checkpoints/ckpt-*.index"))
+        for workdir in (whole[0], tmp_path)
+    ]
+    assert len(kept[0]) == 2 and len(kept[1]) == 3
+    assert kept[0] == kept[1][1:]
+    assert kept[0][-1] == "ckpt-7.index"
 
 
 def test_summaries_hold_what_the_records_do(whole):
@@ -271,6 +281,30 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     assert "steps (there 7, now None)" in message
     assert "num_layers" not in message
     assert json.loads((tmp_path / "config.json").read_text()) == settings
+
+
+def test_progress_shows_how_training_goes(tmp_path):
+    records = RunRecords(tmp_path, 11, chief=True)
+    records.claim({})
+    with records.running(2, evaluate_first=False):
+        (task,) = records._bar.tasks
+        assert (task.completed, task.total) == (2, 11)
+        assert task.fields["figures"] == ""
+        outputs = {
+            "loss": 2.34567,
+            "gradient_norm": 13.0,
+            "steps_per_second": 1.254,
+            "examples_per_second": 1234.4,
+        }
+        records.trained(3, outputs)
+        assert task.completed == 3
+        shown = "loss 2.3457  steps/s 1.25  examples/s 1,234"
+        assert task.fields["figures"] == shown
+        more = {"tokens_per_second": 56789.0, "model_flops_utilization": 0.417}
+        records.trained(5, outputs | more)
+        assert task.completed == 5
+        shown += "  tokens/s 56,789  MFU 42%"
+        assert task.fields["figures"] == shown
 
 
 def test_only_the_chief_writes(tmp_path):

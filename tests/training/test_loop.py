@@ -55,7 +55,8 @@ class Line(Task):
         return tf.reduce_mean((predicted - target) ** 2), {}
 
     def evaluation_dataset(self, context):
-        return tf.data.Dataset.from_tensors(np.eye(5, dtype="float32"))
+        batch = tf.data.Dataset.from_tensors(np.eye(5, dtype="float32"))
+        return batch.repeat(context.num_replicas_in_sync)
 
     def evaluation_step(self, batch):
         return {"slope": self.model(batch)[:, 0]}

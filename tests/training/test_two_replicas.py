@@ -68,6 +68,14 @@ def test_dropout_is_drawn_anew_on_each_replica_and_call(folder):
             assert 20 < (one != other).sum() < 77
 
 
+def test_replicas_of_a_run_drop_different_activations(folder):
+    trained = [r for r in tiny.metrics(folder / "dropped") if "loss" in r]
+    assert len(trained) == 7
+    for record in trained:
+        # Half of 97, as of any two draws.
+        assert 20 < 97 * record["dropped_by_one"] < 77
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_two_workers_pretrain_the_same(folder, optimizer, tmp_path):

@@ -2,8 +2,8 @@
 
     python -m tests.training.two_replicas FOLDER
 
-Everything is in float64 and without dropout, so that what differs is not
-rounding.
+What is compared is in float64 and without dropout, so that what differs is
+not rounding.
 """
 
 import pathlib
@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.training import tiny
+from tests.training.test_loop import Line, run
 from training.finetune import finetune
 from training.pretrain import pretrain
 from training.strategy import draw_for_each_replica, get_strategy
@@ -40,6 +41,21 @@ OPTIMIZERS = {
     "adamw": {"optimizer": "adamw", "learning_rate": 0.01},
     "sgd": {"optimizer": "sgd", "learning_rate": 0.5},
 }
+
+
+class DroppedLine(Line):
+    """Reports which part of the activations one of two replicas drops."""
+
+    metrics = ("dropped_by_one",)
+
+    def loss(self, batch, totals):
+        dropout, dense = self.model.layers
+        dropped = dropout(tf.ones([1, 97]), training=True) == 0.0
+        replicas = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, tf.cast(dropped, tf.float32)
+        )
+        share = tf.reduce_mean(tf.cast(replicas == 1.0, tf.float32)) / 2.0
+        return tf.reduce_sum(dense(batch)), {"dropped_by_one": share}
 
 
 def weights(workdir):
@@ -101,7 +117,9 @@ def main(folder):
                     **changes,
                 )
             )
-    np.save(folder / "dropped.npy", dropped(get_strategy("mirrored")))
+    mirrored = get_strategy("mirrored")
+    np.save(folder / "dropped.npy", dropped(mirrored))
+    run(DroppedLine(), folder / "dropped", strategy=mirrored)
     # Part by part, in place of all at once.
     pretrain(
         tiny.pretraining(

@@ -8,11 +8,9 @@ width, T sequence length, V vocabulary size.
 def encoder_flops(backbone, sequence_length, last_block_share=1):
     """Floating-point operations of encoding one token.
 
-    Of the products of matrices alone, as is usual (Kaplan et al. 2020,
-    "Scaling Laws for Neural Language Models", Table 1, adds up the same
-    ones): the projections of attention 8 D N H, its scores and sums
-    4 T N H, the feed-forward layers 4 D F. A multiplication with its addition
-    counts as two.
+    Of the products of matrices alone, as is usual: the projections of
+    attention 8 D N H, its scores and sums 4 T N H, the feed-forward layers
+    4 D F. A multiplication with its addition counts as two.
 
     Args:
         backbone: a `FixedHeadBackbone`.

@@ -10,6 +10,10 @@ from collections.abc import Callable
 
 import tyro
 
+# Weights of bfloat16 are too coarse for an update to move them, and gradients
+# of float16 vanish unless losses are scaled.
+DTYPES = ("float32", "mixed_bfloat16", "float64")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -30,7 +34,7 @@ class ModelConfig:
     max_sequence_length: int = 512
     """Longest input, in tokens."""
     dtype: str = "float32"
-    """Keras dtype policy, such as float32 or mixed_bfloat16."""
+    """Keras dtype policy: float32, mixed_bfloat16 or float64."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,6 +169,20 @@ def build_optimizer(config: TrainingConfig, variables) -> ReduceThenClip:
             f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}. Received: "
             f"{config.optimizer!r}"
         )
+    for name, fits in {
+        "learning_rate": config.learning_rate >= 0,
+        "weight_decay": config.weight_decay >= 0,
+        "clip_norm": config.clip_norm is None or config.clip_norm > 0,
+        "beta_1": 0 <= config.beta_1 < 1,
+        "beta_2": 0 <= config.beta_2 < 1,
+        "epsilon": config.epsilon > 0,
+    }.items():
+        if not fits:
+            raise ValueError(
+                f"`{name}` is out of its range: rates are at least 0, "
+                "betas from 0 to 1 (excluded), epsilon and clip_norm "
+                f"positive. Received: {getattr(config, name)}"
+            )
     moments = {
         name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon")
     }

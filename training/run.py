@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from training.configs import DTYPES
 from training.curves import draw_curves
 from training.interruption import RunFailed
 from training.loop import train_and_evaluate
@@ -31,6 +32,11 @@ def run_task(config, make_task: Callable[..., Task]) -> dict[str, float]:
             `training.loop.train_and_evaluate`.
     """
     run, training = config.run, config.training
+    if config.model.dtype not in DTYPES:
+        raise ValueError(
+            f"`dtype` must be one of {', '.join(DTYPES)}. "
+            f"Received: {config.model.dtype!r}"
+        )
     # TensorFlow wants to know of other workers before it computes anything.
     strategy = get_strategy(run.strategy)
     records = RunRecords(run.workdir, training.steps, is_chief(strategy))

@@ -14,7 +14,12 @@ import tensorflow_datasets as tfds
 
 from training.prepare import documents
 from training.prepare.documents import Tally, read_file, read_text
-from training.prepare.sources import File, Sources, find_sources
+from training.prepare.sources import (
+    File,
+    Sources,
+    find_sources,
+    without,
+)
 
 # TensorFlow Datasets 4.9 asks protobuf 7 for what it frowns upon.
 reads_datasets = pytest.mark.filterwarnings(
@@ -185,8 +190,7 @@ def test_finds_files_folders_and_globs(tmp_path):
     (tmp_path / "[x].text").write_text("text")
     found = find_sources([str(tmp_path), str(tmp_path / "x" / "*")], None)
     assert names(found) == [
-        "a.jsonl", "b.txt", "c.txt.gz", "d.jsonl.gz",
-        "c.txt.gz", "d.jsonl.gz", "e.md",
+        "a.jsonl", "b.txt", "c.txt.gz", "d.jsonl.gz", "e.md",
     ]  # fmt: skip
     assert names(find_sources([str(tmp_path / "[x].text")], None)) == [
         "[x].text"
@@ -200,6 +204,17 @@ def test_finds_files_folders_and_globs(tmp_path):
     for name in ("empty", "pipe.txt"):
         with pytest.raises(ValueError, match="must be text"):
             find_sources([str(tmp_path / name)], None)
+
+
+def test_files_that_are_held_out_under_another_name(tmp_path, monkeypatch):
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    heldout = find_sources(["link.txt", "x/../b.txt"], None)
+    left = without(find_sources([str(tmp_path)], None), heldout)
+    assert names(left) == ["c.txt"]
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +272,30 @@ def test_tensorflow_datasets(datasets, name, expected):
     )
     parts = [list(part.documents(Tally())) for part in source.parts()]
     assert [t.decode() for t in itertools.chain(*parts)] == expected
+
+
+@reads_datasets
+@pytest.mark.parametrize(
+    ("name", "heldout", "count"),
+    [
+        ("titled", "titled:1.2.3:train", 0),
+        ("titled", "titled:test", 1),
+        ("titled:train[:2]", "titled:train[2:]", 1),
+        ("titled:train[:3]", "titled:train[2:]", None),
+        ("titled:train[2:3]", "titled", None),
+        ("titled:test+train", "titled:train[:1]", None),
+        ("titled", "named", 1),
+    ],
+)
+def test_datasets_that_are_held_out(datasets, name, heldout, count):
+    found, others = (
+        find_sources([f"tfds:{name}"], datasets) for name in (name, heldout)
+    )
+    if count is None:
+        with pytest.raises(ValueError, match="`heldout_source` must be a whol"):
+            without(found, others)
+    else:
+        assert len(without(found, others)) == count
 
 
 @reads_datasets

@@ -185,6 +185,15 @@ def wait_for(condition, seconds=60):
         time.sleep(0.01)
 
 
+def test_output_among_the_sources(source, vocabulary, capsys):
+    folder, _ = source
+    for named in (folder, folder.with_name("sour*")):
+        flags = {"source": named, "vocabulary": vocabulary}
+        assert main(arguments(output=folder / "x" / "data", **flags)) == 1
+        assert "must lie outside" in capsys.readouterr().err
+    assert not (folder / "x").exists()
+
+
 def test_killed_and_continued(made, source, tmp_path, capsys):
     expected, flags = made
     output, work = tmp_path / "data", tmp_path / ".data.partial"
@@ -212,6 +221,11 @@ def test_killed_and_continued(made, source, tmp_path, capsys):
     with touched(source[0] / "a.txt"):
         assert main(arguments(**flags)) == 1
         assert "differs in sources" in capsys.readouterr().err
+
+    given = flags["vocabulary"]
+    with touched(given):
+        assert main(arguments(**flags)) == 1
+        assert "differs in files" in capsys.readouterr().err
 
     # What a worker left that was killed while it wrote.
     (work / "data" / ".train-00042.tfrecord.1234.partial").write_text("half")

@@ -40,6 +40,12 @@ def data(tmp_path_factory):
         ({"log_interval": 2}, "`evaluation_interval` .*=2. Received: 3"),
         ({"log_interval": 3}, "`checkpoint_interval` .*=3. Received: 2"),
         ({"warmup_steps": 6}, "`warmup_steps` .* Received: 6"),
+        ({"learning_rate": -1.0}, "`learning_rate` .* Received: -1"),
+        ({"clip_norm": 0.0}, "`clip_norm` .* Received: 0"),
+        ({"beta_2": 1.0}, "`beta_2` .* Received: 1"),
+        ({"epsilon": 0.0}, "`epsilon` .* Received: 0"),
+        ({"weight_decay": -0.1}, "`weight_decay` .* Received: -0.1"),
+        ({"dtype": "bfloat16"}, "`dtype` .* Received: 'bfloat16'"),
         ({"optimizer": "adam"}, "`optimizer` .* Received: 'adam'"),
     ],
 )

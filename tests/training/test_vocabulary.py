@@ -57,7 +57,7 @@ def test_needs_room_for_special_tokens_and_letters():
 
 
 def test_nothing_to_learn_from():
-    with pytest.raises(ValueError, match="must hold words"):
+    with pytest.raises(ValueError, match="must be words"):
         learn_vocabulary([" ", "\n"], vocabulary_size=100, lowercase=True)
 
 

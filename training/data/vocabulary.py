@@ -58,7 +58,8 @@ def learn_vocabulary(
         counts = learner.count_words(words)
     except StopIteration:
         raise ValueError(
-            f"`texts` must hold words. Received: {len(texts)} without any"
+            "there must be words to learn a vocabulary from, in what is not "
+            f"held out. Received: {len(texts)} texts without any"
         ) from None
     frequent = {
         word: count

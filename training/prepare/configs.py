@@ -38,7 +38,7 @@ class TextConfig:
     source: tuple[str, ...]
     """Text (a paragraph a line, blank lines between documents), .jsonl (a
     document a line, in `text`), either with .gz; folders and globs of them;
-    tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
+    tfds:NAME[/CONFIG][:VERSION][:SPLIT]. Each counts once."""
     heldout: float | None = None
     """Part of the documents to hold out; None is 0.01 where there is no
     heldout_source."""

@@ -163,7 +163,7 @@ def find_sources(
         tfds_data_dir: Folder of TensorFlow datasets; None is their default.
 
     Returns:
-        The sources, in the order of their names.
+        The sources, in the order of their names, each once.
 
     Raises:
         OSError: A file is missing, or a dataset cannot be prepared.
@@ -175,7 +175,75 @@ def find_sources(
             sources.append(_find_tfds(name, tfds_data_dir))
         else:
             sources += _find_files(name)
-    return sources
+    first: dict = {}
+    for source in sources:
+        first.setdefault(_identity(source), source)
+    return list(first.values())
+
+
+def without(sources: Sequence[Source], heldout: Sequence[Source]):
+    """Returns the sources that are not held out.
+
+    Raises:
+        ValueError: Only a part of one is held out.
+    """
+    for source in sources:
+        for other in heldout:
+            if source != other and _overlap(source, other):
+                raise ValueError(
+                    "`heldout_source` must be a whole source, or apart from "
+                    f"all of them. Received: {_TFDS}{other.name}:"
+                    f"{other.split} and the source {source.split}"
+                )
+    held_out = {_identity(source) for source in heldout}
+    return [source for source in sources if _identity(source) not in held_out]
+
+
+def _identity(source):
+    """The same for one source, however it is spelled."""
+    if isinstance(source, File):
+        return os.path.realpath(source.path)
+    return source
+
+
+def _overlap(one, other):
+    """Whether two different sources have examples in common."""
+    if not isinstance(one, TfdsSplit) or not isinstance(other, TfdsSplit):
+        return False
+    if (one.name, one.data_dir) != (other.name, other.data_dir):
+        return False
+    import tensorflow_datasets as tfds
+
+    splits = tfds.builder(one.name, data_dir=one.data_dir).info.splits
+    return any(
+        a.filename == b.filename
+        and a.skip < b.skip + b.take
+        and b.skip < a.skip + a.take
+        for a in splits[one.split].file_instructions
+        for b in splits[other.split].file_instructions
+    )
+
+
+def check_outside(output: pathlib.Path, names: Sequence[str]):
+    """Checks that no folder among sources is one that `output` lies in.
+
+    Args:
+        output: The data folder to make.
+        names: As in `find_sources`.
+
+    Raises:
+        ValueError: What is written would be read the next time.
+    """
+    for name in names:
+        folders = [name, *glob.glob(name)]
+        for folder in map(pathlib.Path, folders):
+            if folder.is_dir() and output.resolve().is_relative_to(
+                folder.resolve()
+            ):
+                raise ValueError(
+                    "`output` must lie outside the folders of `source`. "
+                    f"Received: {str(output)!r} in {str(folder)!r}"
+                )
 
 
 def stamps(names: Sequence[str]) -> list | None:

@@ -12,7 +12,13 @@ from training.prepare.folder import (
     work_folder,
 )
 from training.prepare.shards import summarize
-from training.prepare.sources import Sources, find_sources, stamps
+from training.prepare.sources import (
+    Sources,
+    check_outside,
+    find_sources,
+    stamps,
+    without,
+)
 
 
 def prepare_text(config: TextConfig) -> dict:
@@ -48,6 +54,7 @@ def prepare_text(config: TextConfig) -> dict:
     names = [*config.source, *config.heldout_source]
     if config.vocabulary is not None:
         names.append(str(config.vocabulary))
+    check_outside(config.output, names)
     files = stamps(names)
     manifest = made_before(
         config.output, "text", arguments, files, config.overwrite
@@ -58,11 +65,9 @@ def prepare_text(config: TextConfig) -> dict:
     # What needs TensorFlow runs in other processes.
     heldout_sources = find_sources(config.heldout_source, config.tfds_data_dir)
     sources = Sources(
-        train=[
-            source
-            for source in find_sources(config.source, config.tfds_data_dir)
-            if source not in heldout_sources
-        ],
+        train=without(
+            find_sources(config.source, config.tfds_data_dir), heldout_sources
+        ),
         heldout=heldout_sources,
         heldout_part=heldout,
         seed=config.seed,
@@ -70,6 +75,7 @@ def prepare_text(config: TextConfig) -> dict:
     plan = {
         "arguments": arguments,
         "sources": as_json(dataclasses.asdict(sources)),
+        "files": files,
     }
     with work_folder(config.output, plan, config.overwrite) as work:
         if config.beam is None:

@@ -152,7 +152,8 @@ def _read_tf_config(text):
             *cluster.get("worker", []),
         ]
         for address in addresses:
-            int(address.rpartition(":")[2])
+            if not 0 < int(address.rpartition(":")[2]) < 2**16:
+                raise ValueError(address)
         return addresses, cluster[task["type"]][task["index"]]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(

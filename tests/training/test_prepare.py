@@ -105,6 +105,11 @@ def test_repeats_say_so_and_other_arguments_need_overwrite(
     moved = source.rename(source.with_name("moved.jsonl"))
     assert prepare(seed=1, **flags) == 0
     assert "made before" in capsys.readouterr().out
+    # Nor is what an older version wrote made again.
+    (output / "sources.json").unlink()
+    assert prepare(seed=1, **flags) == 0
+    assert "made before" in capsys.readouterr().out
+    (output / "sources.json").write_bytes(first["sources.json"])
     assert prepare(seed=2, **flags) == 1
     error = capsys.readouterr().err
     assert "--overwrite" in error and len(error.splitlines()) == 1

@@ -27,6 +27,15 @@ def test_unknown_name():
         "[]",
         "{}",
         json.dumps({"cluster": {"worker": ["a:1"]}, "task": {}}),
+        *(
+            json.dumps(
+                {
+                    "cluster": {"worker": [address]},
+                    "task": {"type": "worker", "index": 0},
+                }
+            )
+            for address in ("a", "a:b", "a:0", "a:65536")
+        ),
         json.dumps(
             {
                 "cluster": {"worker": ["a:1"]},

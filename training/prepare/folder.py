@@ -67,7 +67,6 @@ def made_before(
         return None
     try:
         manifest, _ = read_manifest(output, kind)
-        recorded = json.loads((output / _STAMPS).read_bytes())
     except (OSError, ValueError):
         raise ValueError(
             "`output` must be a new folder, or one that this command wrote. "
@@ -81,6 +80,8 @@ def made_before(
             f"{manifest['arguments']}. Choose another folder or pass "
             "--overwrite"
         )
+    path = output / _STAMPS  # older folders have none
+    recorded = json.loads(path.read_bytes()) if path.exists() else None
     if None not in (stamps, recorded) and stamps != recorded:
         raise ValueError(
             f"`output` {str(output)!r} was made of files that have changed "

@@ -67,7 +67,7 @@ GOOD = [
     Pair(
         EVHTTP,
         f"{HALF}:predict",
-        gzip.compress(b'{"instances": [1.0]}'),
+        gzip.compress(b'{"instances": [1.0]}', mtime=0),
         '{"predictions": [3.5]}',
         headers=GZIP,
     ),

@@ -49,7 +49,7 @@ def test_arrows(part, never):
 
 
 def test_the_library_imports_tensorflow_only_for_text_and_lazily():
-    for path in sorted((ROOT / "keras_fixedhead").glob("*.py")):
+    for path in sorted((ROOT / "keras_fixedhead").rglob("*.py")):
         for name, at_once in imports(path):
             if name in ("tensorflow", "tensorflow_text"):
                 assert not at_once, path
@@ -92,7 +92,8 @@ def test_the_wheel_imports_outside_the_clone(wheel, tmp_path):
         check=True,
     )  # fmt: skip
     code = (
-        "import keras_fixedhead as k; print(k.__file__, k.__version__);"
+        "import keras_fixedhead as k, keras_fixedhead.convert;"
+        "print(k.__file__, k.__version__);"
         "k.FixedMultiHeadAttention(7)"
     )
     printed = subprocess.run(

@@ -1,14 +1,12 @@
-"""Models that the world already has, as fixed-head models with equal outputs.
+"""Models of Keras and KerasHub as fixed-head models with equal outputs."""
 
-A layer whose head size is `d / h` is a fixed-head layer with that head size
-(the inclusion of the paper's Theorem 2), so the weights are copied, reshaped.
-"""
+import operator
 
 import keras
 import keras_hub
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS, BertSource
 
 
 def from_multi_head_attention(layer):
@@ -94,41 +92,87 @@ def from_bert_backbone(backbone):
     Raises:
         ValueError: if `backbone` is of another class.
     """
+    return read_bert_backbone(backbone).build("backbone")
+
+
+def read_bert_backbone(backbone, tokenizer=None, **overrides):
+    """Reads a KerasHub BERT.
+
+    Args:
+        backbone: a `keras_hub.models.BertBackbone`.
+        tokenizer: the `keras_hub.models.BertTokenizer` it was trained with,
+            or `None`.
+        **overrides: attributes of `BertSource` to take instead.
+
+    Returns:
+        A `BertSource`.
+
+    Raises:
+        ValueError: if `backbone` is of another class.
+    """
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(
             "`backbone` must be a keras_hub.models.BertBackbone. "
             f"Received: {backbone!r}"
         )
     config = backbone.get_config()
-    converted = FixedHeadBackbone(
-        head_size=config["hidden_dim"] // config["num_heads"],
-        activation="gelu_approximate",
-        layer_norm_epsilon=1e-12,
-        pooler=True,
-        **config,
-    )
-    for name in (
-        "token_embedding",
-        "position_embedding",
-        "segment_embedding",
-        "embeddings_layer_norm",
-        "pooled_dense",
-    ):
-        source = getattr(backbone, name)
-        getattr(converted, name).set_weights(source.get_weights())
-    for source, target in zip(
-        backbone.transformer_layers, converted.transformer_layers
-    ):
-        _copy_attention(source._self_attention_layer, target.attention)
-        for theirs, ours in (
-            ("_self_attention_layer_norm", "attention_layer_norm"),
-            ("_feedforward_intermediate_dense", "intermediate_dense"),
-            ("_feedforward_output_dense", "output_dense"),
-            ("_feedforward_layer_norm", "output_layer_norm"),
+    layers = {
+        "bert/embeddings/LayerNorm": backbone.embeddings_layer_norm,
+        "bert/pooler/dense": backbone.pooled_dense,
+    }
+    for i, block in enumerate(backbone.transformer_layers):
+        for theirs, name in (
+            ("_self_attention_layer.query_dense", "attention/self/query"),
+            ("_self_attention_layer.key_dense", "attention/self/key"),
+            ("_self_attention_layer.value_dense", "attention/self/value"),
+            ("_self_attention_layer.output_dense", "attention/output/dense"),
+            ("_self_attention_layer_norm", "attention/output/LayerNorm"),
+            ("_feedforward_intermediate_dense", "intermediate/dense"),
+            ("_feedforward_output_dense", "output/dense"),
+            ("_feedforward_layer_norm", "output/LayerNorm"),
         ):
-            weights = getattr(source, theirs).get_weights()
-            getattr(target, ours).set_weights(weights)
-    return converted
+            layers[f"bert/encoder/layer_{i}/{name}"] = operator.attrgetter(
+                theirs
+            )(block)
+    tensors = {
+        WORD_EMBEDDINGS: backbone.token_embedding.get_weights()[0],
+        "bert/embeddings/position_embeddings": (
+            backbone.position_embedding.get_weights()[0]
+        ),
+        "bert/embeddings/token_type_embeddings": (
+            backbone.segment_embedding.get_weights()[0]
+        ),
+    }
+    for name, layer in layers.items():
+        first, second = layer.get_weights()
+        if isinstance(layer, keras.layers.LayerNormalization):
+            tensors[f"{name}/gamma"], tensors[f"{name}/beta"] = first, second
+        else:
+            # Heads side by side: [D, N, H] -> [D, N * H],
+            # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
+            bias = second.reshape(-1)
+            tensors[f"{name}/kernel"] = (
+                first.reshape(-1, first.shape[-1])
+                if bias.shape == second.shape
+                else first.reshape(len(first), -1)
+            )
+            tensors[f"{name}/bias"] = bias
+    found = {"encode": backbone}
+    if tokenizer is not None:
+        found["vocabulary"] = tokenizer.get_vocabulary()
+        found["lowercase"] = tokenizer.lowercase
+        found["tokenize"] = tokenizer
+    return BertSource(
+        origin=backbone.name,
+        config={
+            **config,
+            "head_size": config["hidden_dim"] // config["num_heads"],
+            "activation": "gelu_approximate",
+            "layer_norm_epsilon": 1e-12,
+        },
+        tensors=tensors,
+        **{**found, **overrides},
+    )
 
 
 def _copy_attention(source, target):

@@ -1,0 +1,176 @@
+"""Hugging Face's files of a BERT tokenizer, both ways."""
+
+import tokenizers
+
+from keras_fixedhead.convert.json_files import read_json, write_json
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+
+_VOCABULARY = "vocab.txt"
+_FAST = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+
+# The parts of BERT's tokenizer, as they have to be.
+_PARTS = {
+    "model": {"type": "WordPiece"},
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+_MODEL = {
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 100,
+}
+
+
+def read_tokenizer(folder, lowercase=None):
+    """Reads `tokenizer.json`, or `vocab.txt` and `tokenizer_config.json`.
+
+    Args:
+        folder: `pathlib.Path`.
+        lowercase: bool or `None`. What to take where files disagree, or say
+            nothing.
+
+    Returns:
+        A dictionary with `vocabulary`, `lowercase` and `tokenize`, each
+        `None` where no file says it.
+
+    Raises:
+        ValueError: It is another tokenizer than BERT's, or files disagree.
+    """
+    config = read_json(folder / _CONFIG, default={})
+    lowercases = {_CONFIG: config.get("do_lower_case")}
+    accents = {_CONFIG: config.get("strip_accents")}
+    chinese = {_CONFIG: config.get("tokenize_chinese_chars", True)}
+    vocabularies = {}
+    tokenize = None
+    if (folder / _VOCABULARY).exists():
+        text = (folder / _VOCABULARY).read_text(encoding="utf-8")
+        # Not splitlines(), which splits at more than line feeds.
+        vocabularies[_VOCABULARY] = text.removesuffix("\n").split("\n")
+    if (folder / _FAST).exists():
+        fast = _read_fast(folder / _FAST)
+        vocabularies[_FAST] = fast["vocabulary"]
+        lowercases[_FAST] = fast["lowercase"]
+        accents[_FAST] = fast["strip_accents"]
+        chinese[_FAST] = fast["handle_chinese_chars"]
+        tokenize = _tokenize(folder / _FAST)
+    if lowercase is None:
+        lowercase = _agreed(folder, "lower-casing", "lowercase", lowercases)
+    for path, strip in accents.items():
+        if strip is not None and lowercase is not None and strip != lowercase:
+            raise ValueError(
+                f"{folder / path} has strip_accents={strip} and lower-casing "
+                f"{lowercase}. The tokenizer here does both or neither"
+            )
+    for path, apart in chinese.items():
+        if not apart:
+            raise ValueError(
+                f"{folder / path} leaves Chinese characters within words, "
+                "which the tokenizer here sets apart, as BERT does"
+            )
+    return {
+        "vocabulary": _agreed(
+            folder, "its vocabulary", "vocabulary", vocabularies
+        ),
+        "lowercase": lowercase,
+        "tokenize": tokenize,
+    }
+
+
+def write_tokenizer(folder, tokenizer, sequence_length):
+    """Writes the files of a `FixedHeadTokenizer`."""
+    vocabulary = tokenizer.get_vocabulary()
+    (folder / _VOCABULARY).write_text(
+        "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
+    )
+    fast = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: i for i, token in enumerate(vocabulary)}, **_MODEL
+        )
+    )
+    fast.normalizer = tokenizers.normalizers.BertNormalizer(
+        lowercase=tokenizer.lowercase
+    )
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    fast.post_processor = tokenizers.processors.BertProcessing(
+        ("[SEP]", tokenizer.end_token_id), ("[CLS]", tokenizer.start_token_id)
+    )
+    fast.decoder = tokenizers.decoders.WordPiece()
+    fast.add_special_tokens(list(SPECIAL_TOKENS))
+    fast.save(str(folder / _FAST))
+    names = [f"{kind}_token" for kind in ("pad", "unk", "cls", "sep", "mask")]
+    special = dict(zip(names, SPECIAL_TOKENS))
+    write_json(folder / "special_tokens_map.json", special)
+    write_json(
+        folder / _CONFIG,
+        {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": tokenizer.lowercase,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+            "model_max_length": sequence_length,
+            **special,
+        },
+    )
+
+
+def _read_fast(path):
+    file = read_json(path)
+    for part, parameters in _PARTS.items():
+        found = file.get(part) or {}
+        for name, value in parameters.items():
+            if found.get(name, None if name == "type" else value) != value:
+                raise ValueError(
+                    f"{path} is not BERT's tokenizer: its {part} has to have "
+                    f"{name}={value!r}. Received: {found.get(name)!r}"
+                )
+    model, normalizer = file["model"], file["normalizer"]
+    for name, value in _MODEL.items():
+        if model.get(name, value) != value:
+            raise ValueError(
+                f"{path} is not BERT's tokenizer: its model has to have "
+                f"{name}={value!r}. Received: {model[name]!r}"
+            )
+    ids = model["vocab"]
+    vocabulary = sorted(ids, key=ids.get)
+    if [ids[token] for token in vocabulary] != list(range(len(ids))):
+        raise ValueError(f"{path} does not number its tokens from 0 on")
+    added = [token["content"] for token in file.get("added_tokens", ())]
+    unknown = [token for token in added if token not in SPECIAL_TOKENS]
+    if unknown:
+        raise ValueError(
+            f"{path} adds tokens that are looked for in the text before it "
+            f"is split: {', '.join(unknown)}. There is no equivalent here"
+        )
+    return {
+        "vocabulary": vocabulary,
+        "lowercase": normalizer.get("lowercase", True),
+        "strip_accents": normalizer.get("strip_accents"),
+        "handle_chinese_chars": normalizer.get("handle_chinese_chars", True),
+    }
+
+
+def _tokenize(path):
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+    def tokenize(texts):
+        encodings = tokenizer.encode_batch(
+            list(texts), add_special_tokens=False
+        )
+        return [encoding.ids for encoding in encodings]
+
+    return tokenize
+
+
+def _agreed(folder, what, argument, values):
+    """What files say that say something."""
+    values = {path: x for path, x in values.items() if x is not None}
+    first = next(iter(values.values()), None)
+    if any(x != first for x in values.values()):
+        raise ValueError(
+            f"{' and '.join(values)} of {folder} disagree about {what}. Pass "
+            f"`{argument}`"
+        )
+    return first

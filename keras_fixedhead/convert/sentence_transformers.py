@@ -1,0 +1,142 @@
+"""What sentence-transformers adds to a Hugging Face folder, both ways."""
+
+from keras_fixedhead.convert.json_files import read_json, write_json
+from keras_fixedhead.text_embedder import POOLING_MODES
+
+_MODULES = "modules.json"
+_POOLING = "1_Pooling"
+_LENGTHS = "sentence_bert_config.json"
+_PROMPTS = "config_sentence_transformers.json"
+
+# What it called a pooling mode before version 6.
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+}
+
+
+def read_sentence_transformer(folder, max_sequence_length, lowercase):
+    """Reads how tokens become an embedding.
+
+    Args:
+        folder: `pathlib.Path` with `modules.json`, or without.
+        max_sequence_length: int, the number of positions.
+        lowercase: bool or `None`, what the tokenizer does.
+
+    Returns:
+        A dictionary with what the folder says of `pooling_mode`,
+        `normalize`, `sequence_length`, `prompts` and `default_prompt`.
+
+    Raises:
+        ValueError: It does what there is no equivalent of.
+    """
+    if not (folder / _MODULES).exists():
+        return {}
+    found = {"normalize": False}
+    for module in read_json(folder / _MODULES):
+        kind = module["type"].rpartition(".")[2]
+        if kind == "Pooling":
+            found |= _read_pooling(folder / module["path"] / "config.json")
+        elif kind == "Normalize":
+            found["normalize"] = True
+        elif kind != "Transformer":
+            raise ValueError(
+                f"{folder / _MODULES} has a module {module['type']}, of which "
+                "there is no equivalent here"
+            )
+    lengths = read_json(folder / _LENGTHS, default={})
+    if lengths.get("do_lower_case") and lowercase is False:
+        raise ValueError(
+            f"{folder / _LENGTHS} lower-cases before a tokenizer that keeps "
+            "accents. The tokenizer here does both or neither"
+        )
+    # Where version 6 writes it, and where earlier ones do.
+    length = lengths.get("max_seq_length") or read_json(
+        folder / "tokenizer_config.json", default={}
+    ).get("model_max_length")
+    if length is not None:
+        # Without a limit it is 10^30.
+        found["sequence_length"] = min(int(length), max_sequence_length)
+    config = read_json(folder / _PROMPTS, default={})
+    found["prompts"] = {
+        name: text
+        for name, text in (config.get("prompts") or {}).items()
+        if text
+    }
+    if config.get("default_prompt_name") in found["prompts"]:
+        found["default_prompt"] = config["default_prompt_name"]
+    return found
+
+
+def write_sentence_transformer(folder, embedder):
+    """Writes how a `FixedHeadTextEmbedder` makes an embedding of tokens."""
+    modules = ["", _POOLING] + (["2_Normalize"] if embedder.normalize else [])
+    write_json(
+        folder / _MODULES,
+        [
+            {
+                "idx": i,
+                "name": str(i),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for i, (path, kind) in enumerate(
+                zip(modules, ("Transformer", "Pooling", "Normalize"))
+            )
+        ],
+    )
+    for path in modules[1:]:
+        (folder / path).mkdir()
+    write_json(
+        folder / _POOLING / "config.json",
+        {
+            "word_embedding_dimension": embedder.backbone.hidden_dim,
+            **{
+                flag: embedder.pooling_mode == mode
+                for mode, flag in _FLAGS.items()
+            },
+        },
+    )
+    preprocessor = embedder.preprocessor
+    if preprocessor is not None:
+        write_json(
+            folder / _LENGTHS,
+            {
+                "max_seq_length": preprocessor.sequence_length,
+                "do_lower_case": False,
+            },
+        )
+        write_json(
+            folder / _PROMPTS,
+            {"prompts": preprocessor.prompts, "default_prompt_name": None},
+        )
+
+
+def _read_pooling(path):
+    config = read_json(path)
+    mode = config.get("pooling_mode")
+    if mode is None:
+        modes = [
+            name.removeprefix("pooling_mode_")
+            for name, value in config.items()
+            if name.startswith("pooling_mode_") and value
+        ]
+        ours = {
+            flag.removeprefix("pooling_mode_"): mode
+            for mode, flag in _FLAGS.items()
+        }
+        modes = [ours.get(mode, mode) for mode in modes]
+    else:
+        modes = [mode] if isinstance(mode, str) else list(mode)
+    if len(modes) != 1 or modes[0] not in POOLING_MODES:
+        raise ValueError(
+            f"{path} has to name one way of pooling, of {POOLING_MODES}. "
+            f"Received: {', '.join(modes) or 'none'}"
+        )
+    if config.get("include_prompt") is False:
+        raise ValueError(
+            f"{path} has include_prompt=false: it leaves the prompt's tokens "
+            "out of the embedding. There is no equivalent here"
+        )
+    return {"pooling_mode": modes[0]}

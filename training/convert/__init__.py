@@ -1,0 +1,1 @@
+"""Verb: turns what others have trained into a preset."""

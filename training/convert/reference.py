@@ -1,0 +1,96 @@
+"""BERT's forward pass in NumPy: what a source computes, without a library.
+
+Written from Devlin et al. 2018 and Vaswani et al. 2017 (the encoder), with
+float64 throughout. It shares no code with the models of `keras_fixedhead`.
+
+Shape letters: B batch, T sequence length, D embedding size, N heads, H head
+size.
+"""
+
+import numpy as np
+from scipy import special
+
+_ACTIVATIONS = {
+    "gelu": lambda x: x * (1 + special.erf(x / np.sqrt(2))) / 2,
+    # Hendrycks and Gimpel 2016, section 2.
+    "gelu_approximate": lambda x: (
+        x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
+    ),
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+def encode(source, inputs):
+    """Computes what a BERT makes of tokens.
+
+    Args:
+        source: a `BertSource`.
+        inputs: a dictionary of int arrays `[B, T]`: `token_ids`,
+            `segment_ids` and `padding_mask` (1 = attend).
+
+    Returns:
+        A dictionary of float64 arrays: `sequence_output` `[B, T, D]` and,
+        where the source has a pooler, `pooled_output` `[B, D]`.
+
+    Raises:
+        KeyError: a tensor is missing.
+        ValueError: `activation` is none that BERTs have.
+    """
+    config = source.config
+    activation = _ACTIVATIONS.get(config["activation"])
+    if activation is None:
+        raise ValueError(
+            f"`activation` must be one of {', '.join(_ACTIVATIONS)}. "
+            f"Received: {config['activation']!r}"
+        )
+
+    def tensor(name):
+        return np.asarray(source.tensors[name], "float64")
+
+    def dense(name, x):
+        return x @ tensor(f"{name}/kernel") + tensor(f"{name}/bias")
+
+    def layer_norm(name, x):
+        mean = x.mean(axis=-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+        x = (x - mean) / np.sqrt(variance + config["layer_norm_epsilon"])
+        return x * tensor(f"{name}/gamma") + tensor(f"{name}/beta")
+
+    def heads(x):
+        # [B, T, N * H] -> [B, N, T, H]
+        x = x.reshape(*x.shape[:2], config["num_heads"], -1)
+        return x.transpose(0, 2, 1, 3)
+
+    tokens = np.asarray(inputs["token_ids"])
+    # As the first BERT: not -inf, for a row of padding alone.
+    hidden = -10_000.0 * (1 - np.asarray(inputs["padding_mask"]))
+    embeddings = "bert/embeddings"
+    x = tensor(f"{embeddings}/word_embeddings")[tokens]
+    x = x + tensor(f"{embeddings}/position_embeddings")[: tokens.shape[1]]
+    x = x + tensor(f"{embeddings}/token_type_embeddings")[inputs["segment_ids"]]
+    x = layer_norm(f"{embeddings}/LayerNorm", x)
+    for i in range(config["num_layers"]):
+        layer = f"bert/encoder/layer_{i}"
+        query, key, value = (
+            heads(dense(f"{layer}/attention/self/{name}", x))
+            for name in ("query", "key", "value")
+        )
+        scale = np.sqrt(query.shape[-1])
+        # [B, N, T, H] @ [B, N, H, T] -> [B, N, T, T]
+        logits = query @ key.swapaxes(2, 3) / scale + hidden[:, None, None, :]
+        attended = special.softmax(logits, axis=-1) @ value
+        # [B, N, T, H] -> [B, T, N * H]
+        attended = attended.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
+        x = layer_norm(
+            f"{layer}/attention/output/LayerNorm",
+            x + dense(f"{layer}/attention/output/dense", attended),
+        )
+        inner = activation(dense(f"{layer}/intermediate/dense", x))
+        x = layer_norm(
+            f"{layer}/output/LayerNorm",
+            x + dense(f"{layer}/output/dense", inner),
+        )
+    outputs = {"sequence_output": x}
+    if "bert/pooler/dense/kernel" in source.tensors:
+        outputs["pooled_output"] = np.tanh(dense("bert/pooler/dense", x[:, 0]))
+    return outputs

@@ -190,7 +190,13 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.pooler = pooler
 
-    def encode_packed(self, inputs, training=False, fixed_size=False):
+    def encode_packed(
+        self,
+        inputs,
+        training=False,
+        fixed_size=False,
+        return_projections=False,
+    ):
         """Encodes the real tokens only; padding costs nothing but attention.
 
         Equal to calling the model, at the real tokens. For eager mode and
@@ -201,16 +207,27 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
             training: bool. Whether dropout is applied.
             fixed_size: bool. See `Packing`.
+            return_projections: bool. Also return what the last block's
+                attention computes first.
 
         Returns:
             The encoded tokens `[P, D]` and the `Packing` whose `pad` brings
-            them to `[B, T, D]`.
+            them to `[B, T, D]`; with `return_projections` also a dictionary
+            of `query`, `key` and `value`, all heads side by side, `[P, W]`.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         x = self._embed_packed(inputs, packing, training)
-        for layer in self.transformer_layers:
+        *layers, last = self.transformer_layers
+        for layer in layers:
             x = layer(x, packing=packing, training=training)
-        return x, packing
+        encoded = last(x, packing=packing, training=training)
+        if not return_projections:
+            return encoded, packing
+        projections = {
+            name: getattr(last.attention, name)(x)
+            for name in ("query", "key", "value")
+        }
+        return encoded, packing, projections
 
     def encode_positions(
         self, inputs, positions, real=None, training=False, fixed_size=False
@@ -303,6 +320,65 @@ def refuse_unknown_arguments(model, arguments):
             f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
             "for those it has."
         )
+
+
+def backbone_of(model):
+    """The `FixedHeadBackbone` that a model is or, as a task, holds.
+
+    Raises:
+        ValueError: if it is or holds none.
+    """
+    backbone = getattr(model, "backbone", model)
+    if not isinstance(backbone, FixedHeadBackbone):
+        raise ValueError(
+            "`model` must be a FixedHeadBackbone or a task that holds one, "
+            "such as a FixedHeadTextEmbedder; "
+            "keras_fixedhead.convert.from_bert_backbone makes one of a BERT. "
+            f"Received: model={model!r}"
+        )
+    return backbone
+
+
+def input_batches(inputs, batch_size):
+    """Yields a backbone's inputs, a few rows at a time.
+
+    Args:
+        inputs: a dictionary with the backbone's inputs, int arrays `[N, T]`;
+            what else it holds is left out.
+        batch_size: int. The most rows of a batch.
+
+    Yields:
+        A dictionary of int arrays `[B, T]`, and where the real tokens are, a
+        bool array `[B, T]`.
+
+    Raises:
+        ValueError: if an input is missing, there is no real token, or
+            `batch_size` is not positive.
+    """
+    names = ("token_ids", "segment_ids", "padding_mask")
+    if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
+        received = sorted(inputs) if isinstance(inputs, dict) else inputs
+        raise ValueError(
+            "`inputs` must be a dictionary with token_ids, segment_ids and "
+            f"padding_mask. Received: {received!r}"
+        )
+    if batch_size < 1:
+        raise ValueError(
+            "`batch_size` must be a positive integer. "
+            f"Received: batch_size={batch_size!r}"
+        )
+    arrays = {
+        name: ops.convert_to_numpy(inputs[name]).astype("int32")
+        for name in names
+    }
+    if not arrays["padding_mask"].any():
+        raise ValueError(
+            "`inputs` must hold a real token, where padding_mask is 1. "
+            f"Received: {len(arrays['padding_mask'])} rows without"
+        )
+    for start in range(0, len(arrays["token_ids"]), batch_size):
+        batch = {k: v[start : start + batch_size] for k, v in arrays.items()}
+        yield batch, batch["padding_mask"] != 0
 
 
 def _head_size_per_layer(head_size, num_layers, max_sequence_length):

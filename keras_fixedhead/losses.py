@@ -1,7 +1,8 @@
-"""Losses: in-batch contrastive learning of a dual encoder.
+"""Losses: in-batch contrastive learning of a dual encoder, distillation.
 
-Shape letters: M pairs of this replica, C candidates (the pairs of all
-replicas), D embedding size, K kinds of keys.
+Shape letters: M pairs or texts of this replica, C candidates (those of all
+replicas), D embedding size, K kinds of keys, T sequence length, W total width
+of all heads.
 """
 
 import keras
@@ -91,3 +92,89 @@ def symmetric_contrastive_loss(
         documents, candidate_queries, labels, temperature, excluded
     )
     return (forward + backward) / 2
+
+
+def similarity_loss(
+    embeddings, candidates, teacher, teacher_candidates, labels, temperature
+):
+    """How far similarities to the others of the batch are from a teacher's.
+
+    The divergence of the softmax of a text's similarities from that of the
+    teacher's; what a text has with itself is left out. As in SEED (Fang et
+    al. 2021, "SEED: Self-supervised Distillation for Visual Representation",
+    https://arxiv.org/abs/2101.04731), with the batch for its queue.
+
+    Args:
+        embeddings: float tensor `[M, D]`, of unit length.
+        candidates: float tensor `[C, D]`, those of the whole batch.
+        teacher: float tensor `[M, D_teacher]`, of unit length.
+        teacher_candidates: float tensor `[C, D_teacher]`.
+        labels: integer tensor `[M]`, where among the candidates each of this
+            replica's texts is.
+        temperature: positive float that divides similarities.
+
+    Returns:
+        Float tensor `[M]`, nats, float32 at least.
+    """
+    is_self = ops.equal(
+        ops.expand_dims(labels, 1),
+        ops.arange(ops.shape(candidates)[0], dtype=labels.dtype),
+    )  # [M, C]
+
+    def log_softmax(rows, columns):
+        scores = ops.matmul(rows, ops.transpose(columns))
+        dtype = keras.backend.result_type(scores.dtype, "float32")
+        logits = ops.cast(scores, dtype) / ops.cast(temperature, dtype)
+        return ops.log_softmax(ops.where(is_self, _EXCLUDED, logits))
+
+    return _divergence(
+        log_softmax(teacher, teacher_candidates),
+        log_softmax(embeddings, candidates),
+    )
+
+
+def relation_loss(projection, teacher, padding_mask, num_heads):
+    """How far attention relations are from a teacher's.
+
+    The relation of queries (or keys, or values) is the softmax of their
+    scaled products with each other. Heads are those of the relation, so the
+    two models may differ in theirs (Wang et al. 2021, "MiniLMv2", section
+    3.1, https://arxiv.org/abs/2012.15828).
+
+    Args:
+        projection: float tensor `[M, T, W]`, the queries, keys or values of
+            all heads side by side.
+        teacher: float tensor `[M, T, W_teacher]`.
+        padding_mask: bool or int tensor `[M, T]`, 1 = real token.
+        num_heads: int, divides W and W_teacher.
+
+    Returns:
+        Float tensor `[M]`, the mean over heads and real tokens of the
+        divergence from the teacher's relation, nats, float32 at least.
+    """
+    mask = ops.cast(padding_mask, "bool")
+
+    def log_relation(x):
+        batch, length = ops.shape(x)[:2]
+        size = x.shape[-1] // num_heads
+        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        x = ops.reshape(x, (batch, length, num_heads, size))
+        logits = ops.einsum("btnh,bsnh->bnts", x, x) / size**0.5
+        return ops.log_softmax(
+            ops.where(mask[:, None, None, :], logits, _EXCLUDED)
+        )
+
+    # [M, N, T] -> [M, T]
+    divergence = ops.mean(
+        _divergence(log_relation(teacher), log_relation(projection)), axis=1
+    )
+    weights = ops.cast(mask, divergence.dtype)
+    return ops.sum(divergence * weights, axis=1) / ops.maximum(
+        ops.sum(weights, axis=1), 1.0
+    )
+
+
+def _divergence(log_target, log_prediction):
+    """Kullback-Leibler divergence along the last axis."""
+    log_prediction = ops.cast(log_prediction, log_target.dtype)
+    return ops.sum(ops.exp(log_target) * (log_target - log_prediction), axis=-1)

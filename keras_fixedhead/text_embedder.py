@@ -134,7 +134,13 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
             preprocessor.sequence_length = longest
         return embedder
 
-    def embed_packed(self, inputs, training=False):
+    def embed_packed(
+        self,
+        inputs,
+        training=False,
+        fixed_size=False,
+        return_projections=False,
+    ):
         """The same embeddings, computed on real tokens only.
 
         See `FixedHeadBackbone.encode_packed` for where it runs.
@@ -142,12 +148,24 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         Args:
             inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
             training: bool. Whether dropout is applied.
+            fixed_size: bool. See `Packing`.
+            return_projections: bool. Also return what the last block's
+                attention computes first.
 
         Returns:
-            Embeddings `[B, D]`.
+            Embeddings `[B, D]`; with `return_projections` also a dictionary
+            of `query`, `key` and `value`, all heads side by side,
+            `[B, T, W]`.
         """
-        x, packing = self.backbone.encode_packed(inputs, training=training)
-        return self._embed(packing.pad(x), inputs["padding_mask"])
+        x, packing, *projections = self.backbone.encode_packed(
+            inputs, training, fixed_size, return_projections
+        )
+        embeddings = self._embed(packing.pad(x), inputs["padding_mask"])
+        if not return_projections:
+            return embeddings
+        return embeddings, {
+            name: packing.pad(x) for name, x in projections[0].items()
+        }
 
     def encode_text(self, text, prompt=None, **kwargs):
         """Embeds a string or a list of B strings.

@@ -1,10 +1,8 @@
 """The one training loop: Orbit, for every task and every strategy."""
 
 import contextlib
-import errno
 import os
 import pathlib
-import shutil
 import tempfile
 
 import keras
@@ -16,6 +14,7 @@ from training.checkpoints import RestoredCheckpointManager
 from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, SignalStop, explained
 from training.optimizer import build_optimizer
+from training.preset import write_preset
 from training.records import RunRecords
 from training.strategy import (
     distribute,
@@ -24,9 +23,6 @@ from training.strategy import (
 )
 from training.tasks.task import Task
 from training.trainer import Evaluator, Trainer
-
-# What a preset takes beside its weights, generously.
-_PRESET_BYTES = 2**24
 
 
 def train_and_evaluate(
@@ -208,26 +204,8 @@ def _checkpoint_manager(task, optimizer, run, records, stack):
 
 
 def _save_preset(task, records):
-    """Writes the preset so that it is there whole or not at all."""
-    weights = sum(
-        variable.dtype.size * variable.shape.num_elements()
-        for variable in (v.value for v in task.model.variables)
-    )
-    free = shutil.disk_usage(records.workdir).free
-    # HDF5 takes the whole process down where a disk is full.
-    if free < weights + _PRESET_BYTES:
-        raise OSError(
-            errno.ENOSPC,
-            f"the preset needs {weights + _PRESET_BYTES:,} bytes, and there "
-            f"are {free:,}. Checkpoints are kept; the same command writes it "
-            "when there is space",
-            str(records.workdir),
-        )
-    partial = records.workdir / "preset.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        task.save(partial)
-        records.describe(partial)
-        os.replace(partial, records.workdir / "preset")
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    def save(folder):
+        task.save(folder)
+        records.describe(folder)
+
+    write_preset(records.workdir / "preset", task.model, save)

@@ -59,6 +59,12 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_id == 0
 
 
+def worker_number(strategy: tf.distribute.Strategy) -> int:
+    """Which of the workers this process is, from 0 on."""
+    resolver = getattr(strategy, "cluster_resolver", None)
+    return (resolver.task_id if resolver else None) or 0
+
+
 def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
     """Returns each replica's share of a global batch.
 

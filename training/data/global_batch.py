@@ -40,6 +40,47 @@ class Share(typing.NamedTuple):
         return cls(replicas, size, context.input_pipeline_id * replicas * size)
 
 
+def shuffled(
+    count: int, global_batch_size: int, seed: int, first_step: int
+) -> tf.data.Dataset:
+    """Deals out examples at random, epoch after epoch, without end.
+
+    Each epoch leaves out what does not fill a global batch, another part each
+    time.
+
+    Returns:
+        A dataset, from update `first_step` on, of updates' numbers and of
+        int32 tensors `[B]`, examples from 0 to `count`.
+
+    Raises:
+        ValueError: There are fewer examples than one global batch takes.
+    """
+    per_epoch = count // global_batch_size
+    if not per_epoch:
+        raise ValueError(
+            "`global_batch_size` must be at most the number of training "
+            f"examples, {count}. Received: {global_batch_size}"
+        )
+
+    def epoch_batches(epoch):
+        order = tf.random.experimental.stateless_shuffle(
+            tf.range(count), seed=[seed, epoch]
+        )
+        return tf.data.Dataset.from_tensor_slices(
+            tf.reshape(
+                order[: per_epoch * global_batch_size],
+                [per_epoch, global_batch_size],
+            )
+        )
+
+    return (
+        tf.data.Dataset.range(first_step // per_epoch, tf.int64.max)
+        .flat_map(epoch_batches)
+        .skip(first_step % per_epoch)
+        .enumerate(start=first_step)
+    )
+
+
 def evaluation_batches(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
 ) -> np.ndarray:

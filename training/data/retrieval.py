@@ -18,8 +18,14 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.configs import RetrievalConfig
-from training.data.global_batch import Share, evaluation_batches, scaled
+from training.data.global_batch import (
+    Share,
+    evaluation_batches,
+    scaled,
+    shuffled,
+)
 from training.data.pairs import Pair
+from training.data.texts import tokenized
 
 # Paragraphs, and sentences within them.
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
@@ -165,7 +171,7 @@ class PairBatches:
             }
 
         return (
-            self._shuffled(len(pairs), first_step)
+            shuffled(len(pairs), self.global_batch_size, self.seed, first_step)
             .map(replica_batches)
             .unbatch()
             .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -195,60 +201,19 @@ class PairBatches:
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def _shuffled(self, num_pairs, first_step):
-        """Dataset of steps and the positions of their global batches."""
-        size = self.global_batch_size
-        per_epoch = num_pairs // size
-        if not per_epoch:
-            raise ValueError(
-                "`global_batch_size` must be at most the number of training "
-                f"pairs, {num_pairs}. Received: {size}"
-            )
-
-        def epoch_batches(epoch):
-            order = tf.random.experimental.stateless_shuffle(
-                tf.range(num_pairs), seed=[self.seed, epoch]
-            )
-            return tf.data.Dataset.from_tensor_slices(
-                tf.reshape(order[: per_epoch * size], [per_epoch, size])
-            )
-
-        return (
-            tf.data.Dataset.range(first_step // per_epoch, tf.int64.max)
-            .flat_map(epoch_batches)
-            .skip(first_step % per_epoch)
-            .enumerate(start=first_step)
-        )
-
     def _tokenize(self, query, document):
         return {
-            "query": self._features("query", query, self.config.query_length),
-            "document": self._features(
-                "document", document, self.config.document_length
-            ),
-        }
-
-    def _features(self, kind, text, length):
-        features = self.preprocessor.pad_to_longest(
-            text,
-            prompt=kind if self.preprocessor.prompts else None,
-            sequence_length=length,
-        )
-        if self.packed:
-            return features
-        # One static shape, which XLA compiles once.
-        missing = length - tf.shape(features["token_ids"])[1]
-        fill = {"token_ids": self.preprocessor.tokenizer.pad_token_id}
-        return {
-            name: tf.ensure_shape(
-                tf.pad(
-                    values,
-                    [[0, 0], [0, missing]],
-                    constant_values=fill.get(name, 0),
-                ),
-                [None, length],
+            kind: tokenized(
+                self.preprocessor,
+                text,
+                prompt=kind if self.preprocessor.prompts else None,
+                sequence_length=length,
+                fixed_size=not self.packed,
             )
-            for name, values in features.items()
+            for kind, text, length in (
+                ("query", query, self.config.query_length),
+                ("document", document, self.config.document_length),
+            )
         }
 
 

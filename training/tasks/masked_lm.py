@@ -5,7 +5,6 @@ positions, V vocabulary size.
 """
 
 import dataclasses
-import hashlib
 import pathlib
 
 import tensorflow as tf
@@ -21,6 +20,7 @@ from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.configs import PretrainConfig
 from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
+from training.preset import weights_sha256
 from training.tasks.task import Task
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
@@ -89,7 +89,9 @@ class MaskedLMTask(Task):
         init = settings.pop("init")
         return {
             "masked_lm": settings,
-            "init_sha256": None if init is None else _weights_sha256(init),
+            "init_sha256": None
+            if init is None
+            else weights_sha256(init, "init"),
             "data_sha256": self._corpus.manifest_sha256,
         }
 
@@ -272,19 +274,6 @@ class MaskedLMTask(Task):
             # It says where in a shard, but not in which.
             corpus = read_corpus(self._corpus.folder)
             check_shards([*corpus.train, *corpus.heldout])
-
-
-def _weights_sha256(preset):
-    paths = sorted(preset.glob("*.weights.h5"))
-    if not paths:
-        raise ValueError(
-            "`init` must be a preset folder, such as WORKDIR/preset of an "
-            f"earlier run. Received: {str(preset)!r}"
-        )
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _losses_and_hits(logits, labels):

@@ -1,0 +1,90 @@
+"""Texts by themselves, one a line, and as inputs of an encoder.
+
+Shape letters: B batch, T sequence length.
+"""
+
+import itertools
+import os
+import pathlib
+
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTextEmbedderPreprocessor, beir
+
+
+def read_texts(path: str | os.PathLike, most: int | None = None) -> list[str]:
+    """Reads texts that are not empty.
+
+    Args:
+        path: A file with a text a line, or a `.jsonl` file with `text` and
+            perhaps `title`, such as the corpus of a BEIR folder.
+        most: The most to read; `None` reads all.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not UTF-8, a line is not as described, or there are
+            no texts.
+    """
+    path = pathlib.Path(path)
+    texts = list(itertools.islice(_texts(path), most))
+    if not texts:
+        raise ValueError(f"{path} has no text in it")
+    return texts
+
+
+def tokenized(
+    preprocessor: FixedHeadTextEmbedderPreprocessor,
+    text: tf.Tensor,
+    prompt: str | None,
+    sequence_length: int,
+    fixed_size: bool,
+) -> dict[str, tf.Tensor]:
+    """Texts as inputs of an encoder, by operations of TensorFlow's graphs.
+
+    Args:
+        preprocessor: Tokenizes.
+        text: String tensor `[B]`.
+        prompt: The name of the prompt to put before each, or `None`.
+        sequence_length: The most tokens of a text.
+        fixed_size: Whether T is `sequence_length`, not that of the longest:
+            one static shape, which XLA compiles once.
+
+    Returns:
+        A dictionary of int32 tensors `[B, T]`.
+    """
+    features = preprocessor.pad_to_longest(
+        text, prompt=prompt, sequence_length=sequence_length
+    )
+    if not fixed_size:
+        return features
+    missing = sequence_length - tf.shape(features["token_ids"])[1]
+    fill = {"token_ids": preprocessor.tokenizer.pad_token_id}
+    return {
+        name: tf.ensure_shape(
+            tf.pad(
+                values,
+                [[0, 0], [0, missing]],
+                constant_values=fill.get(name, 0),
+            ),
+            [None, sequence_length],
+        )
+        for name, values in features.items()
+    }
+
+
+def _texts(path):
+    if path.suffix == ".jsonl":
+        for where, record in beir.read_records(path):
+            text = beir.text(record, "text", where)
+            if "title" in record:
+                text = f"{beir.text(record, 'title', where)} {text}"
+            if text.strip():
+                yield text.strip()
+        return
+    with open(path, encoding="utf-8") as lines:
+        try:
+            for line in lines:
+                if line.strip():
+                    yield line.strip()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8: {error}") from error

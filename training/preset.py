@@ -1,0 +1,72 @@
+"""Presets on disk: there whole, or not at all."""
+
+import errno
+import hashlib
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import keras
+
+# What a preset takes beside its weights, generously.
+_OTHER_BYTES = 2**24
+
+
+def write_preset(
+    folder: pathlib.Path,
+    model: keras.layers.Layer,
+    save: Callable[[pathlib.Path], None],
+):
+    """Writes the preset of a model.
+
+    Args:
+        folder: What is to appear. What an earlier try left is removed.
+        model: Holds the weights that will be written.
+        save: Writes the preset into the folder it is given.
+
+    Raises:
+        OSError: There is no space for it, or the folder cannot be written.
+    """
+    weights = sum(
+        variable.value.dtype.size * variable.value.shape.num_elements()
+        for variable in model.variables
+    )
+    free = shutil.disk_usage(folder.parent).free
+    # HDF5 takes the whole process down where a disk is full.
+    if free < weights + _OTHER_BYTES:
+        raise OSError(
+            errno.ENOSPC,
+            f"the preset needs {weights + _OTHER_BYTES:,} bytes, and there "
+            f"are {free:,}. The same command writes it when there is space",
+            str(folder.parent),
+        )
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        save(partial)
+        os.replace(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def weights_sha256(preset: pathlib.Path, argument: str) -> str:
+    """The checksum of a preset's weights.
+
+    Args:
+        preset: Its folder.
+        argument: What the user calls it, for messages.
+
+    Raises:
+        ValueError: It is none.
+    """
+    paths = sorted(preset.glob("*.weights.h5"))
+    if not paths:
+        raise ValueError(
+            f"`{argument}` must be a preset folder, such as WORKDIR/preset of "
+            f"an earlier run. Received: {str(preset)!r}"
+        )
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,400 @@
+"""The distillation task: a smaller embedder learns a larger one's embeddings.
+
+Shape letters: M texts of this replica, C texts of all replicas, D embedding
+size of the student, E that of the teacher, T sequence length, N texts of an
+evaluation.
+"""
+
+import dataclasses
+import hashlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadTextEmbedder,
+    FixedHeadTextEmbedderPreprocessor,
+)
+from keras_fixedhead.losses import relation_loss, similarity_loss
+from keras_fixedhead.planner import encoder_flops
+from training.configs import DistillConfig
+from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.teacher import principal_components, teacher_embeddings
+from training.data.texts import read_texts, tokenized
+from training.preset import weights_sha256
+from training.strategy import worker_number
+from training.tasks.task import Task
+
+_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+_NEIGHBOURS = 10
+
+
+class DistillationTask(Task):
+    """Training on a teacher's embeddings of texts.
+
+    Args:
+        config: The run.
+
+    Raises:
+        OSError: The teacher or the texts cannot be read.
+        ValueError: A value of the configuration is wrong, or the teacher's
+            preset or the texts do not fit.
+    """
+
+    counts = ("examples", "tokens")
+
+    def __init__(self, config: DistillConfig):
+        self.config = config
+        distillation, model = config.distillation, config.model
+        if config.run.accumulation_steps != 1:
+            raise ValueError(
+                "`accumulation_steps` must be 1: similarities are those of "
+                "the whole batch. "
+                f"Received: {config.run.accumulation_steps}"
+            )
+        if not 2 < distillation.sequence_length <= model.max_sequence_length:
+            raise ValueError(
+                "`sequence_length` must be over 2 (the special tokens) and "
+                f"at most max_sequence_length={model.max_sequence_length}. "
+                f"Received: {distillation.sequence_length}"
+            )
+        weights = self._weights
+        if min(weights.values()) < 0 or not any(weights.values()):
+            raise ValueError(
+                "Weights of losses must be at least 0, and one over it. "
+                f"Received: {weights}"
+            )
+        if distillation.similarity_temperature <= 0:
+            raise ValueError(
+                "`similarity_temperature` must be positive. "
+                f"Received: {distillation.similarity_temperature}"
+            )
+        self._sha256 = weights_sha256(distillation.teacher, "teacher")
+        self._teacher = FixedHeadTextEmbedder.from_preset(
+            str(distillation.teacher)
+        )
+        self._check_teacher()
+        texts = read_texts(config.run.data)
+        held_out = distillation.validation_texts
+        if not 1 < held_out < len(texts):
+            raise ValueError(
+                "`validation_texts` must be over 1 and smaller than the "
+                f"{len(texts)} texts there are. Received: {held_out}"
+            )
+        rng = np.random.default_rng(config.training.seed)
+        self._texts = [texts[i] for i in rng.permutation(len(texts))]
+
+    @property
+    def _weights(self):
+        distillation = self.config.distillation
+        return {
+            name: getattr(distillation, f"{name}_weight")
+            for name in ("embedding", "similarity", "attention")
+        }
+
+    @property
+    def metrics(self):
+        return tuple(
+            f"{name}_loss" for name, weight in self._weights.items() if weight
+        )
+
+    @property
+    def settings(self):
+        settings = dataclasses.asdict(self.config.distillation)
+        for name in ("teacher", "cache"):
+            del settings[name]
+        return {
+            "distillation": settings,
+            "teacher_sha256": self._sha256,
+            "data_sha256": hashlib.sha256(
+                "\n".join(self._texts).encode()
+            ).hexdigest(),
+        }
+
+    def _check_teacher(self):
+        distillation, model = self.config.distillation, self.config.model
+        teacher = self._teacher.backbone
+        preprocessor = self._teacher.preprocessor
+        preprocessor.prompt(distillation.prompt)
+        if preprocessor.sequence_length < distillation.sequence_length:
+            raise ValueError(
+                "`sequence_length` must be at most that of the teacher, "
+                f"{preprocessor.sequence_length}. "
+                f"Received: {distillation.sequence_length}"
+            )
+        if distillation.attention_weight:
+            widths = [
+                sum(teacher.transformer_layers[-1].attention.head_sizes),
+                model.num_heads
+                * (model.head_size or model.max_sequence_length),
+            ]
+            if any(width % distillation.relation_heads for width in widths):
+                raise ValueError(
+                    "`relation_heads` must divide the width of all heads of "
+                    f"the last block of the teacher, {widths[0]}, and of the "
+                    f"student, {widths[1]}. "
+                    f"Received: {distillation.relation_heads}"
+                )
+
+    def build(self):
+        distillation, model = self.config.distillation, self.config.model
+        preprocessor = self._teacher.preprocessor
+        self.model = FixedHeadTextEmbedder(
+            FixedHeadBackbone(
+                vocabulary_size=self._teacher.backbone.vocabulary_size,
+                num_layers=model.num_layers,
+                num_heads=model.num_heads,
+                hidden_dim=model.hidden_dim,
+                intermediate_dim=model.intermediate_dim,
+                head_size=model.head_size,
+                dropout=model.dropout,
+                max_sequence_length=model.max_sequence_length,
+                num_segments=self._teacher.backbone.num_segments,
+                dtype=model.dtype,
+            ),
+            preprocessor=FixedHeadTextEmbedderPreprocessor(
+                preprocessor.tokenizer,
+                # Positions further on are not trained.
+                sequence_length=distillation.sequence_length,
+                prompts=preprocessor.prompts or None,
+            ),
+            pooling_mode=self._teacher.pooling_mode,
+        )
+        if distillation.copy_embeddings:
+            _copy_embeddings(self._teacher.backbone, self.model.backbone)
+        self._targets = self._embeddings()
+        self._components = tf.constant(
+            principal_components(self._targets, model.hidden_dim), tf.float32
+        )
+
+    def _embeddings(self):
+        """The teacher's, float32 `[texts, E]`."""
+        distillation, run = self.config.distillation, self.config.run
+        return teacher_embeddings(
+            self._teacher,
+            self._texts,
+            distillation.cache or run.workdir / "teacher",
+            {
+                "teacher": self._sha256,
+                "prompt": distillation.prompt,
+                "sequence_length": distillation.sequence_length,
+            },
+            first=worker_number(tf.distribute.get_strategy()),
+            prompt=distillation.prompt,
+            sequence_length=distillation.sequence_length,
+        )
+
+    def training_dataset(self, context, first_step):
+        batch_size = self.config.training.global_batch_size
+        share = Share.of(context, batch_size)
+        held_out = self.config.distillation.validation_texts
+        last_row = share.first_row + share.replicas * share.size
+
+        def replica_batches(step, numbers):
+            return tf.reshape(
+                numbers[share.first_row : last_row] + held_out,
+                [share.replicas, share.size],
+            )
+
+        return (
+            shuffled(
+                len(self._texts) - held_out,
+                batch_size,
+                self.config.training.seed,
+                first_step,
+            )
+            .map(replica_batches)
+            .unbatch()
+            .map(self._batch(), num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _batch(self):
+        """Makes batches of texts' numbers, int tensors `[M]`."""
+        distillation, run = self.config.distillation, self.config.run
+        texts = tf.constant(self._texts)
+        targets = tf.constant(self._targets)
+
+        def batch(numbers):
+            rows = tf.maximum(numbers, 0)
+            features = tokenized(
+                self.model.preprocessor,
+                tf.gather(texts, rows),
+                distillation.prompt,
+                distillation.sequence_length,
+                fixed_size=not run.packed,
+            )
+            return {
+                **features,
+                "teacher": tf.gather(targets, rows),
+                "index": numbers,
+            }
+
+        return batch
+
+    def totals(self, batch):
+        real = tf.cast(batch["padding_mask"], tf.float32)
+        return {
+            "examples": tf.cast(tf.shape(real)[0], tf.float32),
+            "tokens": tf.reduce_sum(real),
+        }
+
+    def loss(self, batch, totals):
+        weights = self._weights
+        inputs = {name: batch[name] for name in _INPUTS}
+        fixed_size = not self.config.run.packed
+        embeddings, projections = self.model.embed_packed(
+            inputs,
+            training=True,
+            fixed_size=fixed_size,
+            return_projections=True,
+        )
+        teacher = tf.cast(batch["teacher"], embeddings.dtype)
+        losses = {}
+        if weights["embedding"]:
+            losses["embedding"] = 1 - self._cosines(embeddings, teacher)
+        if weights["similarity"]:
+            losses["similarity"] = self._similarity_loss(embeddings, teacher)
+        if weights["attention"]:
+            _, relations = self._teacher.embed_packed(
+                inputs, fixed_size=fixed_size, return_projections=True
+            )
+            losses["attention"] = sum(
+                relation_loss(
+                    projection,
+                    tf.stop_gradient(relations[name]),
+                    inputs["padding_mask"],
+                    self.config.distillation.relation_heads,
+                )
+                for name, projection in projections.items()
+            ) / len(projections)
+        shares = {
+            name: tf.reduce_sum(loss) / tf.cast(totals["examples"], loss.dtype)
+            for name, loss in losses.items()
+        }
+        return (
+            sum(weights[name] * share for name, share in shares.items()),
+            {f"{name}_loss": share for name, share in shares.items()},
+        )
+
+    def _similarity_loss(self, embeddings, teacher):
+        replica = tf.distribute.get_replica_context()
+        # Between workers, `all_gather` takes only what has a device; what
+        # comes straight from the data has none.
+        teacher = tf.identity(teacher)
+        # [M, ...] -> [C, ...]
+        candidates, teacher_candidates = (
+            replica.all_gather(values, axis=0)
+            for values in (embeddings, teacher)
+        )
+        size = tf.shape(embeddings)[0]
+        return similarity_loss(
+            embeddings,
+            candidates,
+            teacher,
+            teacher_candidates,
+            labels=replica.replica_id_in_sync_group * size + tf.range(size),
+            temperature=self.config.distillation.similarity_temperature,
+        )
+
+    def _cosines(self, embeddings, teacher):
+        """Cosines `[M]` of embeddings and the teacher's components."""
+        targets = tf.matmul(teacher, tf.cast(self._components, teacher.dtype))
+        return tf.reduce_sum(
+            embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
+        )
+
+    def flops(self, totals):
+        if self.config.distillation.attention_weight:
+            return None  # the teacher computes, too
+        return (
+            3
+            * totals["tokens"]
+            * encoder_flops(
+                self.model.backbone, totals["tokens"] / totals["examples"]
+            )
+        )
+
+    def evaluation_dataset(self, context):
+        mine = evaluation_batches(
+            self.config.distillation.validation_texts,
+            self.config.training.global_batch_size,
+            context,
+        )
+        return (
+            tf.data.Dataset.from_tensor_slices(mine)
+            .map(self._batch(), num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def evaluation_step(self, batch):
+        embeddings = self.model.embed_packed(
+            {name: batch[name] for name in _INPUTS},
+            fixed_size=not self.config.run.packed,
+        )
+        return {
+            "index": batch["index"],
+            "embeddings": embeddings,
+            "cosines": self._cosines(
+                embeddings, tf.cast(batch["teacher"], embeddings.dtype)
+            ),
+        }
+
+    def figures(self, outputs):
+        real = outputs["index"] >= 0
+        embeddings = outputs["embeddings"][real]
+        return {
+            "heldout_cosine": float(outputs["cosines"][real].mean()),
+            f"heldout_neighbours@{_NEIGHBOURS}": shared_neighbours(
+                embeddings, self._targets[outputs["index"][real]]
+            ),
+        }
+
+    def save(self, folder):
+        self.model.save_to_preset(str(folder))
+
+
+def shared_neighbours(embeddings, teacher, count=_NEIGHBOURS) -> float:
+    """The part of each text's nearest texts that is the same as a teacher's.
+
+    Args:
+        embeddings: Float array `[N, D]`, of unit length.
+        teacher: Float array `[N, E]`, of unit length.
+        count: How many are the nearest.
+
+    Returns:
+        A number between 0 and 1.
+    """
+    nearest = []
+    for vectors in (embeddings, teacher):
+        scores = vectors @ vectors.T
+        np.fill_diagonal(scores, -np.inf)
+        nearest.append(np.argsort(-scores, axis=1, kind="stable")[:, :count])
+    shared = [
+        len(np.intersect1d(ours, theirs)) for ours, theirs in zip(*nearest)
+    ]
+    return float(np.mean(shared)) / min(count, len(embeddings) - 1)
+
+
+def _copy_embeddings(teacher, student):
+    """Starts the tables with the components of the teacher's tokens."""
+
+    def table(backbone, name):
+        layer = getattr(backbone, f"{name}_embedding")
+        return (
+            layer.position_embeddings
+            if name == "position"
+            else layer.embeddings
+        )
+
+    components = principal_components(
+        keras.ops.convert_to_numpy(table(teacher, "token")),
+        student.hidden_dim,
+    )
+    for name in ("token", "position", "segment"):
+        rows = keras.ops.convert_to_numpy(table(teacher, name)) @ components
+        ours = table(student, name)
+        # A student for longer texts starts with the first positions again.
+        ours.assign(np.resize(rows, ours.shape))

@@ -1,0 +1,276 @@
+"""Whether a model gives what its source gives, on text.
+
+Shape letters: B batch, T sequence length, D embedding size.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import track
+
+from keras_fixedhead import (
+    FixedHeadMaskedLM,
+    FixedHeadTextEmbedder,
+    FixedHeadTextEmbedderPreprocessor,
+)
+from keras_fixedhead.backbone import backbone_of, input_batches
+from keras_fixedhead.convert import BertSource
+from training.convert import reference
+
+TOLERANCE = 1e-5
+
+_BATCH_SIZE = 8
+
+
+def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
+    """Everything a model computes of a batch.
+
+    Args:
+        model: A `FixedHeadBackbone`, or a task with one.
+        inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
+
+    Returns:
+        `sequence_output` `[B, T, D]` and, where there is such a part,
+        `pooled_output` `[B, D]`, `embedding` `[B, D]`, `masked_lm`
+        `[B, T, V]` and `next_sentence` `[B, 2]`.
+    """
+    outputs = dict(getattr(model, "backbone", model)(inputs))
+    if isinstance(model, FixedHeadTextEmbedder):
+        outputs["embedding"] = model(inputs)
+    elif isinstance(model, FixedHeadMaskedLM):
+        everywhere = np.broadcast_to(
+            np.arange(inputs["token_ids"].shape[1], dtype="int32"),
+            inputs["token_ids"].shape,
+        )
+        logits = model({**inputs, "mask_positions": everywhere})
+        outputs |= logits if model.next_sentence else {"masked_lm": logits}
+    return {name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()}
+
+
+def source_outputs(source: BertSource) -> tuple[str, Callable]:
+    """What runs the source, and the function that does.
+
+    It is the source itself where that is a model, Hugging Face's
+    `transformers` where they are installed and the source is theirs, and else
+    BERT's forward pass in NumPy, in float64.
+    """
+    if source.encode is not None:
+        return "the source itself", source.encode
+    is_theirs = pathlib.Path(source.origin, "config.json").exists()
+    if is_theirs and all(
+        importlib.util.find_spec(name) for name in ("torch", "transformers")
+    ):
+        return "transformers", _transformers(source)
+    return (
+        "BERT's forward pass in NumPy, float64",
+        lambda inputs: reference.encode(source, inputs),
+    )
+
+
+def inputs_of(
+    texts: Sequence[str], model: keras.Model, tokenizer
+) -> dict[str, np.ndarray]:
+    """Texts as inputs of an encoder, int arrays `[B, T]`.
+
+    In every other text the second half is of the second segment.
+
+    Args:
+        texts: B strings.
+        model: A `FixedHeadBackbone`, or a task with one.
+        tokenizer: A `FixedHeadTokenizer`; `None` takes random ids, not the
+            texts.
+    """
+    backbone = backbone_of(model)
+    length = getattr(
+        getattr(model, "preprocessor", None),
+        "sequence_length",
+        backbone.max_sequence_length,
+    )
+    if tokenizer is None:
+        shape = len(texts), min(length, 64)
+        rng = np.random.default_rng(0)
+        lengths = rng.integers(1, shape[1] + 1, (len(texts), 1))
+        token_ids = rng.integers(0, backbone.vocabulary_size, shape)
+        inputs = {
+            "token_ids": token_ids.astype("int32"),
+            "padding_mask": (np.arange(shape[1]) < lengths).astype("int32"),
+        }
+    else:
+        preprocessor = FixedHeadTextEmbedderPreprocessor(tokenizer, length)
+        features = preprocessor.pad_to_longest(tf.constant(list(texts)))
+        inputs = {name: np.array(x) for name, x in features.items()}
+        lengths = inputs["padding_mask"].sum(axis=1, keepdims=True)
+    places = np.arange(inputs["token_ids"].shape[1])
+    second = (places >= lengths // 2) & (backbone.num_segments > 1)
+    second[::2] = False
+    inputs["segment_ids"] = second * inputs["padding_mask"]
+    return inputs
+
+
+@dataclasses.dataclass
+class Agreement:
+    """How far the outputs of one model are from those of another.
+
+    Attributes:
+        computed_by: What the outputs are compared with.
+        texts: How many texts both were run on.
+        tokens: How many tokens these are.
+        differences: The largest absolute difference of each output.
+        largest: The largest absolute value of each.
+    """
+
+    computed_by: str
+    texts: int = 0
+    tokens: int = 0
+    differences: dict[str, float] = dataclasses.field(default_factory=dict)
+    largest: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def add(self, inputs: dict, theirs: dict, ours: dict):
+        """Takes the outputs of one more batch into account.
+
+        Raises:
+            ValueError: One of ours has no counterpart.
+        """
+        real = inputs["padding_mask"].astype(bool)
+        self.texts += len(real)
+        self.tokens += int(real.sum())
+        for name, mine in ours.items():
+            if name not in theirs:
+                raise ValueError(f"{self.computed_by} does not give {name}")
+            other = np.asarray(theirs[name])
+            if mine.shape[:2] == real.shape and mine.ndim == 3:
+                mine, other = mine[real], other[real]
+            for figures, x in (
+                (self.differences, other - mine),
+                (self.largest, other),
+            ):
+                # Unlike Python's, NumPy's maximum keeps what is not a number.
+                figures[name] = float(
+                    np.maximum(figures.get(name, 0.0), np.abs(x).max(initial=0))
+                )
+
+    def require(self, what: str):
+        """Raises ValueError where an output is further off than allowed."""
+        for name, difference in self.differences.items():
+            # Not >, which is false for what is not a number.
+            if not difference <= TOLERANCE * max(1.0, self.largest[name]):
+                raise ValueError(
+                    f"{what}: {name} is {difference:.1e} from that of "
+                    f"{self.computed_by}, on {self.texts} texts, of values "
+                    f"up to {self.largest[name]:.2g}; at most "
+                    f"{TOLERANCE:.0e} of that is allowed. Nothing was written"
+                )
+
+    def __str__(self):
+        figures = ", ".join(
+            f"{name} {difference:.1e} (of up to {self.largest[name]:.2g})"
+            for name, difference in self.differences.items()
+        )
+        return (
+            f"largest difference from {self.computed_by}, {self.texts} texts, "
+            f"{self.tokens:,} tokens: {figures}"
+        )
+
+
+def compare(
+    run: Callable, computed_by: str, model: keras.Model, inputs: dict
+) -> Agreement:
+    """Runs a model, and what it should agree with, on text.
+
+    Args:
+        run: Returns of a batch what `outputs_of` does; an embedding is made
+            of its `sequence_output` where it has none.
+        computed_by: What `run` is, for people.
+        model: A `FixedHeadBackbone`, or a task with one.
+        inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
+    """
+    agreement = Agreement(computed_by)
+    rows = len(inputs["token_ids"])
+    for batch, real in track(
+        input_batches(inputs, _BATCH_SIZE),
+        description="Comparing outputs",
+        total=-(-rows // _BATCH_SIZE),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    ):
+        longest = int(real.sum(axis=1).max())
+        batch = {name: x[:, :longest] for name, x in batch.items()}
+        theirs = {
+            name: keras.ops.convert_to_numpy(x)
+            for name, x in run(batch).items()
+        }
+        if isinstance(model, FixedHeadTextEmbedder):
+            theirs.setdefault(
+                "embedding",
+                _embedding(
+                    theirs["sequence_output"], batch["padding_mask"], model
+                ),
+            )
+        agreement.add(batch, theirs, outputs_of(model, batch))
+    return agreement
+
+
+def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
+    """Texts that the source's own tokenizer takes apart in another way."""
+    if source.tokenize is None:
+        return []
+    ours = tokenizer(list(texts))
+    return [
+        text
+        for text, theirs, mine in zip(texts, source.tokenize(texts), ours)
+        if list(theirs) != list(mine)
+    ]
+
+
+def _embedding(tokens, padding_mask, embedder):
+    """Pooled and normalised without our code, `[B, D]`."""
+    mask = padding_mask[..., None].astype(bool)
+    if embedder.pooling_mode == "mean":
+        pooled = (tokens * mask).sum(axis=1) / mask.sum(axis=1)
+    elif embedder.pooling_mode == "max":
+        pooled = np.where(mask, tokens, -np.inf).max(axis=1)
+    else:
+        pooled = tokens[:, 0]
+    if embedder.normalize:
+        pooled = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+    return pooled
+
+
+def _transformers(source):
+    # What it says of weights it has no use for would bury our figures.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import torch
+    import transformers
+
+    heads = any(name.startswith("cls/") for name in source.tensors)
+    cls = transformers.BertForPreTraining if heads else transformers.BertModel
+    with contextlib.redirect_stdout(sys.stderr):
+        model = cls.from_pretrained(source.origin, dtype=torch.float32).eval()
+
+    @torch.no_grad()
+    def run(inputs):
+        outputs = getattr(model, "bert", model)(
+            input_ids=torch.tensor(inputs["token_ids"]).long(),
+            token_type_ids=torch.tensor(inputs["segment_ids"]).long(),
+            attention_mask=torch.tensor(inputs["padding_mask"]).long(),
+        )
+        found = {
+            "sequence_output": outputs.last_hidden_state,
+            "pooled_output": outputs.pooler_output,
+        }
+        if heads:
+            found["masked_lm"], found["next_sentence"] = model.cls(
+                outputs.last_hidden_state, outputs.pooler_output
+            )
+        return {name: x.numpy() for name, x in found.items()}
+
+    return run

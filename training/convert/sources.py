@@ -1,0 +1,128 @@
+"""What a source is, and the reader for it."""
+
+import pathlib
+
+import keras_hub
+
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadMaskedLM,
+    FixedHeadTextEmbedder,
+    FixedHeadTokenizer,
+)
+from keras_fixedhead.convert import (
+    BertSource,
+    read_bert_backbone,
+    read_hugging_face,
+)
+from keras_fixedhead.convert.json_files import read_json
+from training.convert.model_garden_checkpoint import (
+    read_model_garden_checkpoint,
+)
+from training.convert.original import read_original
+from training.convert.tensorflow_files import (
+    OBJECT_GRAPH,
+    find_checkpoint,
+    open_checkpoint,
+)
+
+_TASKS = {
+    "text_embedder": FixedHeadTextEmbedder,
+    "masked_lm": FixedHeadMaskedLM,
+    "backbone": FixedHeadBackbone,
+}
+
+
+def read_source(source: str, **overrides) -> BertSource:
+    """Reads what others have trained.
+
+    Args:
+        source: A folder, the prefix of a checkpoint, or the name of a
+            KerasHub preset.
+        **overrides: Attributes of `BertSource` to take instead of what the
+            source says.
+
+    Raises:
+        OSError: There is no such source, or a file of it is missing.
+        ValueError: It is of an unknown kind, unsupported or damaged.
+    """
+    path = pathlib.Path(source)
+    if path.is_file():
+        raise ValueError(
+            f"`source` must be a folder, the prefix of a checkpoint or a "
+            f"preset's name. Received a file: {source}"
+        )
+    if path.is_dir():
+        config = read_json(path / "config.json", default={})
+        if "registered_name" in config:
+            return _read_keras_hub(source, **overrides)
+        if config:
+            return read_hugging_face(path, **overrides)
+        if not list(path.glob("*.index")):
+            raise FileNotFoundError(
+                f"{source} has neither a config.json, of Hugging Face or of "
+                "KerasHub, nor a checkpoint of TensorFlow (*.index)"
+            )
+        return _read_checkpoint(path, **overrides)
+    if path.with_name(f"{path.name}.index").exists():
+        return _read_checkpoint(path, **overrides)
+    if "://" in source or source in keras_hub.models.BertBackbone.presets:
+        return _read_keras_hub(source, **overrides)
+    raise FileNotFoundError(
+        f"`source` is no folder, no checkpoint and no preset of KerasHub "
+        f"({', '.join(sorted(keras_hub.models.BertBackbone.presets))}). "
+        f"Received: {source}"
+    )
+
+
+def is_own_preset(source: str) -> bool:
+    """Whether it is a preset that this library wrote."""
+    config = read_json(pathlib.Path(source, "config.json"), default={})
+    return config.get("class_name") == FixedHeadBackbone.__name__
+
+
+def read_own_preset(source: str, task: str):
+    """Reads a preset of this library.
+
+    Args:
+        source: The folder.
+        task: As in `BertSource.build`.
+
+    Returns:
+        The model, and its tokenizer or `None`.
+
+    Raises:
+        ValueError: It is of another task.
+    """
+    file = pathlib.Path(source, "task.json")
+    found = read_json(file, default={}).get("class_name")
+    wanted = _TASKS[task].__name__
+    if task != "backbone" and found != wanted:
+        raise ValueError(
+            f"{source} is a preset of {found or 'an encoder alone'}. "
+            f"`task` asks for {wanted}; choose another"
+        )
+    model = _TASKS[task].from_preset(source)
+    if task == "backbone":
+        return model, _tokenizer(FixedHeadTokenizer, source)
+    return model, model.preprocessor.tokenizer
+
+
+def _read_checkpoint(path, **overrides):
+    reader = open_checkpoint(find_checkpoint(path))
+    if OBJECT_GRAPH in reader.get_variable_to_shape_map():
+        return read_model_garden_checkpoint(path, **overrides)
+    return read_original(path, **overrides)
+
+
+def _read_keras_hub(source, **overrides):
+    backbone = keras_hub.models.Backbone.from_preset(source)
+    tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
+    return read_bert_backbone(backbone, tokenizer, **overrides)
+
+
+def _tokenizer(cls, source):
+    try:
+        return cls.from_preset(source)
+    except FileNotFoundError:
+        return None  # a preset may be of a backbone alone

@@ -109,6 +109,33 @@ def test_packed_equals_padded(make_embedder, inputs, mode, normalize):
         np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("fixed_size", [False, True])
+def test_projections_are_those_of_the_last_block(
+    make_embedder, inputs, fixed_size
+):
+    embedder = make_embedder(head_size=[7, [3, 5, 2]])
+    tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
+    embeddings, projections = embedder.embed_packed(
+        tensors, fixed_size=fixed_size, return_projections=True
+    )
+    np.testing.assert_array_equal(
+        embeddings, embedder.embed_packed(tensors, fixed_size=fixed_size)
+    )
+    *_, last = embedder.backbone.transformer_layers
+    before_last = keras.Model(embedder.backbone.input, last.input[0])
+    x = ops.convert_to_numpy(before_last(inputs))
+    real = inputs["padding_mask"] == 1
+    assert projections.keys() == {"query", "key", "value"}
+    for name, projection in projections.items():
+        kernel, bias = getattr(last.attention, name).get_weights()
+        assert projection.shape == (5, 13, 10)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(projection)[real],
+            x[real] @ kernel + bias,
+            atol=1e-5,
+        )
+
+
 def test_bfloat16_is_pooled_in_float32(make_embedder, inputs):
     embedder = make_embedder(dtype="bfloat16")
     embeddings = embedder(inputs)

@@ -5,9 +5,18 @@ import hashlib
 import json
 import pathlib
 
+import keras
 import numpy as np
 
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadTextEmbedder,
+    FixedHeadTextEmbedderPreprocessor,
+    FixedHeadTokenizer,
+)
 from training.configs import (
+    DistillationConfig,
+    DistillConfig,
     FinetuneConfig,
     MaskedLMConfig,
     ModelConfig,
@@ -175,6 +184,58 @@ def pretraining(data: pathlib.Path, workdir: pathlib.Path, **changes):
         **_common(data, workdir, head_size=17),
         masked_lm=MaskedLMConfig(
             sequence_length=17, max_predictions=3, evaluation_examples=8
+        ),
+    )
+    return changed(tiny, **changes)
+
+
+def texts(count=43) -> list[str]:
+    """Different texts, of one word to more than an encoder here takes."""
+    rng = np.random.default_rng(5)
+    return [
+        f"{WORDS[i % 7]} " + " ".join(rng.choice(WORDS, 1 + i * 7 % 19))
+        for i in range(count)
+    ]
+
+
+def write_texts(path: pathlib.Path) -> pathlib.Path:
+    """Writes texts, one a line."""
+    path.write_text("".join(f"{text}\n" for text in texts()))
+    return path
+
+
+def embedder(seed=0, prompts=None, pooling_mode="cls"):
+    """A model whose heads are as wide together as thrice those of runs."""
+    keras.utils.set_random_seed(seed)
+    backbone = FixedHeadBackbone(
+        vocabulary_size=len(VOCABULARY),
+        num_layers=2,
+        num_heads=5,
+        hidden_dim=13,
+        intermediate_dim=23,
+        head_size=9,
+        max_sequence_length=19,
+    )
+    for block in backbone.transformer_layers:
+        for name in ("query", "key", "value", "attention_output"):
+            # As drawn, it would attend to all alike and embed all alike.
+            kernel = getattr(block.attention, name).kernel
+            kernel.assign(10 * kernel.value)
+    return FixedHeadTextEmbedder(
+        backbone,
+        preprocessor=FixedHeadTextEmbedderPreprocessor(
+            FixedHeadTokenizer(VOCABULARY), sequence_length=17, prompts=prompts
+        ),
+        pooling_mode=pooling_mode,
+    )
+
+
+def distillation(data, teacher, workdir: pathlib.Path, **changes):
+    """A tiny run on texts, with fields of any of its parts changed by name."""
+    tiny = DistillConfig(
+        **_common(data, workdir, head_size=5),
+        distillation=DistillationConfig(
+            teacher=teacher, sequence_length=13, validation_texts=7
         ),
     )
     return changed(tiny, **changes)

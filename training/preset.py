@@ -12,6 +12,9 @@ import keras
 # What a preset takes beside its weights, generously.
 _OTHER_BYTES = 2**24
 
+# What says how the weights are used; other files are for people.
+_DESCRIPTIONS = ("config", "preprocessor", "task", "tokenizer")
+
 
 def write_preset(
     folder: pathlib.Path,
@@ -69,4 +72,25 @@ def weights_sha256(preset: pathlib.Path, argument: str) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def preset_sha256(preset: pathlib.Path, argument: str) -> str:
+    """The checksum of all that decides what a preset computes from texts.
+
+    Args:
+        preset: Its folder.
+        argument: What the user calls it, for messages.
+
+    Raises:
+        ValueError: It is none.
+    """
+    digest = hashlib.sha256(weights_sha256(preset, argument).encode())
+    for path in (
+        *(preset / f"{name}.json" for name in _DESCRIPTIONS),
+        *sorted(preset.glob("assets/**/*")),
+    ):
+        if path.is_file():
+            digest.update(f"{path.relative_to(preset).as_posix()}\n".encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()

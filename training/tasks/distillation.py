@@ -23,7 +23,7 @@ from training.configs import DistillConfig
 from training.data.global_batch import Share, evaluation_batches, shuffled
 from training.data.teacher import principal_components, teacher_embeddings
 from training.data.texts import read_texts, tokenized
-from training.preset import weights_sha256
+from training.preset import preset_sha256
 from training.strategy import worker_number
 from training.tasks.task import Task
 
@@ -71,7 +71,7 @@ class DistillationTask(Task):
                 "`similarity_temperature` must be positive. "
                 f"Received: {distillation.similarity_temperature}"
             )
-        self._sha256 = weights_sha256(distillation.teacher, "teacher")
+        self._sha256 = preset_sha256(distillation.teacher, "teacher")
         self._teacher = FixedHeadTextEmbedder.from_preset(
             str(distillation.teacher)
         )

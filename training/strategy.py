@@ -59,10 +59,17 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_id == 0
 
 
-def worker_number(strategy: tf.distribute.Strategy) -> int:
-    """Which of the workers this process is, from 0 on."""
+def worker_number(strategy: tf.distribute.Strategy) -> tuple[int, int]:
+    """Which of the workers this process is, from 0 on, and of how many."""
     resolver = getattr(strategy, "cluster_resolver", None)
-    return (resolver.task_id if resolver else None) or 0
+    if resolver is None or resolver.task_type not in ("chief", "worker"):
+        return 0, 1
+    jobs = resolver.cluster_spec().as_dict()
+    chiefs = len(jobs.get("chief", ()))
+    before = chiefs if resolver.task_type == "worker" else 0
+    # A TPU's resolver may know of no workers.
+    count = max(chiefs + len(jobs.get("worker", ())), 1)
+    return before + (resolver.task_id or 0), count
 
 
 def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:

@@ -5,13 +5,19 @@ import json
 import pytest
 import tensorflow as tf
 
-from training.strategy import get_strategy, is_chief, replica_batch_size
+from training.strategy import (
+    get_strategy,
+    is_chief,
+    replica_batch_size,
+    worker_number,
+)
 
 
 def test_one_device_has_one_replica():
     strategy = get_strategy("one_device")
     assert strategy.num_replicas_in_sync == 1
     assert is_chief(strategy)
+    assert worker_number(strategy) == (0, 1)
 
 
 def test_unknown_name():
@@ -58,21 +64,22 @@ def test_no_tpu():
 
 
 @pytest.mark.parametrize(
-    "cluster, task, chief",
+    "cluster, task, chief, number",
     [
-        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True),
-        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False),
-        ({"chief": ["c:1"], "worker": ["a:1"]}, ("worker", 0), False),
-        ({"chief": ["c:1"], "worker": ["a:1"]}, ("chief", 0), True),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True, 0),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False, 1),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("worker", 0), False, 1),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("chief", 0), True, 0),
     ],
 )
-def test_one_process_of_a_cluster_is_chief(cluster, task, chief):
+def test_one_process_of_a_cluster_is_chief(cluster, task, chief, number):
     class Strategy:
         cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type=task[0], task_id=task[1]
         )
 
     assert is_chief(Strategy()) is chief
+    assert worker_number(Strategy()) == (number, 2)
 
 
 def test_batches_divide_over_replicas():

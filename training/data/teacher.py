@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import sys
+import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +26,7 @@ def teacher_embeddings(
     texts: list[str],
     folder: pathlib.Path,
     identity: dict,
-    first: int = 0,
+    worker: tuple[int, int] = (0, 1),
     prompt: str | None = None,
     sequence_length: int | None = None,
 ) -> np.ndarray:
@@ -39,7 +40,8 @@ def teacher_embeddings(
         texts: N strings.
         folder: Holds a folder for each identity and list of texts.
         identity: JSON values that decide the embeddings of a text.
-        first: Which file to begin with, another one for each worker.
+        worker: Which this process is, from 0 on, of how many that share the
+            work.
         prompt: Name of the prompt put before each text, or `None`.
         sequence_length: The most tokens of a text; `None` is the teacher's.
 
@@ -56,6 +58,10 @@ def teacher_embeddings(
     folder.mkdir(parents=True, exist_ok=True)
     count = -(-len(texts) // _TEXTS_PER_FILE)
     paths = [folder / f"{i:05}.npy" for i in range(count)]
+    # Side by side, they would all be at the same file.
+    number, workers = worker
+    first = number * count // workers
+    size = teacher.embedding_dim or teacher.backbone.hidden_dim
     embed = tf.function(teacher.embed_packed, reduce_retracing=True)
     with Progress(
         console=Console(stderr=True), disable=not sys.stderr.isatty()
@@ -65,7 +71,7 @@ def teacher_embeddings(
             i = (first + i) % count
             part = texts[i * _TEXTS_PER_FILE : (i + 1) * _TEXTS_PER_FILE]
             if not paths[i].exists():
-                rows = np.empty((len(part), teacher.backbone.hidden_dim))
+                rows = np.empty((len(part), size))
                 # Of like lengths, a batch has little padding.
                 order = np.argsort([len(text) for text in part])
                 for start in range(0, len(part), _BATCH_SIZE):
@@ -81,7 +87,8 @@ def teacher_embeddings(
                 _write(paths[i], rows.astype("float32"))
             else:
                 progress.advance(task, len(part))
-    return np.concatenate([np.load(path) for path in paths])
+    # Not all of it in memory twice.
+    return np.concatenate([np.load(path, mmap_mode="r") for path in paths])
 
 
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
@@ -92,18 +99,27 @@ def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
         size: How many; beyond D they are zero.
 
     Returns:
-        Float64 array `[D, size]`, orthonormal columns.
+        Float64 array `[D, size]`, orthonormal columns; of each the largest
+        number is positive.
     """
-    vectors = vectors.astype("float64")
-    _, directions = np.linalg.eigh(vectors.T @ vectors)
+    products = np.zeros([vectors.shape[1]] * 2)
+    for start in range(0, len(vectors), _TEXTS_PER_FILE):
+        part = vectors[start : start + _TEXTS_PER_FILE].astype("float64")
+        products += part.T @ part
+    _, directions = np.linalg.eigh(products)
     # The last are the longest.
     directions = directions[:, ::-1][:, :size]
+    # Of either sign they are eigenvectors; rounding, which is another one on
+    # another machine, must not choose it.
+    largest = np.abs(directions).argmax(axis=0)
+    directions = directions * np.sign(directions[largest, range(len(largest))])
     missing = size - directions.shape[1]
     return np.pad(directions, ((0, 0), (0, missing)))
 
 
 def _write(path, array):
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    # Processes in containers all have the same number.
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with open(partial, "wb") as file:
             np.save(file, array)

@@ -181,7 +181,7 @@ class DistillationTask(Task):
                 "prompt": distillation.prompt,
                 "sequence_length": distillation.sequence_length,
             },
-            first=worker_number(tf.distribute.get_strategy()),
+            worker=worker_number(tf.distribute.get_strategy()),
             prompt=distillation.prompt,
             sequence_length=distillation.sequence_length,
         )

@@ -168,6 +168,7 @@ def test_figures_by_hand(workdir, teacher, data, cache, tmp_path):
     assert last["heldout_cosine"] == pytest.approx(
         np.mean(np.sum(students * expected[:7], axis=1)), abs=1e-4
     )
+    assert last["heldout_neighbours@10"] == 1.0  # there are six others
 
 
 def test_finished_run_says_so(data, teacher, workdir, cache, capsys):
@@ -382,6 +383,8 @@ def test_neighbours_by_hand():
     found = shared_neighbours(ours, theirs, 3)
     assert found == pytest.approx(np.mean(shared))
     assert shared_neighbours(ours, 2 * ours, 3) == 1.0
+    # All four others are near.
+    assert shared_neighbours(ours[:5], theirs[:5], 10) == 1.0
 
 
 def test_teacher_of_fewer_numbers(data, tmp_path):

@@ -367,6 +367,8 @@ def shared_neighbours(embeddings, teacher, count=_NEIGHBOURS) -> float:
     Returns:
         A number between 0 and 1.
     """
+    # What is left of all texts without itself.
+    count = min(count, len(embeddings) - 1)
     nearest = []
     for vectors in (embeddings, teacher):
         scores = vectors @ vectors.T
@@ -375,7 +377,7 @@ def shared_neighbours(embeddings, teacher, count=_NEIGHBOURS) -> float:
     shared = [
         len(np.intersect1d(ours, theirs)) for ours, theirs in zip(*nearest)
     ]
-    return float(np.mean(shared)) / min(count, len(embeddings) - 1)
+    return float(np.mean(shared)) / count
 
 
 def _copy_embeddings(teacher, student):

@@ -413,6 +413,14 @@ def test_teacher_of_fewer_numbers(data, tmp_path):
         ),
         ({"embedding_weight": -0.5}, "at least 0. .*'embedding': -0.5"),
         (
+            {
+                "embedding_weight": 0.0,
+                "similarity_weight": 0.0,
+                "attention_weight": 1.0,
+            },
+            "`embedding_weight` or `similarity_weight` .*'attention': 1.0",
+        ),
+        (
             {"similarity_temperature": 0.0},
             "`similarity_temperature` .* Received: 0.0",
         ),

@@ -61,9 +61,14 @@ class DistillationTask(Task):
                 f"Received: {distillation.sequence_length}"
             )
         weights = self._weights
-        if min(weights.values()) < 0 or not any(weights.values()):
+        if min(weights.values()) < 0:
             raise ValueError(
-                "Weights of losses must be at least 0, and one over it. "
+                f"Weights of losses must be at least 0. Received: {weights}"
+            )
+        if not (weights["embedding"] or weights["similarity"]):
+            raise ValueError(
+                "`embedding_weight` or `similarity_weight` must be over 0: "
+                "attention alone does not train what comes after it. "
                 f"Received: {weights}"
             )
         if distillation.similarity_temperature <= 0:

@@ -429,6 +429,10 @@ def test_teacher_of_fewer_numbers(data, tmp_path):
             {"attention_weight": 1.0, "relation_heads": 2},
             "`relation_heads` .* teacher, 45, .* student, 15. Received: 2",
         ),
+        (
+            {"attention_weight": 1.0, "relation_heads": 0},
+            "`relation_heads` .* Received: 0",
+        ),
         ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
         ({"validation_texts": 43}, "the 43 texts .* Received: 43"),
         ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),

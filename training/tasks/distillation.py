@@ -135,12 +135,13 @@ class DistillationTask(Task):
                 model.num_heads
                 * (model.head_size or model.max_sequence_length),
             ]
-            if any(width % distillation.relation_heads for width in widths):
+            heads = distillation.relation_heads
+            if heads < 1 or any(width % heads for width in widths):
                 raise ValueError(
                     "`relation_heads` must divide the width of all heads of "
                     f"the last block of the teacher, {widths[0]}, and of the "
                     f"student, {widths[1]}. "
-                    f"Received: {distillation.relation_heads}"
+                    f"Received: {heads}"
                 )
 
     def build(self):

@@ -318,6 +318,25 @@ def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
         assert b == pytest.approx(a, rel=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+def test_dtypes_of_student_and_teacher_may_differ(dtype, make_task):
+    usual = make_task()
+    batch = first_batch(usual)
+    expected = losses_of(usual, batch)
+    task = make_task(dtype=dtype)
+    task.model.set_weights(usual.model.get_weights())
+    rough = dtype == "mixed_bfloat16"
+    assert losses_of(task, batch) == pytest.approx(
+        expected, rel=0.1 if rough else 1e-4, abs=1e-2 if rough else 1e-5
+    )
+    loss, parts = get_strategy("one_device").run(
+        functools.partial(task.loss, batch, task.totals(batch))
+    )
+    assert {x.dtype.name for x in (loss, *parts.values())} == {
+        "float32" if rough else "float64"
+    }
+
+
 def test_attention_loss_trains_all_projections(make_task):
     task = make_task()
     batch = first_batch(task)

@@ -270,7 +270,10 @@ class DistillationTask(Task):
             losses["attention"] = sum(
                 relation_loss(
                     projection,
-                    tf.stop_gradient(relations[name]),
+                    # A float32 teacher may have a float64 student.
+                    tf.cast(
+                        tf.stop_gradient(relations[name]), embeddings.dtype
+                    ),
                     inputs["padding_mask"],
                     self.config.distillation.relation_heads,
                 )

@@ -355,6 +355,14 @@ def test_attention_loss_trains_all_projections(make_task):
     )
 
 
+def test_teacher_stays_only_for_its_attention(make_task):
+    assert make_task()._teacher is not None
+    task = make_task(attention_weight=0.0)
+    assert task._teacher is None
+    assert task.metrics == ("embedding_loss", "similarity_loss")
+    assert losses_of(task, first_batch(task)).keys() == {"loss", *task.metrics}
+
+
 @pytest.mark.parametrize("longest, width", [(17, 11), (43, 17)])
 def test_tables_start_as_the_teachers(longest, width, make_task, teacher):
     backbone = make_task(

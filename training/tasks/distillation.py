@@ -174,6 +174,12 @@ class DistillationTask(Task):
         self._components = tf.constant(
             principal_components(self._targets, model.hidden_dim), tf.float32
         )
+        # What runs in every update has to be on every device.
+        self._teacher = (
+            FixedHeadTextEmbedder.from_preset(str(distillation.teacher))
+            if distillation.attention_weight
+            else None
+        )
 
     def _embeddings(self):
         """The teacher's, float32 `[texts, E]`."""

@@ -206,7 +206,7 @@ class DistillationTask(Task):
 
         def replica_batches(step, numbers):
             return tf.reshape(
-                numbers[share.first_row : last_row] + held_out,
+                numbers[share.first_row : last_row],
                 [share.replicas, share.size],
             )
 
@@ -219,15 +219,20 @@ class DistillationTask(Task):
             )
             .map(replica_batches)
             .unbatch()
-            .map(self._batch(), num_parallel_calls=tf.data.AUTOTUNE)
+            .map(
+                self._batch(slice(held_out, None)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def _batch(self):
-        """Makes batches of texts' numbers, int tensors `[M]`."""
+    def _batch(self, part):
+        """Makes batches of numbers of a part's texts, int tensors `[M]`."""
         distillation, run = self.config.distillation, self.config.run
-        texts = tf.constant(self._texts)
-        targets = tf.constant(self._targets)
+        # A GPU has better use for its memory.
+        with tf.device("cpu"):
+            texts = tf.constant(self._texts[part])
+            targets = tf.constant(self._targets[part])
 
         def batch(numbers):
             rows = tf.maximum(numbers, 0)
@@ -333,14 +338,18 @@ class DistillationTask(Task):
         )
 
     def evaluation_dataset(self, context):
+        held_out = self.config.distillation.validation_texts
         mine = evaluation_batches(
-            self.config.distillation.validation_texts,
+            held_out,
             self.config.training.global_batch_size,
             context,
         )
         return (
             tf.data.Dataset.from_tensor_slices(mine)
-            .map(self._batch(), num_parallel_calls=tf.data.AUTOTUNE)
+            .map(
+                self._batch(slice(held_out)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
             .prefetch(tf.data.AUTOTUNE)
         )
 

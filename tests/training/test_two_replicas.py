@@ -8,6 +8,7 @@ import pytest
 
 from tests.training import tiny, workers
 from tests.training.two_replicas import (
+    DISTILLATION,
     OPTIMIZERS,
     PRETRAINING,
     RETRIEVAL,
@@ -47,10 +48,11 @@ def test_accumulated_gradients_are_the_same(folder):
     )
 
 
-def test_retrieval_is_the_same(folder):
-    # Losses agree if negatives come from both replicas and the batches are
-    # the same; the norms, if gradients flow back to both.
-    runs = [folder / n / "retrieval" for n in ("one_device", "mirrored")]
+@pytest.mark.parametrize("task", ["retrieval", "distillation"])
+def test_learning_from_the_whole_batch_is_the_same(folder, task):
+    # Losses agree if what is compared with comes from both replicas and the
+    # batches are the same; the norms, if gradients flow back to both.
+    runs = [folder / name / task for name in ("one_device", "mirrored")]
     assert difference(*runs) < 1e-9
     one, two = (tiny.metrics(run) for run in runs)
     assert len(one) == 6
@@ -103,6 +105,20 @@ def test_two_workers_learn_retrieval_the_same(folder, tmp_path):
     )
     assert _finished("training.finetune", tiny.flags(run, "demo_retrieval"))
     one = folder / "one_device" / "retrieval"
+    assert difference(one, tmp_path / "train") < 1e-9
+
+
+@pytest.mark.slow
+def test_two_workers_distill_the_same(folder, tmp_path):
+    run = tiny.distillation(
+        folder / "texts.txt",
+        folder / "teacher",
+        tmp_path / "train",
+        strategy="multi_worker",
+        **DISTILLATION,
+    )
+    assert _finished("training.distill", tiny.flags(run, "compact"))
+    one = folder / "one_device" / "distillation"
     assert difference(one, tmp_path / "train") < 1e-9
 
 

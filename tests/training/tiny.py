@@ -204,7 +204,7 @@ def write_texts(path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def embedder(seed=0, prompts=None, pooling_mode="cls"):
+def embedder(seed=0, prompts=None, pooling_mode="cls", dtype=None):
     """A model whose heads are as wide together as thrice those of runs."""
     keras.utils.set_random_seed(seed)
     backbone = FixedHeadBackbone(
@@ -215,6 +215,7 @@ def embedder(seed=0, prompts=None, pooling_mode="cls"):
         intermediate_dim=23,
         head_size=9,
         max_sequence_length=19,
+        dtype=dtype,
     )
     for block in backbone.transformer_layers:
         for name in ("query", "key", "value", "attention_output"):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tests.training import tiny
 from tests.training.test_loop import Line, run
+from training.distill import distill
 from training.finetune import finetune
 from training.pretrain import pretrain
 from training.strategy import draw_for_each_replica, get_strategy
@@ -26,6 +27,14 @@ RETRIEVAL = _EXACT | {
     "inverse_cloze": 0.5,
     "learn_temperature": True,
     "steps": 4,
+}
+
+DISTILLATION = _EXACT | {
+    "attention_weight": 1.0,
+    "relation_heads": 3,
+    "steps": 4,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
 }
 
 # Gradients of these runs have norms over 1.
@@ -99,12 +108,24 @@ def main(folder):
     )
     pairs = tiny.write_pairs(folder / "pairs")
     text = tiny.write_text(folder / "text")
+    texts = tiny.write_texts(folder / "texts.txt")
+    teacher = folder / "teacher"
+    tiny.embedder(dtype="float64").save_to_preset(str(teacher))
     for name, replicas in {"one_device": 1, "mirrored": 2}.items():
         if get_strategy(name).num_replicas_in_sync != replicas:
             sys.exit(f"{name} has not {replicas} replicas")
         finetune(
             tiny.retrieval(
                 pairs, folder / name / "retrieval", strategy=name, **RETRIEVAL
+            )
+        )
+        distill(
+            tiny.distillation(
+                texts,
+                teacher,
+                folder / name / "distillation",
+                strategy=name,
+                **DISTILLATION,
             )
         )
         for optimizer, changes in OPTIMIZERS.items():

@@ -297,6 +297,23 @@ def test_packed_and_padded_are_the_same(make_task):
     )
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
+    task = make_task(packed=packed)
+    batch = first_batch(task)
+
+    @tf.function
+    def loss():
+        return task.loss(batch, task.totals(batch))[0], task.evaluation_step(
+            batch
+        )
+
+    graph = loss.get_concrete_function().graph
+    # It finds the real tokens, as often as a model runs.
+    found = [op.type for op in graph.get_operations()].count("Where")
+    assert found == (3 if packed else 0)
+
+
 def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
     for compiled in (False, True):
         distill.distill(

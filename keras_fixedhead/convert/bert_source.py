@@ -24,6 +24,18 @@ TASKS = ("text_embedder", "masked_lm", "backbone")
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
+# Arguments of a `FixedHeadBackbone`, and what BERT's `bert_config.json` and
+# Hugging Face's `config.json` call them.
+CONFIG_NAMES = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+
 _POOLER = "bert/pooler/dense"
 _MASKED_LM = "cls/predictions"
 _NEXT_SENTENCE = "cls/seq_relationship"

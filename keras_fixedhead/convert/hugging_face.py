@@ -5,7 +5,11 @@ import tempfile
 
 import keras
 
-from keras_fixedhead.convert.bert_source import BertSource, named_weights
+from keras_fixedhead.convert.bert_source import (
+    CONFIG_NAMES,
+    BertSource,
+    named_weights,
+)
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -28,17 +32,6 @@ _ACTIVATIONS = {
     "gelu_new": "gelu_approximate",
     "gelu_pytorch_tanh": "gelu_approximate",
     "relu": "relu",
-}
-
-# Arguments of a `FixedHeadBackbone`, and what `config.json` calls them.
-_SIZES = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
 }
 
 # What has no equivalent here unless it is what BERT does.
@@ -165,7 +158,9 @@ def _read_config(path):
                 f"{path} has {name}={config[name]!r}, of which there is no "
                 f"equivalent here: it has to be {value!r}"
             )
-    missing = [theirs for theirs in _SIZES.values() if theirs not in config]
+    missing = [
+        theirs for theirs in CONFIG_NAMES.values() if theirs not in config
+    ]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}")
     activation = config.get("hidden_act", "gelu")
@@ -174,7 +169,7 @@ def _read_config(path):
             f"`hidden_act` in {path} must be one of "
             f"{', '.join(_ACTIVATIONS)}. Received: {activation!r}"
         )
-    sizes = {ours: config[theirs] for ours, theirs in _SIZES.items()}
+    sizes = {ours: config[theirs] for ours, theirs in CONFIG_NAMES.items()}
     return {
         **sizes,
         "head_size": sizes["hidden_dim"] // sizes["num_heads"],
@@ -237,7 +232,10 @@ def _written_config(model, backbone):
     return {
         "architectures": [architecture],
         "model_type": "bert",
-        **{theirs: getattr(backbone, ours) for ours, theirs in _SIZES.items()},
+        **{
+            theirs: getattr(backbone, ours)
+            for ours, theirs in CONFIG_NAMES.items()
+        },
         **_FIXED,
         "hidden_act": activations[backbone.activation],
         "hidden_dropout_prob": backbone.dropout,

@@ -42,7 +42,6 @@ def read_tokenizer(folder, lowercase=None):
     accents = {_CONFIG: config.get("strip_accents")}
     chinese = {_CONFIG: config.get("tokenize_chinese_chars", True)}
     vocabularies = {}
-    tokenize = None
     if (folder / _VOCABULARY).exists():
         text = (folder / _VOCABULARY).read_text(encoding="utf-8")
         # Not splitlines(), which splits at more than line feeds.
@@ -53,9 +52,10 @@ def read_tokenizer(folder, lowercase=None):
         lowercases[_FAST] = fast["lowercase"]
         accents[_FAST] = fast["strip_accents"]
         chinese[_FAST] = fast["handle_chinese_chars"]
-        tokenize = _tokenize(folder / _FAST)
     if lowercase is None:
-        lowercase = _agreed(folder, "lower-casing", "lowercase", lowercases)
+        lowercase = _agreed(
+            folder, "lower-casing", lowercases, "Pass `lowercase`"
+        )
     for path, strip in accents.items():
         if strip is not None and lowercase is not None and strip != lowercase:
             raise ValueError(
@@ -68,12 +68,13 @@ def read_tokenizer(folder, lowercase=None):
                 f"{folder / path} leaves Chinese characters within words, "
                 "which the tokenizer here sets apart, as BERT does"
             )
+    vocabulary = _agreed(
+        folder, "its vocabulary", vocabularies, "Remove the wrong one"
+    )
     return {
-        "vocabulary": _agreed(
-            folder, "its vocabulary", "vocabulary", vocabularies
-        ),
+        "vocabulary": vocabulary,
         "lowercase": lowercase,
-        "tokenize": tokenize,
+        "tokenize": _tokenize(folder, vocabulary, lowercase),
     }
 
 
@@ -83,15 +84,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
     (folder / _VOCABULARY).write_text(
         "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
     )
-    fast = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(
-            {token: i for i, token in enumerate(vocabulary)}, **_MODEL
-        )
-    )
-    fast.normalizer = tokenizers.normalizers.BertNormalizer(
-        lowercase=tokenizer.lowercase
-    )
-    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    fast = _fast_tokenizer(vocabulary, tokenizer.lowercase)
     fast.post_processor = tokenizers.processors.BertProcessing(
         ("[SEP]", tokenizer.end_token_id), ("[CLS]", tokenizer.start_token_id)
     )
@@ -112,6 +105,17 @@ def write_tokenizer(folder, tokenizer, sequence_length):
             **special,
         },
     )
+
+
+def _fast_tokenizer(vocabulary, lowercase):
+    fast = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: i for i, token in enumerate(vocabulary)}, **_MODEL
+        )
+    )
+    fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return fast
 
 
 def _read_fast(path):
@@ -150,10 +154,16 @@ def _read_fast(path):
     }
 
 
-def _tokenize(path):
-    tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+def _tokenize(folder, vocabulary, lowercase):
+    """What Hugging Face's own tokenizer does, of the folder's files."""
+    if (folder / _FAST).exists():
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / _FAST))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    elif vocabulary is None or lowercase is None:
+        return None
+    else:
+        tokenizer = _fast_tokenizer(vocabulary, lowercase)
 
     def tokenize(texts):
         encodings = tokenizer.encode_batch(
@@ -164,13 +174,13 @@ def _tokenize(path):
     return tokenize
 
 
-def _agreed(folder, what, argument, values):
+def _agreed(folder, what, values, advice):
     """What files say that say something."""
     values = {path: x for path, x in values.items() if x is not None}
     first = next(iter(values.values()), None)
     if any(x != first for x in values.values()):
         raise ValueError(
-            f"{' and '.join(values)} of {folder} disagree about {what}. Pass "
-            f"`{argument}`"
+            f"{' and '.join(values)} of {folder} disagree about {what}. "
+            f"{advice}"
         )
     return first

@@ -463,7 +463,7 @@ def lower_before_cased(folder):
         (fast(normalizer__strip_accents=False), ValueError, "strip_accents"),
         (fast(added_tokens=[{"content": "<x>"}]), ValueError, "<x>"),
         (fast(model__vocab={"[PAD]": 1}), ValueError, "from 0 on"),
-        (other_vocabulary, ValueError, "Pass `vocabulary`"),
+        (other_vocabulary, ValueError, "Remove the wrong one"),
         (accents, ValueError, "strip_accents=False"),
         (chinese, ValueError, "Chinese"),
         (silent_tokenizer, ValueError, "`lowercase`: pass it"),

@@ -5,11 +5,12 @@ Shape letters: B batch, T sequence length, D embedding size.
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -54,26 +55,6 @@ def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
         logits = model({**inputs, "mask_positions": everywhere})
         outputs |= logits if model.next_sentence else {"masked_lm": logits}
     return {name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()}
-
-
-def source_outputs(source: BertSource) -> tuple[str, Callable]:
-    """What runs the source, and the function that does.
-
-    It is the source itself where that is a model, Hugging Face's
-    `transformers` where they are installed and the source is theirs, and else
-    BERT's forward pass in NumPy, in float64.
-    """
-    if source.encode is not None:
-        return "the source itself", source.encode
-    is_theirs = pathlib.Path(source.origin, "config.json").exists()
-    if is_theirs and all(
-        importlib.util.find_spec(name) for name in ("torch", "transformers")
-    ):
-        return "transformers", _transformers(source)
-    return (
-        "BERT's forward pass in NumPy, float64",
-        lambda inputs: reference.encode(source, inputs),
-    )
 
 
 def inputs_of(
@@ -181,42 +162,44 @@ class Agreement:
         )
 
 
-def compare(
-    run: Callable, computed_by: str, model: keras.Model, inputs: dict
+def compare_to_source(
+    source: BertSource, model: keras.Model, inputs: dict
 ) -> Agreement:
-    """Runs a model, and what it should agree with, on text.
+    """Runs a model and its source on text.
+
+    The source itself runs where it is a model, Hugging Face's `transformers`
+    where they are installed and the source is theirs, and else BERT's forward
+    pass in NumPy, in float64.
 
     Args:
-        run: Returns of a batch what `outputs_of` does; an embedding is made
-            of its `sequence_output` where it has none.
-        computed_by: What `run` is, for people.
+        source: What the model was made of.
         model: A `FixedHeadBackbone`, or a task with one.
         inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
     """
-    agreement = Agreement(computed_by)
-    rows = len(inputs["token_ids"])
-    for batch, real in track(
-        input_batches(inputs, _BATCH_SIZE),
-        description="Comparing outputs",
-        total=-(-rows // _BATCH_SIZE),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    ):
-        longest = int(real.sum(axis=1).max())
-        batch = {name: x[:, :longest] for name, x in batch.items()}
-        theirs = {
+    computed_by, encode = _encoder(source)
+
+    def run(batch):
+        outputs = {
             name: keras.ops.convert_to_numpy(x)
-            for name, x in run(batch).items()
+            for name, x in encode(batch).items()
         }
         if isinstance(model, FixedHeadTextEmbedder):
-            theirs.setdefault(
-                "embedding",
-                _embedding(
-                    theirs["sequence_output"], batch["padding_mask"], model
-                ),
+            outputs["embedding"] = _embedding(
+                outputs["sequence_output"], batch["padding_mask"], model
             )
-        agreement.add(batch, theirs, outputs_of(model, batch))
-    return agreement
+        if isinstance(model, FixedHeadMaskedLM):
+            outputs = {**reference.predict(source, outputs), **outputs}
+        return outputs
+
+    return _compare(run, computed_by, model, inputs)
+
+
+def compare_to_model(
+    before: keras.Model, after: keras.Model, inputs: dict
+) -> Agreement:
+    """Runs two models of one class on text; see `compare_to_source`."""
+    run = functools.partial(outputs_of, before)
+    return _compare(run, "the model before", after, inputs)
 
 
 def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
@@ -229,6 +212,37 @@ def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
         for text, theirs, mine in zip(texts, source.tokenize(texts), ours)
         if list(theirs) != list(mine)
     ]
+
+
+def _compare(run, computed_by, model, inputs):
+    agreement = Agreement(computed_by)
+    rows = len(inputs["token_ids"])
+    for batch, real in track(
+        input_batches(inputs, _BATCH_SIZE),
+        description="Comparing outputs",
+        total=-(-rows // _BATCH_SIZE),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    ):
+        longest = int(real.sum(axis=1).max())
+        batch = {name: x[:, :longest] for name, x in batch.items()}
+        agreement.add(batch, run(batch), outputs_of(model, batch))
+    return agreement
+
+
+def _encoder(source):
+    """What runs the source, for people, and a function that does."""
+    if source.encode is not None:
+        return source.origin, source.encode
+    is_theirs = pathlib.Path(source.origin, "config.json").exists()
+    if is_theirs and all(
+        importlib.util.find_spec(name) for name in ("torch", "transformers")
+    ):
+        return "transformers", _transformers(source)
+    return (
+        "BERT's forward pass in NumPy, float64",
+        functools.partial(reference.encode, source),
+    )
 
 
 def _embedding(tokens, padding_mask, embedder):

@@ -13,11 +13,10 @@ from rich.console import Console
 from keras_fixedhead import FixedHeadBackbone, growth
 from keras_fixedhead.convert import BertSource, to_hugging_face
 from training.convert.check import (
-    compare,
+    compare_to_model,
+    compare_to_source,
     differing_tokens,
     inputs_of,
-    outputs_of,
-    source_outputs,
 )
 from training.convert.configs import ConvertConfig
 from training.convert.sources import (
@@ -62,8 +61,7 @@ def convert(config: ConvertConfig) -> keras.Model:
     if source is not None:
         for line in _remarks(source, model, tokenizer, texts):
             say(line)
-        computed_by, run = source_outputs(source)
-        agreement = compare(run, computed_by, model, inputs)
+        agreement = compare_to_source(source, model, inputs)
         agreement.require("The conversion is not exact")
         say(f"converted: {agreement}")
         figures["conversion"] = dataclasses.asdict(agreement)
@@ -71,8 +69,7 @@ def convert(config: ConvertConfig) -> keras.Model:
         before, model = model, change(model)
         what = f"{name} {getattr(config, name)}"
         if exact:
-            run = functools.partial(outputs_of, before)
-            agreement = compare(run, "the model before", model, inputs)
+            agreement = compare_to_model(before, model, inputs)
             agreement.require(f"{what} does not keep the outputs")
             say(f"{what}: {agreement}")
             figures[name] = dataclasses.asdict(agreement)

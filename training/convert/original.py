@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from keras_fixedhead.convert import BertSource
+from keras_fixedhead.convert.bert_source import CONFIG_NAMES
 from keras_fixedhead.convert.json_files import read_json
 from training.convert.tensorflow_files import (
     OBJECT_GRAPH,
@@ -22,17 +23,6 @@ VOCABULARY = "vocab.txt"
 
 # `modeling.get_activation`; its `gelu` is the approximation by tanh.
 _ACTIVATIONS = {"gelu": "gelu_approximate", "relu": "relu"}
-
-# Arguments of a `FixedHeadBackbone`, and what `bert_config.json` calls them.
-_SIZES = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-}
 
 # What training leaves beside the weights: the step, and each one's moments.
 _OF_TRAINING = re.compile(
@@ -89,7 +79,7 @@ def read_original(path, **overrides):
     return BertSource(
         origin=str(prefix),
         config={
-            **{ours: config[theirs] for ours, theirs in _SIZES.items()},
+            **{ours: config[theirs] for ours, theirs in CONFIG_NAMES.items()},
             "head_size": config["hidden_size"] // config["num_attention_heads"],
             "dropout": config["hidden_dropout_prob"],
             "activation": _ACTIVATIONS[config["hidden_act"]],
@@ -116,7 +106,7 @@ def read_bert_config(path):
         ValueError: It is not JSON, lacks a size, or is not of a BERT.
     """
     config = read_json(path)
-    needed = [*_SIZES.values(), "hidden_act", "hidden_dropout_prob"]
+    needed = [*CONFIG_NAMES.values(), "hidden_act", "hidden_dropout_prob"]
     if not isinstance(config, dict):
         raise ValueError(
             f"{path} must hold a JSON object with {', '.join(needed)}. "
@@ -125,7 +115,7 @@ def read_bert_config(path):
     missing = [name for name in needed if name not in config]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}")
-    for name in _SIZES.values():
+    for name in CONFIG_NAMES.values():
         if type(config[name]) is not int or config[name] < 1:
             raise ValueError(
                 f"`{name}` in {path} must be an int of 1 or more. Received: "

@@ -7,8 +7,12 @@ Shape letters: B batch, T sequence length, D embedding size, N heads, H head
 size.
 """
 
+import functools
+
 import numpy as np
 from scipy import special
+
+_WORDS = "bert/embeddings/word_embeddings"
 
 _ACTIVATIONS = {
     "gelu": lambda x: x * (1 + special.erf(x / np.sqrt(2))) / 2,
@@ -37,24 +41,9 @@ def encode(source, inputs):
         ValueError: `activation` is none that BERTs have.
     """
     config = source.config
-    activation = _ACTIVATIONS.get(config["activation"])
-    if activation is None:
-        raise ValueError(
-            f"`activation` must be one of {', '.join(_ACTIVATIONS)}. "
-            f"Received: {config['activation']!r}"
-        )
-
-    def tensor(name):
-        return np.asarray(source.tensors[name], "float64")
-
-    def dense(name, x):
-        return x @ tensor(f"{name}/kernel") + tensor(f"{name}/bias")
-
-    def layer_norm(name, x):
-        mean = x.mean(axis=-1, keepdims=True)
-        variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-        x = (x - mean) / np.sqrt(variance + config["layer_norm_epsilon"])
-        return x * tensor(f"{name}/gamma") + tensor(f"{name}/beta")
+    activation = _activation(config)
+    dense = functools.partial(_dense, source)
+    layer_norm = functools.partial(_layer_norm, source)
 
     def heads(x):
         # [B, T, N * H] -> [B, N, T, H]
@@ -65,9 +54,10 @@ def encode(source, inputs):
     # As the first BERT: not -inf, for a row of padding alone.
     hidden = -10_000.0 * (1 - np.asarray(inputs["padding_mask"]))
     embeddings = "bert/embeddings"
-    x = tensor(f"{embeddings}/word_embeddings")[tokens]
-    x = x + tensor(f"{embeddings}/position_embeddings")[: tokens.shape[1]]
-    x = x + tensor(f"{embeddings}/token_type_embeddings")[inputs["segment_ids"]]
+    positions = _tensor(source, f"{embeddings}/position_embeddings")
+    segments = _tensor(source, f"{embeddings}/token_type_embeddings")
+    x = _tensor(source, _WORDS)[tokens] + positions[: tokens.shape[1]]
+    x = x + segments[inputs["segment_ids"]]
     x = layer_norm(f"{embeddings}/LayerNorm", x)
     for i in range(config["num_layers"]):
         layer = f"bert/encoder/layer_{i}"
@@ -94,3 +84,59 @@ def encode(source, inputs):
     if "bert/pooler/dense/kernel" in source.tensors:
         outputs["pooled_output"] = np.tanh(dense("bert/pooler/dense", x[:, 0]))
     return outputs
+
+
+def predict(source, encoded):
+    """Computes what the heads of BERT's pre-training make of that.
+
+    Args:
+        source: a `BertSource`.
+        encoded: what `encode` returns.
+
+    Returns:
+        A dictionary of logits, of what the source has heads for: `masked_lm`
+        `[B, T, V]` of every token, `next_sentence` `[B, 2]`.
+    """
+    outputs = {}
+    masked_lm = "cls/predictions"
+    if f"{masked_lm}/output_bias" in source.tensors:
+        x = encoded["sequence_output"]
+        x = _dense(source, f"{masked_lm}/transform/dense", x)
+        x = _activation(source.config)(x)
+        x = _layer_norm(source, f"{masked_lm}/transform/LayerNorm", x)
+        logits = x @ _tensor(source, _WORDS).T
+        bias = _tensor(source, f"{masked_lm}/output_bias")
+        outputs["masked_lm"] = logits + bias
+    if "cls/seq_relationship/kernel" in source.tensors:
+        outputs["next_sentence"] = _dense(
+            source, "cls/seq_relationship", encoded["pooled_output"]
+        )
+    return outputs
+
+
+def _tensor(source, name):
+    return np.asarray(source.tensors[name], "float64")
+
+
+def _dense(source, name, x):
+    return x @ _tensor(source, f"{name}/kernel") + _tensor(
+        source, f"{name}/bias"
+    )
+
+
+def _layer_norm(source, name, x):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    x = (x - mean) / np.sqrt(variance + source.config["layer_norm_epsilon"])
+    return x * _tensor(source, f"{name}/gamma") + _tensor(
+        source, f"{name}/beta"
+    )
+
+
+def _activation(config):
+    if config["activation"] not in _ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be one of {', '.join(_ACTIVATIONS)}. "
+            f"Received: {config['activation']!r}"
+        )
+    return _ACTIVATIONS[config["activation"]]

@@ -116,7 +116,13 @@ def _read_checkpoint(path, **overrides):
 
 
 def _read_keras_hub(source, **overrides):
-    backbone = keras_hub.models.Backbone.from_preset(source)
+    config = read_json(pathlib.Path(source, "config.json"), default={})
+    if config.get("class_name", "BertBackbone") != "BertBackbone":
+        raise ValueError(
+            f"{source} is a preset of {config['class_name']}. It must be of "
+            "KerasHub's BertBackbone, or of this library"
+        )
+    backbone = keras_hub.models.BertBackbone.from_preset(source)
     tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
     return read_bert_backbone(backbone, tokenizer, **overrides)
 

@@ -1,0 +1,76 @@
+"""A small BERT in the format of google-research/bert."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+
+# D is 3 heads of 5; where both fit, a kernel is square.
+CONFIG = {
+    "vocab_size": 29,
+    "hidden_size": 15,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "hidden_act": "gelu",
+    "intermediate_size": 19,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 13,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [
+    f"word{i}" for i in range(24)
+]
+
+
+def original_tensors(seed=7):
+    """Random tensors by their names in the file, none of them trivial."""
+    width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
+    shapes = {
+        "bert/embeddings/word_embeddings": (CONFIG["vocab_size"], width),
+        "bert/embeddings/position_embeddings": (13, width),
+        "bert/embeddings/token_type_embeddings": (2, width),
+        "cls/predictions/output_bias": (CONFIG["vocab_size"],),
+        "cls/seq_relationship/output_weights": (2, width),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    dense = {
+        "bert/pooler/dense": (width, width),
+        "cls/predictions/transform/dense": (width, width),
+    }
+    norms = ["bert/embeddings/LayerNorm", "cls/predictions/transform/LayerNorm"]
+    for i in range(CONFIG["num_hidden_layers"]):
+        layer = f"bert/encoder/layer_{i}"
+        for name in ("self/query", "self/key", "self/value", "output/dense"):
+            dense[f"{layer}/attention/{name}"] = (width, width)
+        dense[f"{layer}/intermediate/dense"] = (width, inner)
+        dense[f"{layer}/output/dense"] = (inner, width)
+        norms += [
+            f"{layer}/attention/output/LayerNorm",
+            f"{layer}/output/LayerNorm",
+        ]
+    for name, shape in dense.items():
+        shapes |= {f"{name}/kernel": shape, f"{name}/bias": shape[1:]}
+    for name in norms:
+        shapes |= {f"{name}/gamma": (width,), f"{name}/beta": (width,)}
+    random = np.random.default_rng(seed)
+    return {
+        name: random.normal(name.endswith("gamma"), 0.4, shape).astype(
+            "float32"
+        )
+        for name, shape in shapes.items()
+    }
+
+
+def write_original(folder, tensors, config=None, name="bert_model.ckpt"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bert_config.json").write_text(json.dumps(config or CONFIG))
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / name),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    return folder

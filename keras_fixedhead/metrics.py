@@ -47,6 +47,30 @@ def mrr_at_k(documents, relevant, k):
     return _mean("RR", documents, relevant, k)
 
 
+def ndcg_at_k(documents, relevant, k):
+    """The normalized discounted cumulative gain of the first `k`.
+
+    A relevant document at rank r gains 1 / log2(r + 1); the sum is divided by
+    that of the best ranking (Järvelin and Kekäläinen 2002, "Cumulated
+    gain-based evaluation of IR techniques").
+
+    Args:
+        documents: int array `[Q, K]`, as in `recall_at_k`.
+        relevant: For each of the Q queries the numbers of its relevant
+            documents.
+        k: int, how many of the ranked documents count.
+
+    Returns:
+        float, the mean over the queries.
+
+    Raises:
+        ImportError: ir-measures is not installed.
+        ValueError: A query has no relevant document, or the arguments are of
+            different numbers of queries.
+    """
+    return _mean("nDCG", documents, relevant, k)
+
+
 def _mean(measure, documents, relevant, k):
     try:
         import ir_measures

@@ -1,11 +1,11 @@
-"""Recall and reciprocal rank against counting by hand."""
+"""Recall, reciprocal rank and gain against counting by hand."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from keras_fixedhead.metrics import mrr_at_k, recall_at_k
+from keras_fixedhead.metrics import mrr_at_k, ndcg_at_k, recall_at_k
 
 # Three queries; their right documents are found at rank 1, at rank 3, and at
 # rank 2 with another one missing.
@@ -25,6 +25,18 @@ RELEVANT = [[7], [7], [11, 2]]
 def test_by_hand(k, recall, mrr):
     assert recall_at_k(DOCUMENTS, RELEVANT, k) == pytest.approx(recall)
     assert mrr_at_k(DOCUMENTS, RELEVANT, k) == pytest.approx(mrr)
+
+
+def test_gain_by_hand():
+    second = 1 / np.log2(3)
+    for k, gains in {
+        1: [1, 0, 0],
+        2: [1, 0, second / (1 + second)],
+        10: [1, 1 / 2, second / (1 + second)],
+    }.items():
+        assert ndcg_at_k(DOCUMENTS, RELEVANT, k) == pytest.approx(
+            np.mean(gains)
+        )
 
 
 def test_a_query_that_finds_nothing_counts():

@@ -3,11 +3,7 @@
 Shape letters: B batch, T sequence length, D embedding size.
 """
 
-import contextlib
 import dataclasses
-import functools
-import importlib.util
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -25,7 +21,7 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.backbone import backbone_of, input_batches
 from keras_fixedhead.convert import BertSource
-from training.convert import reference
+from training.convert import reference, transformers_encoder
 
 TOLERANCE = 1e-5
 
@@ -175,13 +171,30 @@ def compare_to_source(
         source: What the model was made of.
         model: A `FixedHeadBackbone`, or a task with one.
         inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
-    """
-    computed_by, encode = _encoder(source)
 
-    def run(batch):
+    Raises:
+        ValueError: `transformers` are installed and cannot run the source.
+    """
+    batches = _batches(inputs)
+    if source.encode is not None:
+        computed_by = source.origin
+        encoded = map(source.encode, batches)
+    elif _is_hugging_face(source) and transformers_encoder.is_installed():
+        computed_by = "transformers"
+        try:
+            encoded = transformers_encoder.encode(source.origin, batches)
+        except RuntimeError as error:
+            raise ValueError(
+                f"`transformers` are installed and cannot run {source.origin}: "
+                f"{error}"
+            ) from error
+    else:
+        computed_by = "BERT's forward pass in NumPy, float64"
+        encoded = (reference.encode(source, batch) for batch in batches)
+
+    def complete(batch, outputs):
         outputs = {
-            name: keras.ops.convert_to_numpy(x)
-            for name, x in encode(batch).items()
+            name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()
         }
         if isinstance(model, FixedHeadTextEmbedder):
             outputs["embedding"] = _embedding(
@@ -191,15 +204,18 @@ def compare_to_source(
             outputs = {**reference.predict(source, outputs), **outputs}
         return outputs
 
-    return _compare(run, computed_by, model, inputs)
+    return _compare(
+        computed_by, map(complete, batches, encoded), model, batches
+    )
 
 
 def compare_to_model(
     before: keras.Model, after: keras.Model, inputs: dict
 ) -> Agreement:
     """Runs two models of one class on text; see `compare_to_source`."""
-    run = functools.partial(outputs_of, before)
-    return _compare(run, "the model before", after, inputs)
+    batches = _batches(inputs)
+    outputs = (outputs_of(before, batch) for batch in batches)
+    return _compare("the model before", outputs, after, batches)
 
 
 def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
@@ -214,35 +230,30 @@ def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
     ]
 
 
-def _compare(run, computed_by, model, inputs):
+def _batches(inputs):
+    """Batches no longer than their longest text, a list of dictionaries."""
+    batches = []
+    for batch, real in input_batches(inputs, _BATCH_SIZE):
+        longest = int(real.sum(axis=1).max())
+        batches.append({name: x[:, :longest] for name, x in batch.items()})
+    return batches
+
+
+def _compare(computed_by, outputs, model, batches):
     agreement = Agreement(computed_by)
-    rows = len(inputs["token_ids"])
-    for batch, real in track(
-        input_batches(inputs, _BATCH_SIZE),
+    for batch, theirs in track(
+        zip(batches, outputs),
         description="Comparing outputs",
-        total=-(-rows // _BATCH_SIZE),
+        total=len(batches),
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
     ):
-        longest = int(real.sum(axis=1).max())
-        batch = {name: x[:, :longest] for name, x in batch.items()}
-        agreement.add(batch, run(batch), outputs_of(model, batch))
+        agreement.add(batch, theirs, outputs_of(model, batch))
     return agreement
 
 
-def _encoder(source):
-    """What runs the source, for people, and a function that does."""
-    if source.encode is not None:
-        return source.origin, source.encode
-    is_theirs = pathlib.Path(source.origin, "config.json").exists()
-    if is_theirs and all(
-        importlib.util.find_spec(name) for name in ("torch", "transformers")
-    ):
-        return "transformers", _transformers(source)
-    return (
-        "BERT's forward pass in NumPy, float64",
-        functools.partial(reference.encode, source),
-    )
+def _is_hugging_face(source):
+    return pathlib.Path(source.origin, "config.json").exists()
 
 
 def _embedding(tokens, padding_mask, embedder):
@@ -257,34 +268,3 @@ def _embedding(tokens, padding_mask, embedder):
     if embedder.normalize:
         pooled = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     return pooled
-
-
-def _transformers(source):
-    # What it says of weights it has no use for would bury our figures.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import torch
-    import transformers
-
-    heads = any(name.startswith("cls/") for name in source.tensors)
-    cls = transformers.BertForPreTraining if heads else transformers.BertModel
-    with contextlib.redirect_stdout(sys.stderr):
-        model = cls.from_pretrained(source.origin, dtype=torch.float32).eval()
-
-    @torch.no_grad()
-    def run(inputs):
-        outputs = getattr(model, "bert", model)(
-            input_ids=torch.tensor(inputs["token_ids"]).long(),
-            token_type_ids=torch.tensor(inputs["segment_ids"]).long(),
-            attention_mask=torch.tensor(inputs["padding_mask"]).long(),
-        )
-        found = {
-            "sequence_output": outputs.last_hidden_state,
-            "pooled_output": outputs.pooler_output,
-        }
-        if heads:
-            found["masked_lm"], found["next_sentence"] = model.cls(
-                outputs.last_hidden_state, outputs.pooler_output
-            )
-        return {name: x.numpy() for name, x in found.items()}
-
-    return run

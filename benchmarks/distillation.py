@@ -1,0 +1,169 @@
+"""What is left of a teacher in a distilled student, on retrieval collections?
+
+    python -m benchmarks.distillation --teacher runs/minilm \
+        --student runs/compact/train/preset \
+        --teacher_embeddings runs/compact/train/teacher/* \
+        --collections cranfield cisi medline adi
+
+Ranks the documents of BEIR folders by exact search with the teacher, with the
+teacher cut to the student's dimensions (its principal components on the texts
+of the distillation, which costs nothing to train), with the student, and with
+BM25. Prints nDCG@10 and recall@100 of each, documents a second (batches of like
+lengths, the models in turn), parameters and bytes of an embedding.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import time
+
+import numpy as np
+import tensorflow as tf
+import tyro
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.beir import read_beir
+from keras_fixedhead.metrics import ndcg_at_k, recall_at_k
+from keras_fixedhead.retrieval import bm25, build_index, search_index
+from training.data.teacher import principal_components
+
+_DEPTH = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The models and the collections."""
+
+    teacher: pathlib.Path
+    """Preset of the teacher."""
+    student: pathlib.Path
+    """Preset of the student."""
+    teacher_embeddings: pathlib.Path
+    """Folder of .npy files that the distillation left."""
+    collections: tuple[pathlib.Path, ...]
+    """BEIR folders."""
+    batch_size: int = 32
+    """Texts embedded at once."""
+
+
+class Encoder:
+    """A model, and how long its documents took."""
+
+    def __init__(self, preset, batch_size):
+        self.model = FixedHeadTextEmbedder.from_preset(str(preset))
+        self._embed = tf.function(
+            self.model.embed_packed, reduce_retracing=True
+        )
+        self._batch_size = batch_size
+        self.rates = []
+
+    def embed(self, texts):
+        """Embeddings `[N, D]`."""
+        order = np.argsort([len(text) for text in texts])
+        rows = np.empty((len(texts), self.model.backbone.hidden_dim))
+        for start in range(0, len(texts), self._batch_size):
+            chosen = order[start : start + self._batch_size]
+            began = time.perf_counter()
+            rows[chosen] = self._embed(
+                self.model.preprocessor.pad_to_longest(
+                    tf.constant([texts[i] for i in chosen])
+                )
+            )
+            self.rates.append(len(chosen) / (time.perf_counter() - began))
+        return rows
+
+
+def evaluate(config, folder, teacher, student, components):
+    """Figures of the rankings of one collection, by who ranked."""
+    beir = read_beir(folder)
+    number = {key: i for i, key in enumerate(beir.documents)}
+    relevant = {}
+    for judgement in beir.judgements:
+        if judgement.score > 0:
+            relevant.setdefault(judgement.query, []).append(
+                number[judgement.document]
+            )
+    documents = list(beir.documents.values())
+    queries = [beir.queries[key] for key in relevant]
+    # In turn, so that other work on the machine slows both.
+    part = config.batch_size * 4
+    embeddings = {
+        "teacher": [teacher.embed(queries)],
+        "student": [student.embed(queries)],
+    }
+    for start in track(
+        range(0, len(documents), part), folder.name, transient=True
+    ):
+        texts = documents[start : start + part]
+        embeddings["teacher"].append(teacher.embed(texts))
+        embeddings["student"].append(student.embed(texts))
+    embeddings = {
+        name: (parts[0], np.concatenate(parts[1:]))
+        for name, parts in embeddings.items()
+    }
+    embeddings["teacher, cut"] = tuple(
+        normalized(rows @ components) for rows in embeddings["teacher"]
+    )
+    rankings = {
+        name: search_index(build_index(rows), asked, _DEPTH)
+        for name, (asked, rows) in embeddings.items()
+    }
+    rankings["BM25"] = bm25(documents, queries, _DEPTH)
+    answers = list(relevant.values())
+    return {
+        name: (
+            ndcg_at_k(ranking.documents, answers, 10),
+            recall_at_k(ranking.documents, answers, _DEPTH),
+        )
+        for name, ranking in rankings.items()
+    }
+
+
+def normalized(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def main():
+    config = tyro.cli(
+        Config,
+        prog="python -m benchmarks.distillation",
+        description=__doc__,
+        use_underscores=True,
+    )
+    teacher, student = (
+        Encoder(preset, config.batch_size)
+        for preset in (config.teacher, config.student)
+    )
+    paths = sorted(config.teacher_embeddings.glob("*.npy"))
+    dim = student.model.backbone.hidden_dim
+    components = principal_components(
+        np.concatenate([np.load(path) for path in paths]), dim
+    )
+    found = {
+        folder.name: evaluate(config, folder, teacher, student, components)
+        for folder in config.collections
+    }
+    table = Table("", *found, "mean", title="nDCG@10 (recall@100)")
+    for name in ("teacher", "teacher, cut", "student", "BM25"):
+        rows = [figures[name] for figures in found.values()]
+        rows.append(np.mean(rows, axis=0))
+        table.add_row(name, *(f"{n:.3f} ({r:.3f})" for n, r in rows))
+    Console().print(table)
+    ratio = statistics.median(
+        ours / theirs for ours, theirs in zip(student.rates, teacher.rates)
+    )
+    for name, encoder in (("teacher", teacher), ("student", student)):
+        backbone = encoder.model.backbone
+        print(
+            f"{name}: {encoder.model.count_params():,} parameters, "
+            f"{4 * backbone.hidden_dim:,} bytes an embedding, median "
+            f"{statistics.median(encoder.rates):.0f} texts/s"
+        )
+    print(f"student / teacher, texts/s, batch by batch: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

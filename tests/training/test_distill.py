@@ -478,7 +478,7 @@ def test_teacher_of_fewer_numbers(data, tmp_path):
             "`relation_heads` .* Received: 0",
         ),
         ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
-        ({"validation_texts": 43}, "the 43 texts .* Received: 43"),
+        ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
         ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),
     ],
 )

@@ -210,3 +210,23 @@ def test_components_beyond_the_dimensions_are_zero():
     assert not components[:, 3:].any()
     products = vectors @ components
     np.testing.assert_allclose(products @ products.T, vectors @ vectors.T)
+
+
+def test_a_damaged_file_is_named(teacher, tmp_path):
+    teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+    path = sorted(tmp_path.glob("*/*.npy"))[1]
+    whole = path.read_bytes()
+    for size in (0, 60, len(whole) - 4):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=f"{path.name} is damaged.*Remove"):
+            teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+
+
+def test_a_teacher_of_nothing_is_refused(tmp_path):
+    silent = tiny.embedder(prompts=None)
+    norm = silent.backbone.transformer_layers[-1].output_layer_norm
+    norm.gamma.assign(0 * norm.gamma)
+    norm.beta.assign(0 * norm.beta)
+    with pytest.raises(ValueError, match="zero or not finite"):
+        teacher_embeddings(silent, TEXTS, tmp_path, IDENTITY)
+    assert not list(tmp_path.rglob("*.npy"))

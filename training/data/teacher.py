@@ -50,6 +50,7 @@ def teacher_embeddings(
 
     Raises:
         OSError: The folder cannot be read or written.
+        ValueError: A file is damaged, or an embedding is zero or not finite.
     """
     digest = hashlib.sha256(
         json.dumps([identity, texts], sort_keys=True).encode()
@@ -83,12 +84,18 @@ def teacher_embeddings(
                     )
                     rows[chosen] = embed(inputs).numpy()
                     progress.advance(task, len(chosen))
-                rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+                lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+                if not (np.isfinite(lengths) & (lengths > 0)).all():
+                    raise ValueError(
+                        "The teacher gives embeddings that are zero or not "
+                        "finite: it is no teacher"
+                    )
+                rows /= lengths
                 _write(paths[i], rows.astype("float32"))
             else:
                 progress.advance(task, len(part))
     # Not all of it in memory twice.
-    return np.concatenate([np.load(path, mmap_mode="r") for path in paths])
+    return np.concatenate([_read(path) for path in paths])
 
 
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
@@ -115,6 +122,16 @@ def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
     directions = directions * np.sign(directions[largest, range(len(largest))])
     missing = size - directions.shape[1]
     return np.pad(directions, ((0, 0), (0, missing)))
+
+
+def _read(path):
+    try:
+        return np.load(path, mmap_mode="r")
+    except (EOFError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}). Remove it; the same command "
+            "computes it anew"
+        ) from error
 
 
 def _write(path, array):

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import (
-    FixedHeadBackbone,
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
@@ -25,6 +24,7 @@ from training.data.teacher import principal_components, teacher_embeddings
 from training.data.texts import read_texts, tokenized
 from training.preset import preset_sha256
 from training.strategy import worker_number
+from training.tasks.encoder import make_encoder
 from training.tasks.task import Task
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -81,12 +81,13 @@ class DistillationTask(Task):
             str(distillation.teacher)
         )
         self._check_teacher()
-        texts = read_texts(config.run.data)
+        # One that is there twice would be held out and trained on.
+        texts = list(dict.fromkeys(read_texts(config.run.data)))
         held_out = distillation.validation_texts
         if not 1 < held_out < len(texts):
             raise ValueError(
                 "`validation_texts` must be over 1 and smaller than the "
-                f"{len(texts)} texts there are. Received: {held_out}"
+                f"{len(texts)} different texts there are. Received: {held_out}"
             )
         rng = np.random.default_rng(config.training.seed)
         self._texts = [texts[i] for i in rng.permutation(len(texts))]
@@ -122,6 +123,12 @@ class DistillationTask(Task):
         distillation, model = self.config.distillation, self.config.model
         teacher = self._teacher.backbone
         preprocessor = self._teacher.preprocessor
+        if preprocessor is None:
+            raise ValueError(
+                "`teacher` must be the preset of an embedder with its "
+                "tokenizer, as `training.convert --task text_embedder` "
+                f"writes it. Received: {str(distillation.teacher)!r}"
+            )
         preprocessor.prompt(distillation.prompt)
         if preprocessor.sequence_length < distillation.sequence_length:
             raise ValueError(
@@ -148,17 +155,10 @@ class DistillationTask(Task):
         distillation, model = self.config.distillation, self.config.model
         preprocessor = self._teacher.preprocessor
         self.model = FixedHeadTextEmbedder(
-            FixedHeadBackbone(
-                vocabulary_size=self._teacher.backbone.vocabulary_size,
-                num_layers=model.num_layers,
-                num_heads=model.num_heads,
-                hidden_dim=model.hidden_dim,
-                intermediate_dim=model.intermediate_dim,
-                head_size=model.head_size,
-                dropout=model.dropout,
-                max_sequence_length=model.max_sequence_length,
+            make_encoder(
+                model,
+                self._teacher.backbone.vocabulary_size,
                 num_segments=self._teacher.backbone.num_segments,
-                dtype=model.dtype,
             ),
             preprocessor=FixedHeadTextEmbedderPreprocessor(
                 preprocessor.tokenizer,

@@ -10,7 +10,6 @@ import pathlib
 import tensorflow as tf
 
 from keras_fixedhead import (
-    FixedHeadBackbone,
     FixedHeadMaskedLM,
     FixedHeadMaskedLMPreprocessor,
     FixedHeadTokenizer,
@@ -21,6 +20,7 @@ from training.configs import PretrainConfig
 from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
 from training.preset import weights_sha256
+from training.tasks.encoder import make_encoder
 from training.tasks.task import Task
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
@@ -111,17 +111,10 @@ class MaskedLMTask(Task):
     def build(self):
         model, masked_lm = self.config.model, self.config.masked_lm
         self.model = FixedHeadMaskedLM(
-            FixedHeadBackbone(
-                vocabulary_size=len(self._corpus.vocabulary),
-                num_layers=model.num_layers,
-                num_heads=model.num_heads,
-                hidden_dim=model.hidden_dim,
-                intermediate_dim=model.intermediate_dim,
-                head_size=model.head_size,
-                dropout=model.dropout,
-                max_sequence_length=model.max_sequence_length,
+            make_encoder(
+                model,
+                len(self._corpus.vocabulary),
                 pooler=masked_lm.next_sentence,
-                dtype=model.dtype,
             ),
             preprocessor=self._preprocessor,
             next_sentence=masked_lm.next_sentence,

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import (
-    FixedHeadBackbone,
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
     FixedHeadTokenizer,
@@ -23,6 +22,7 @@ from keras_fixedhead.metrics import mrr_at_k, recall_at_k
 from training.configs import FinetuneConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
+from training.tasks.encoder import make_encoder
 from training.tasks.task import Task
 
 # Positions and segments start this much smaller than BERT's: they are the same
@@ -149,16 +149,8 @@ class RetrievalTask(Task):
 
     def build(self):
         model, retrieval = self._config.model, self._config.retrieval
-        backbone = FixedHeadBackbone(
-            vocabulary_size=self._preprocessor.tokenizer.vocabulary_size(),
-            num_layers=model.num_layers,
-            num_heads=model.num_heads,
-            hidden_dim=model.hidden_dim,
-            intermediate_dim=model.intermediate_dim,
-            head_size=model.head_size,
-            dropout=model.dropout,
-            max_sequence_length=model.max_sequence_length,
-            dtype=model.dtype,
+        backbone = make_encoder(
+            model, self._preprocessor.tokenizer.vocabulary_size()
         )
         for table in (
             backbone.position_embedding.position_embeddings,

@@ -179,6 +179,7 @@ def run(tensors, inputs, config=CONFIG):
         y = norm("cls.predictions.transform.LayerNorm", y)
         outputs["masked_lm"] = y @ table("word").T
         outputs["masked_lm"] += tensors["cls.predictions.bias"]
+    if "cls.seq_relationship.weight" in tensors:
         outputs["next_sentence"] = dense(
             "cls.seq_relationship", outputs["pooled_output"]
         )

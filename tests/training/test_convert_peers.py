@@ -154,10 +154,39 @@ def test_random_weights_both_ways(tmp_path, activation, architecture):
     }
     expected = hugging_face.run(tensors, batch, config)
     for path in (folder, tmp_path / "back"):
-        [found] = transformers_encoder.encode(str(path), [batch])
+        [found] = transformers_encoder.encode(
+            str(path), [batch], heads=task == "masked_lm"
+        )
         assert found.keys() == expected.keys()
         for name, x in expected.items():
             np.testing.assert_allclose(found[name], x, atol=2e-5)
+
+
+@pytest.mark.parametrize("architectures", [["BertForMaskedLM"], None])
+@pytest.mark.parametrize("task", ["text_embedder", "masked_lm", "backbone"])
+def test_all_that_the_file_has_is_compared(
+    tmp_path, capsys, monkeypatch, task, architectures
+):
+    # That of bert-base-uncased is BertForMaskedLM, and its file has a pooler
+    # and next sentences; Google's small BERTs name none.
+    hugging_face.write_model(
+        tmp_path / "theirs",
+        {**hugging_face.CONFIG, "architectures": architectures},
+        hugging_face.make_tensors(heads=True),
+    )
+    (tmp_path / "texts.txt").write_text("attention heads\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    flags = "--source theirs --output out --texts texts.txt --pooling cls"
+    status = main([*flags.split(), "--task", task])
+    said = capsys.readouterr().err
+    assert status == 0, said
+    for name in {
+        "text_embedder": ["embedding"],
+        "masked_lm": ["pooled_output", "masked_lm", "next_sentence"],
+        "backbone": ["pooled_output"],
+    }[task]:
+        [difference] = figures(said, name)
+        assert difference < 1e-5
 
 
 def test_a_model_that_transformers_cannot_run(tmp_path, capsys):

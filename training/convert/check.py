@@ -182,7 +182,9 @@ def compare_to_source(
     elif _is_hugging_face(source) and transformers_encoder.is_installed():
         computed_by = "transformers"
         try:
-            encoded = transformers_encoder.encode(source.origin, batches)
+            encoded = transformers_encoder.encode(
+                source.origin, batches, isinstance(model, FixedHeadMaskedLM)
+            )
         except RuntimeError as error:
             raise ValueError(
                 f"`transformers` are installed and cannot run {source.origin}: "

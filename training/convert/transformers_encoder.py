@@ -1,11 +1,12 @@
 """Runs a BERT by Hugging Face's `transformers`, in a process of its own.
 
-    python -m training.convert.transformers_encoder FOLDER INPUTS OUTPUTS
+    python -m training.convert.transformers_encoder FOLDER CLASS INPUTS OUTPUTS
 
-PyTorch and TensorFlow in one process may crash it. INPUTS is an `.npz` file
-with batches of inputs, `0/token_ids`, `0/segment_ids`, `0/padding_mask`,
-`1/token_ids` and so on; OUTPUTS becomes one with `0/sequence_output`,
-`0/pooled_output` and, where the model has them, `0/masked_lm` and
+PyTorch and TensorFlow in one process may crash it. CLASS is `BertModel` or
+`BertForPreTraining`. INPUTS is an `.npz` file with batches of inputs,
+`0/token_ids`, `0/segment_ids`, `0/padding_mask`, `1/token_ids` and so on;
+OUTPUTS becomes one with `0/sequence_output` and, where the folder has their
+weights, `0/pooled_output` and those of the heads, `0/masked_lm` and
 `0/next_sentence`.
 """
 
@@ -31,13 +32,15 @@ def is_installed() -> bool:
     )
 
 
-def encode(folder: str, batches: list[dict]) -> list[dict]:
+def encode(folder: str, batches: list[dict], heads: bool) -> list[dict]:
     """Runs the model of a folder in another process.
 
     Args:
         folder: In Hugging Face's format.
         batches: Dictionaries of int arrays `[B, T]`, as a `BertSource`'s
             `encode` takes them.
+        heads: Whether to run the heads of pre-training, too; their logits
+            are large.
 
     Returns:
         What the model gives of each, dictionaries of float32 arrays as that
@@ -51,8 +54,14 @@ def encode(folder: str, batches: list[dict]) -> list[dict]:
             pathlib.Path(temporary, name) for name in ("in.npz", "out.npz")
         )
         np.savez(inputs, **_numbered(batches))
+        # Not by what `architectures` in config.json says: that of bert-base
+        # is BertForMaskedLM, which leaves out the pooler its file has.
+        cls = "BertForPreTraining" if heads else "BertModel"
+        # Absolute, as the process runs in another folder, and `transformers`
+        # take what is not there for a name on the hub.
+        arguments = [pathlib.Path(folder).resolve(), cls, inputs, outputs]
         process = subprocess.run(
-            [sys.executable, "-m", __spec__.name, folder, inputs, outputs],
+            [sys.executable, "-m", __spec__.name, *arguments],
             cwd=pathlib.Path(__file__).parents[2],
             capture_output=True,
             text=True,
@@ -80,23 +89,29 @@ def _batches(path):
     return [batches[i] for i in sorted(batches)]
 
 
-def _run(folder, inputs, outputs):
+def _run(folder, cls, inputs, outputs):
     import torch
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder)
-    has_heads = config.architectures[0] in (
-        "BertForPreTraining",
-        "BertForMaskedLM",
-    )
-    # Of weights that the file has not, this says so, and makes some.
+    # Of weights that the folder has not, this says so, and makes some.
     transformers.logging.set_verbosity_error()
-    cls = (
-        getattr(transformers, config.architectures[0])
-        if has_heads
-        else transformers.BertModel
+    model, info = getattr(transformers, cls).from_pretrained(
+        folder,
+        dtype=torch.float32,
+        use_safetensors=True,
+        output_loading_info=True,
     )
-    model = cls.from_pretrained(folder, dtype=torch.float32).eval()
+    model.eval()
+    made = {
+        name
+        for part, names in {
+            "pooler": ("pooled_output", "next_sentence"),
+            "cls.seq_relationship": ("next_sentence",),
+            "cls.predictions": ("masked_lm",),
+        }.items()
+        if any(part in key for key in info["missing_keys"])
+        for name in names
+    }
     found = []
     for batch in _batches(inputs):
         batch = {
@@ -105,13 +120,16 @@ def _run(folder, inputs, outputs):
         }
         with torch.no_grad():
             encoded = getattr(model, "bert", model)(**batch)
-            result = {"sequence_output": encoded.last_hidden_state}
-            if encoded.pooler_output is not None:
-                result["pooled_output"] = encoded.pooler_output
-            if has_heads:
-                logits = list(model(**batch).values())
+            result = {
+                "sequence_output": encoded.last_hidden_state,
+                "pooled_output": encoded.pooler_output,
+            }
+            if hasattr(model, "cls"):
+                logits = model.cls(*encoded[:2])
                 result |= zip(("masked_lm", "next_sentence"), logits)
-        found.append({name: x.numpy() for name, x in result.items()})
+        found.append(
+            {name: x.numpy() for name, x in result.items() if name not in made}
+        )
     np.savez(outputs, **_numbered(found))
 
 

@@ -24,18 +24,6 @@ TASKS = ("text_embedder", "masked_lm", "backbone")
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
-# Arguments of a `FixedHeadBackbone`, and what BERT's `bert_config.json` and
-# Hugging Face's `config.json` call them.
-CONFIG_NAMES = {
-    "vocabulary_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size",
-    "intermediate_dim": "intermediate_size",
-    "max_sequence_length": "max_position_embeddings",
-    "num_segments": "type_vocab_size",
-}
-
 _POOLER = "bert/pooler/dense"
 _MASKED_LM = "cls/predictions"
 _NEXT_SENTENCE = "cls/seq_relationship"
@@ -205,10 +193,11 @@ class BertSource:
             return None
         longest = self.config["max_sequence_length"]
         length = self.sequence_length or longest
-        if length > longest:
+        if not 2 < length <= longest:
             raise ValueError(
-                f"`sequence_length` must be at most {longest}, the positions "
-                f"{self.origin} has embeddings for. Received: {length}"
+                "`sequence_length` must be over 2 (the special tokens) and at "
+                f"most {longest}, the positions {self.origin} has embeddings "
+                f"for. Received: {length}"
             )
         if task == "masked_lm":
             return FixedHeadMaskedLMPreprocessor(

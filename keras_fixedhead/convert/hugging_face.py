@@ -5,11 +5,8 @@ import tempfile
 
 import keras
 
-from keras_fixedhead.convert.bert_source import (
-    CONFIG_NAMES,
-    BertSource,
-    named_weights,
-)
+from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
+from keras_fixedhead.convert.bert_source import BertSource, named_weights
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -18,7 +15,11 @@ from keras_fixedhead.convert.hugging_face_weights import (
     read_weights,
     write_weights,
 )
-from keras_fixedhead.convert.json_files import read_json, write_json
+from keras_fixedhead.convert.json_files import (
+    read_field,
+    read_json,
+    write_json,
+)
 from keras_fixedhead.convert.sentence_transformers import (
     read_sentence_transformer,
     write_sentence_transformer,
@@ -158,24 +159,18 @@ def _read_config(path):
                 f"{path} has {name}={config[name]!r}, of which there is no "
                 f"equivalent here: it has to be {value!r}"
             )
-    missing = [
-        theirs for theirs in CONFIG_NAMES.values() if theirs not in config
-    ]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}")
-    activation = config.get("hidden_act", "gelu")
+    activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in _ACTIVATIONS:
         raise ValueError(
             f"`hidden_act` in {path} must be one of "
             f"{', '.join(_ACTIVATIONS)}. Received: {activation!r}"
         )
-    sizes = {ours: config[theirs] for ours, theirs in CONFIG_NAMES.items()}
     return {
-        **sizes,
-        "head_size": sizes["hidden_dim"] // sizes["num_heads"],
-        "dropout": config.get("hidden_dropout_prob", 0.1),
+        **read_sizes(config, path),
         "activation": _ACTIVATIONS[activation],
-        "layer_norm_epsilon": config.get("layer_norm_eps", 1e-12),
+        "layer_norm_epsilon": read_field(
+            config, "layer_norm_eps", float, path, 1e-12
+        ),
     }
 
 

@@ -2,7 +2,12 @@
 
 import tokenizers
 
-from keras_fixedhead.convert.json_files import read_json, write_json
+from keras_fixedhead.convert.json_files import (
+    read_field,
+    read_json,
+    write_json,
+)
+from keras_fixedhead.convert.vocabulary import read_vocabulary
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 _VOCABULARY = "vocab.txt"
@@ -38,14 +43,18 @@ def read_tokenizer(folder, lowercase=None):
         ValueError: It is another tokenizer than BERT's, or files disagree.
     """
     config = read_json(folder / _CONFIG, default={})
-    lowercases = {_CONFIG: config.get("do_lower_case")}
-    accents = {_CONFIG: config.get("strip_accents")}
-    chinese = {_CONFIG: config.get("tokenize_chinese_chars", True)}
+
+    def says(name, default=None):
+        return {
+            _CONFIG: read_field(config, name, bool, folder / _CONFIG, default)
+        }
+
+    lowercases = says("do_lower_case")
+    accents = says("strip_accents")
+    chinese = says("tokenize_chinese_chars", True)
     vocabularies = {}
     if (folder / _VOCABULARY).exists():
-        text = (folder / _VOCABULARY).read_text(encoding="utf-8")
-        # Not splitlines(), which splits at more than line feeds.
-        vocabularies[_VOCABULARY] = text.removesuffix("\n").split("\n")
+        vocabularies[_VOCABULARY] = read_vocabulary(folder / _VOCABULARY)
     if (folder / _FAST).exists():
         fast = _read_fast(folder / _FAST)
         vocabularies[_FAST] = fast["vocabulary"]
@@ -90,7 +99,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
     )
     fast.decoder = tokenizers.decoders.WordPiece()
     fast.add_special_tokens(list(SPECIAL_TOKENS))
-    fast.save(str(folder / _FAST))
+    (folder / _FAST).write_text(f"{fast.to_str(pretty=True)}\n", "utf-8")
     names = [f"{kind}_token" for kind in ("pad", "unk", "cls", "sep", "mask")]
     special = dict(zip(names, SPECIAL_TOKENS))
     write_json(folder / "special_tokens_map.json", special)
@@ -121,7 +130,7 @@ def _fast_tokenizer(vocabulary, lowercase):
 def _read_fast(path):
     file = read_json(path)
     for part, parameters in _PARTS.items():
-        found = file.get(part) or {}
+        found = read_field(file, part, dict, path, {})
         for name, value in parameters.items():
             if found.get(name, None if name == "type" else value) != value:
                 raise ValueError(
@@ -135,11 +144,15 @@ def _read_fast(path):
                 f"{path} is not BERT's tokenizer: its model has to have "
                 f"{name}={value!r}. Received: {model[name]!r}"
             )
-    ids = model["vocab"]
-    vocabulary = sorted(ids, key=ids.get)
-    if [ids[token] for token in vocabulary] != list(range(len(ids))):
+    ids = read_field(model, "vocab", dict, path, {})
+    numbers = {read_field(ids, token, int, path) for token in ids}
+    if numbers != set(range(len(ids))):
         raise ValueError(f"{path} does not number its tokens from 0 on")
-    added = [token["content"] for token in file.get("added_tokens", ())]
+    vocabulary = sorted(ids, key=ids.get)
+    added = [
+        str(token.get("content") if isinstance(token, dict) else token)
+        for token in read_field(file, "added_tokens", list, path, [])
+    ]
     unknown = [token for token in added if token not in SPECIAL_TOKENS]
     if unknown:
         raise ValueError(
@@ -148,18 +161,18 @@ def _read_fast(path):
         )
     return {
         "vocabulary": vocabulary,
-        "lowercase": normalizer.get("lowercase", True),
-        "strip_accents": normalizer.get("strip_accents"),
-        "handle_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        "lowercase": read_field(normalizer, "lowercase", bool, path, True),
+        "strip_accents": read_field(normalizer, "strip_accents", bool, path),
+        "handle_chinese_chars": read_field(
+            normalizer, "handle_chinese_chars", bool, path, True
+        ),
     }
 
 
 def _tokenize(folder, vocabulary, lowercase):
     """What Hugging Face's own tokenizer does, of the folder's files."""
     if (folder / _FAST).exists():
-        tokenizer = tokenizers.Tokenizer.from_file(str(folder / _FAST))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
+        tokenizer = _load_fast(folder / _FAST)
     elif vocabulary is None or lowercase is None:
         return None
     else:
@@ -172,6 +185,16 @@ def _tokenize(folder, vocabulary, lowercase):
         return [encoding.ids for encoding in encodings]
 
     return tokenize
+
+
+def _load_fast(path):
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # it raises nothing more specific
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _agreed(folder, what, values, advice):

@@ -10,7 +10,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS
-from keras_fixedhead.convert.json_files import read_json
+from keras_fixedhead.convert.json_files import read_field, read_json
 
 _ONE_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -65,6 +65,9 @@ def write_weights(path, weights, prefix):
         weights: dictionary of float arrays by the names of `BertSource`.
         prefix: str, what stands before the names of the encoder: `"bert."`
             in models with heads.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     tensors = {}
     for name, tensor in weights.items():
@@ -74,16 +77,25 @@ def write_weights(path, weights, prefix):
         if name.endswith("/kernel"):
             tensor = tensor.T
         tensors[theirs] = np.ascontiguousarray(tensor, "float32")
-    # `transformers` refuses a file that does not say so.
-    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+    try:
+        # `transformers` refuses a file that does not say so.
+        safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def _weight_files(folder):
     if (folder / _ONE_FILE).exists():
         return [folder / _ONE_FILE]
     if (folder / _INDEX).exists():
-        shards = set(read_json(folder / _INDEX)["weight_map"].values())
-        paths = [folder / shard for shard in sorted(shards)]
+        index = folder / _INDEX
+        shards = read_field(read_json(index), "weight_map", dict, index, {})
+        names = {
+            read_field(shards, tensor, str, index, "") for tensor in shards
+        }
+        if not names:
+            raise ValueError(f"{index} has no `weight_map`, which names files")
+        paths = [folder / name for name in sorted(names)]
         for path in paths:
             if path.parent != folder or not path.exists():
                 raise FileNotFoundError(
@@ -107,6 +119,13 @@ def _read_safetensors(path):
         return safetensors.numpy.load_file(path)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
+    except AttributeError as error:
+        # NumPy has no such numbers; the message names them.
+        raise ValueError(
+            f"{path} holds numbers that there is no equivalent of here: {error}"
+        ) from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read: {error}") from error
 
 
 def _is_buffer(name, tensor):

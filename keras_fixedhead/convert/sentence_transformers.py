@@ -1,10 +1,16 @@
 """What sentence-transformers adds to a Hugging Face folder, both ways."""
 
-from keras_fixedhead.convert.json_files import read_json, write_json
+from keras_fixedhead.convert.json_files import (
+    read_field,
+    read_json,
+    write_json,
+)
 from keras_fixedhead.text_embedder import POOLING_MODES
 
 _MODULES = "modules.json"
 _POOLING = "1_Pooling"
+_TRANSFORMER = "Transformer"
+_TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 
@@ -34,38 +40,37 @@ def read_sentence_transformer(folder, max_sequence_length, lowercase):
     if not (folder / _MODULES).exists():
         return {}
     found = {"normalize": False}
-    for module in read_json(folder / _MODULES):
-        kind = module["type"].rpartition(".")[2]
+    for kind, path in _modules(folder):
         if kind == "Pooling":
-            found |= _read_pooling(folder / module["path"] / "config.json")
+            found |= _read_pooling(path / "config.json")
         elif kind == "Normalize":
             found["normalize"] = True
-        elif kind != "Transformer":
+        elif kind != _TRANSFORMER:
             raise ValueError(
-                f"{folder / _MODULES} has a module {module['type']}, of which "
-                "there is no equivalent here"
+                f"{folder / _MODULES} has a module {kind}, of which there is "
+                "no equivalent here"
             )
-    lengths = read_json(folder / _LENGTHS, default={})
-    if lengths.get("do_lower_case") and lowercase is False:
+    encoder = folder
+    lengths = read_json(encoder / _LENGTHS, default={})
+    lowercases = read_field(lengths, "do_lower_case", bool, encoder / _LENGTHS)
+    if lowercases and lowercase is False:
         raise ValueError(
-            f"{folder / _LENGTHS} lower-cases before a tokenizer that keeps "
+            f"{encoder / _LENGTHS} lower-cases before a tokenizer that keeps "
             "accents. The tokenizer here does both or neither"
         )
-    # Where version 6 writes it, and where earlier ones do.
-    length = lengths.get("max_seq_length") or read_json(
-        folder / "tokenizer_config.json", default={}
-    ).get("model_max_length")
+    length = _read_length(encoder, lengths)
     if length is not None:
-        # Without a limit it is 10^30.
-        found["sequence_length"] = min(int(length), max_sequence_length)
+        found["sequence_length"] = min(length, max_sequence_length)
     config = read_json(folder / _PROMPTS, default={})
+    prompts = read_field(config, "prompts", dict, folder / _PROMPTS, {})
     found["prompts"] = {
         name: text
-        for name, text in (config.get("prompts") or {}).items()
-        if text
+        for name in prompts
+        if (text := read_field(prompts, name, str, folder / _PROMPTS))
     }
-    if config.get("default_prompt_name") in found["prompts"]:
-        found["default_prompt"] = config["default_prompt_name"]
+    default = read_field(config, "default_prompt_name", str, folder / _PROMPTS)
+    if default in found["prompts"]:
+        found["default_prompt"] = default
     return found
 
 
@@ -113,6 +118,45 @@ def write_sentence_transformer(folder, embedder):
         )
 
 
+def _modules(folder):
+    """The modules' kinds, without their packages, and folders."""
+    path = folder / _MODULES
+    modules = []
+    for module in read_json(path, default=[], kind=list):
+        if not isinstance(module, dict) or "type" not in module:
+            raise ValueError(
+                f"{path} must list modules with a `type`. Received: {module!r}"
+            )
+        kind = read_field(module, "type", str, path)
+        where = read_field(module, "path", str, path, "")
+        modules.append((kind.rpartition(".")[2], folder / where))
+    return modules
+
+
+def _read_length(encoder, lengths):
+    """The most tokens of a text, or `None`."""
+    # Where version 6 writes it, after where earlier ones do.
+    for path, config, name in (
+        (encoder / _LENGTHS, lengths, "max_seq_length"),
+        (
+            encoder / _TOKENIZER,
+            read_json(encoder / _TOKENIZER, default={}),
+            "model_max_length",
+        ),
+    ):
+        # Without a limit it is 10^30, which may be written as a float.
+        length = read_field(config, name, float, path)
+        if length is None:
+            continue
+        if length < 3 or isinstance(length, float) and not length.is_integer():
+            raise ValueError(
+                f"`{name}` in {path} must be an integer over 2, the special "
+                f"tokens. Received: {length}"
+            )
+        return int(length)
+    return None
+
+
 def _read_pooling(path):
     config = read_json(path)
     mode = config.get("pooling_mode")
@@ -128,11 +172,11 @@ def _read_pooling(path):
         }
         modes = [ours.get(mode, mode) for mode in modes]
     else:
-        modes = [mode] if isinstance(mode, str) else list(mode)
+        modes = mode if isinstance(mode, list) else [mode]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise ValueError(
             f"{path} has to name one way of pooling, of {POOLING_MODES}. "
-            f"Received: {', '.join(modes) or 'none'}"
+            f"Received: {', '.join(map(str, modes)) or 'none'}"
         )
     if config.get("include_prompt") is False:
         raise ValueError(

@@ -230,6 +230,14 @@ def test_lengths_and_prompts_of_both_versions(tmp_path):
         assert convert.read_hugging_face(folder).sequence_length == expected
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
+def test_ends_of_lines_are_no_tokens(tmp_path, end):
+    folder = write_model(tmp_path)
+    lines = "".join(f"{token}{end}" for token in VOCABULARY)
+    (folder / "vocab.txt").write_bytes(lines.encode())
+    assert convert.read_hugging_face(folder).vocabulary == VOCABULARY
+
+
 def test_what_is_passed_counts_more_than_what_is_said(tmp_path):
     folder = write_model(tmp_path)
     write_modules(folder)
@@ -290,6 +298,15 @@ def without(name):
     return change
 
 
+def file_of(name, content):
+    def change(folder):
+        write_modules(folder)
+        write_json(folder / name, content)
+
+    change.__name__ = f"{name}: {content}"
+    return change
+
+
 def config_of(name, value):
     def change(folder):
         write_json(folder / "config.json", {**CONFIG, name: value})
@@ -343,6 +360,11 @@ def one_tensor_twice(tensors):
     tensors[f"bert.{name}"] = tensors[name]
 
 
+def float8(tensors):
+    name = "embeddings.LayerNorm.bias"
+    tensors[name] = tensors[name].astype(ml_dtypes.float8_e4m3fn)
+
+
 def damaged(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -362,6 +384,24 @@ def fast(**changes):
 
     change.__name__ = ",".join(changes)
     return change
+
+
+def index(content):
+    def change(folder):
+        (folder / "model.safetensors").unlink()
+        write_json(folder / "model.safetensors.index.json", content)
+
+    change.__name__ = f"index: {content}"
+    return change
+
+
+def no_file(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
+
+
+def latin(folder):
+    (folder / "vocab.txt").write_bytes("café\n".encode("latin-1"))
 
 
 def other_vocabulary(folder):
@@ -431,7 +471,46 @@ def lower_before_cased(folder):
             "position_embedding_type='relative_key'",
         ),
         (config_of("is_decoder", True), ValueError, "is_decoder=True"),
-        (config_of("hidden_size", 16), ValueError, "shape"),
+        (config_of("hidden_size", 18), ValueError, "shape"),
+        (config_of("hidden_size", 16), ValueError, "be a multiple of"),
+        (config_of("hidden_size", "15"), ValueError, "`hidden_size` in.*'15'"),
+        (config_of("num_attention_heads", 0), ValueError, "of 1 or more"),
+        (config_of("hidden_act", ["gelu"]), ValueError, "be a string"),
+        (config_of("hidden_dropout_prob", "0"), ValueError, "be a number"),
+        (config_of("hidden_dropout_prob", 2), ValueError, "from 0 to 1"),
+        (config_of("layer_norm_eps", True), ValueError, "be a number"),
+        (file_of("config.json", []), ValueError, "must hold a JSON object"),
+        (file_of("modules.json", {}), ValueError, "must hold a list"),
+        (file_of("modules.json", [{"path": ""}]), ValueError, "a `type`"),
+        (file_of("modules.json", [{"type": 3}]), ValueError, "`type` in"),
+        (
+            file_of("sentence_bert_config.json", {"max_seq_length": -3}),
+            ValueError,
+            "over 2.*Received: -3",
+        ),
+        (
+            file_of("sentence_bert_config.json", {"max_seq_length": "13"}),
+            ValueError,
+            "`max_seq_length` in.*be a number",
+        ),
+        (
+            file_of("config_sentence_transformers.json", {"prompts": ["a"]}),
+            ValueError,
+            "`prompts` in",
+        ),
+        (
+            file_of("config_sentence_transformers.json", {"prompts": {"q": 3}}),
+            ValueError,
+            "`q` in",
+        ),
+        (file_of("1_Pooling/config.json", []), ValueError, "Pooling/config"),
+        (
+            file_of("tokenizer_config.json", {"do_lower_case": "true"}),
+            ValueError,
+            "true or false",
+        ),
+        (file_of("tokenizer.json", {"model": "x"}), ValueError, "`model` in"),
+        (latin, ValueError, "vocab.txt is not UTF-8"),
         (config_of("num_hidden_layers", 3), ValueError, "lacks"),
         (
             tensors_of(missing_tensor),
@@ -453,6 +532,10 @@ def lower_before_cased(folder):
         (tensors_of(other_positions), ValueError, "position_ids"),
         (tensors_of(untied), ValueError, "decoder.weight"),
         (tensors_of(one_tensor_twice), ValueError, "the same tensor"),
+        (tensors_of(float8), ValueError, "model.safetensors.*float8_e4m3fn"),
+        (index({}), ValueError, "no `weight_map`"),
+        (index({"weight_map": {"a": 3}}), ValueError, "`a` in"),
+        (no_file, OSError, "model.safetensors cannot be read"),
         (damaged, ValueError, "model.safetensors is damaged"),
         (pickled, ValueError, "pytorch_model.bin.*refused"),
         (fast(model__type="BPE"), ValueError, "not BERT's.*'BPE'"),
@@ -462,6 +545,10 @@ def lower_before_cased(folder):
         (fast(normalizer__lowercase=False), ValueError, "Pass `lowercase`"),
         (fast(normalizer__strip_accents=False), ValueError, "strip_accents"),
         (fast(added_tokens=[{"content": "<x>"}]), ValueError, "<x>"),
+        (fast(added_tokens=[{}]), ValueError, "adds tokens"),
+        (fast(model__vocab=[]), ValueError, "`vocab` in"),
+        (fast(model__vocab={"[PAD]": "0"}), ValueError, "an integer"),
+        (fast(post_processor={"type": "x"}), ValueError, "cannot be read"),
         (fast(model__vocab={"[PAD]": 1}), ValueError, "from 0 on"),
         (other_vocabulary, ValueError, "Remove the wrong one"),
         (accents, ValueError, "strip_accents=False"),
@@ -469,7 +556,8 @@ def lower_before_cased(folder):
         (silent_tokenizer, ValueError, "`lowercase`: pass it"),
         (without_mask, ValueError, r"lacks \[MASK\]"),
         (long_vocabulary, ValueError, "139 tokens, its embedding table 41"),
-        (dense_module, ValueError, "a.Dense"),
+        (dense_module, ValueError, "a module Dense"),
+        (modules({"pooling_mode": 3}), ValueError, "one way.*3"),
         (modules({"pooling_mode": "lasttoken"}), ValueError, "lasttoken"),
         (modules({"pooling_mode": ["mean", "max"]}), ValueError, "one way"),
         (
@@ -618,6 +706,18 @@ def test_back_leaves_what_is_there(tmp_path, make_backbone):
     backbone = make_backbone(num_heads=1, head_size=11)
     with pytest.raises(FileExistsError, match="exists"):
         convert.to_hugging_face(backbone, tmp_path)
+
+
+def test_back_says_what_cannot_be_written(tmp_path, make_backbone, monkeypatch):
+    def fail(*args, **kwargs):
+        raise safetensors.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", fail)
+    with pytest.raises(OSError, match="model.safetensors.*No space left"):
+        convert.to_hugging_face(
+            make_backbone(num_heads=1, head_size=11), tmp_path / "back"
+        )
+    assert not list(tmp_path.iterdir())
 
 
 def test_back_is_there_whole_or_not_at_all(

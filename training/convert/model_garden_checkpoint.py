@@ -9,6 +9,7 @@ from official.nlp.configs import bert, encoders
 from official.nlp.modeling import layers, models, networks
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from keras_fixedhead.convert.vocabulary import read_vocabulary
 from training.convert.model_garden import check_model, read_model_garden
 from training.convert.original import CONFIG, VOCABULARY, read_bert_config
 from training.convert.tensorflow_files import (
@@ -16,7 +17,6 @@ from training.convert.tensorflow_files import (
     find_checkpoint,
     open_checkpoint,
     read_tensor,
-    read_vocabulary,
 )
 
 PARAMS = "params.yaml"

@@ -8,14 +8,14 @@ import re
 import numpy as np
 
 from keras_fixedhead.convert import BertSource
-from keras_fixedhead.convert.bert_source import CONFIG_NAMES
+from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
 from keras_fixedhead.convert.json_files import read_json
+from keras_fixedhead.convert.vocabulary import read_vocabulary
 from training.convert.tensorflow_files import (
     OBJECT_GRAPH,
     find_checkpoint,
     open_checkpoint,
     read_tensor,
-    read_vocabulary,
 )
 
 CONFIG = "bert_config.json"
@@ -79,9 +79,7 @@ def read_original(path, **overrides):
     return BertSource(
         origin=str(prefix),
         config={
-            **{ours: config[theirs] for ours, theirs in CONFIG_NAMES.items()},
-            "head_size": config["hidden_size"] // config["num_attention_heads"],
-            "dropout": config["hidden_dropout_prob"],
+            **read_sizes(config, prefix.parent / CONFIG),
             "activation": _ACTIVATIONS[config["hidden_act"]],
             # `tf.contrib.layers.layer_norm`, which `modeling.py` calls.
             "layer_norm_epsilon": 1e-12,
@@ -107,27 +105,10 @@ def read_bert_config(path):
     """
     config = read_json(path)
     needed = [*CONFIG_NAMES.values(), "hidden_act", "hidden_dropout_prob"]
-    if not isinstance(config, dict):
-        raise ValueError(
-            f"{path} must hold a JSON object with {', '.join(needed)}. "
-            f"Received: {type(config).__name__}"
-        )
     missing = [name for name in needed if name not in config]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}")
-    for name in CONFIG_NAMES.values():
-        if type(config[name]) is not int or config[name] < 1:
-            raise ValueError(
-                f"`{name}` in {path} must be an int of 1 or more. Received: "
-                f"{config[name]!r}"
-            )
-    if config["hidden_size"] % config["num_attention_heads"]:
-        raise ValueError(
-            f"`hidden_size` in {path} must be a multiple of "
-            "`num_attention_heads`, as BERT's is. Received: hidden_size="
-            f"{config['hidden_size']}, num_attention_heads="
-            f"{config['num_attention_heads']}"
-        )
+    read_sizes(config, path)
     width = config.get("embedding_size") or config["hidden_size"]
     if width != config["hidden_size"]:
         raise ValueError(
@@ -135,7 +116,7 @@ def read_bert_config(path):
             "of which there is no equivalent here. Received: embedding_size="
             f"{width}, hidden_size={config['hidden_size']}"
         )
-    if config["hidden_act"] not in _ACTIVATIONS:
+    if config["hidden_act"] not in [*_ACTIVATIONS]:
         raise ValueError(
             f"`hidden_act` in {path} must be one of "
             f"{', '.join(_ACTIVATIONS)}. Received: {config['hidden_act']!r}"

@@ -90,20 +90,5 @@ def read_tensor(reader, name, prefix):
         ) from error
 
 
-def read_vocabulary(path):
-    """Reads the tokens of a `vocab.txt`, one a line.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is not UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error}") from error
-    # Not splitlines(), which splits at more than line feeds.
-    return text.removesuffix("\n").split("\n")
-
-
 def _with_ending(prefix, ending):
     return prefix.with_name(prefix.name + ending)

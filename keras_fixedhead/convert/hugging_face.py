@@ -22,6 +22,7 @@ from keras_fixedhead.convert.json_files import (
 )
 from keras_fixedhead.convert.sentence_transformers import (
     read_sentence_transformer,
+    transformer_folder,
     write_sentence_transformer,
 )
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
@@ -84,14 +85,15 @@ def read_hugging_face(folder, **overrides):
         A `BertSource`.
     """
     folder = pathlib.Path(folder)
-    config = _read_config(folder / "config.json")
-    tokenizer = read_tokenizer(folder, overrides.get("lowercase"))
+    encoder = transformer_folder(folder)
+    config = _read_config(encoder / "config.json")
+    tokenizer = read_tokenizer(encoder, overrides.get("lowercase"))
     found = read_sentence_transformer(
         folder, config["max_sequence_length"], tokenizer["lowercase"]
     )
-    tensors, names = read_weights(folder)
+    tensors, names = read_weights(encoder)
     return BertSource(
-        origin=str(folder),
+        origin=str(encoder),
         config=config,
         tensors=tensors,
         source_names=names,

@@ -22,6 +22,19 @@ _FLAGS = {
 }
 
 
+def transformer_folder(folder):
+    """Where the encoder's files are: in version 1, in `0_Transformer`.
+
+    Args:
+        folder: `pathlib.Path` with `modules.json`, or without.
+
+    Raises:
+        ValueError: `modules.json` is not as sentence-transformers writes it.
+    """
+    paths = [path for kind, path in _modules(folder) if kind == _TRANSFORMER]
+    return paths[0] if paths else folder
+
+
 def read_sentence_transformer(folder, max_sequence_length, lowercase):
     """Reads how tokens become an embedding.
 
@@ -50,7 +63,7 @@ def read_sentence_transformer(folder, max_sequence_length, lowercase):
                 f"{folder / _MODULES} has a module {kind}, of which there is "
                 "no equivalent here"
             )
-    encoder = folder
+    encoder = transformer_folder(folder)
     lengths = read_json(encoder / _LENGTHS, default={})
     lowercases = read_field(lengths, "do_lower_case", bool, encoder / _LENGTHS)
     if lowercases and lowercase is False:

@@ -230,6 +230,31 @@ def test_lengths_and_prompts_of_both_versions(tmp_path):
         assert convert.read_hugging_face(folder).sequence_length == expected
 
 
+def test_the_encoder_in_a_folder_of_its_own(tmp_path):
+    # As version 1 of sentence-transformers writes it.
+    write_model(tmp_path)
+    write_modules(tmp_path, {"pooling_mode_cls_token": True})
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    write_json(tmp_path / "modules.json", modules)
+    (tmp_path / "0_Transformer").mkdir()
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ):
+        (tmp_path / name).rename(tmp_path / "0_Transformer" / name)
+    write_json(tmp_path / "config.json", {"__version__": "1.0.0"})
+    write_json(
+        tmp_path / "0_Transformer" / "sentence_bert_config.json",
+        {"max_seq_length": 7},
+    )
+    embedder = convert.from_hugging_face(tmp_path)
+    assert embedder.pooling_mode == "cls"
+    assert embedder.preprocessor.sequence_length == 7
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
 def test_ends_of_lines_are_no_tokens(tmp_path, end):
     folder = write_model(tmp_path)

@@ -56,7 +56,7 @@ def read_source(source: str, **overrides) -> BertSource:
         config = read_json(path / "config.json", default={})
         if "registered_name" in config:
             return _read_keras_hub(source, **overrides)
-        if config:
+        if config or (path / "modules.json").exists():
             return read_hugging_face(path, **overrides)
         if not list(path.glob("*.index")):
             raise FileNotFoundError(

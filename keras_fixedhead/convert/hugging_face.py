@@ -161,6 +161,11 @@ def _read_config(path):
                 f"{path} has {name}={config[name]!r}, of which there is no "
                 f"equivalent here: it has to be {value!r}"
             )
+    if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
+        raise ValueError(
+            f"{path} names code of the model's own (auto_map), which may "
+            "compute anything. Remove that where it is BERT's"
+        )
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in _ACTIVATIONS:
         raise ValueError(

@@ -14,6 +14,14 @@ _VOCABULARY = "vocab.txt"
 _FAST = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
+# What a folder without `tokenizer.json` may say its tokenizer is.
+_CLASSES = (
+    "BertTokenizer",
+    "BertTokenizerFast",
+    "DistilBertTokenizer",
+    "DistilBertTokenizerFast",
+)
+
 # The parts of BERT's tokenizer, as they have to be.
 _PARTS = {
     "model": {"type": "WordPiece"},
@@ -55,7 +63,9 @@ def read_tokenizer(folder, lowercase=None):
     vocabularies = {}
     if (folder / _VOCABULARY).exists():
         vocabularies[_VOCABULARY] = read_vocabulary(folder / _VOCABULARY)
-    if (folder / _FAST).exists():
+    if not (folder / _FAST).exists():
+        _check_class(folder)
+    else:
         fast = _read_fast(folder / _FAST)
         vocabularies[_FAST] = fast["vocabulary"]
         lowercases[_FAST] = fast["lowercase"]
@@ -127,6 +137,19 @@ def _fast_tokenizer(vocabulary, lowercase):
     return fast
 
 
+def _check_class(folder):
+    for name in (_CONFIG, "config.json"):
+        path = folder / name
+        kind = read_field(
+            read_json(path, default={}), "tokenizer_class", str, path
+        )
+        if kind is not None and kind not in _CLASSES:
+            raise ValueError(
+                f"{path} names the tokenizer {kind}. Without a {_FAST} it has "
+                f"to be one of {', '.join(_CLASSES)}"
+            )
+
+
 def _read_fast(path):
     file = read_json(path)
     for part, parameters in _PARTS.items():
@@ -194,6 +217,12 @@ def _load_fast(path):
         raise ValueError(f"{path} cannot be read: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    around = tokenizer.encode("").tokens
+    if around != ["[CLS]", "[SEP]"]:
+        raise ValueError(
+            f"{path} is not BERT's tokenizer: its post_processor has to put "
+            f"[CLS] and [SEP] around a text. Received: {around}"
+        )
     return tokenizer
 
 

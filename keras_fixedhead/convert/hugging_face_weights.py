@@ -41,6 +41,11 @@ def read_weights(folder):
         for theirs, tensor in _read_safetensors(path).items():
             if _is_buffer(theirs, tensor):
                 continue
+            if tensor.dtype.kind in "biu":
+                raise ValueError(
+                    f"{theirs} of {path} holds {tensor.dtype}, as quantized "
+                    "models do, of which there is no equivalent here"
+                )
             name = _to_bert(theirs)
             if name in tensors:
                 raise ValueError(

@@ -292,6 +292,10 @@ def write_fast_tokenizer(folder, **changes):
     )
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(
+        ("[SEP]", 3), ("[CLS]", 2)
+    )
+    tokenizer.enable_padding(length=7)
     file = json.loads(tokenizer.to_str())
     for path, value in changes.items():
         *parts, last = path.split("__")
@@ -383,6 +387,10 @@ def untied(tensors):
 def one_tensor_twice(tensors):
     name = "embeddings.LayerNorm.weight"
     tensors[f"bert.{name}"] = tensors[name]
+
+
+def integers(tensors):
+    tensors["embeddings.LayerNorm.bias"] = np.zeros(15, "int8")
 
 
 def float8(tensors):
@@ -504,6 +512,20 @@ def lower_before_cased(folder):
         (config_of("hidden_dropout_prob", "0"), ValueError, "be a number"),
         (config_of("hidden_dropout_prob", 2), ValueError, "from 0 to 1"),
         (config_of("layer_norm_eps", True), ValueError, "be a number"),
+        (config_of("auto_map", {"AutoModel": "a.B"}), ValueError, "auto_map"),
+        (
+            config_of("tokenizer_class", "BertJapaneseTokenizer"),
+            ValueError,
+            "config.json names the tokenizer BertJapaneseTokenizer",
+        ),
+        (
+            file_of(
+                "tokenizer_config.json",
+                {"tokenizer_class": "CharacterTokenizer"},
+            ),
+            ValueError,
+            "tokenizer_config.json names the tokenizer CharacterTokenizer",
+        ),
         (file_of("config.json", []), ValueError, "must hold a JSON object"),
         (file_of("modules.json", {}), ValueError, "must hold a list"),
         (file_of("modules.json", [{"path": ""}]), ValueError, "a `type`"),
@@ -557,6 +579,7 @@ def lower_before_cased(folder):
         (tensors_of(other_positions), ValueError, "position_ids"),
         (tensors_of(untied), ValueError, "decoder.weight"),
         (tensors_of(one_tensor_twice), ValueError, "the same tensor"),
+        (tensors_of(integers), ValueError, "LayerNorm.bias of.*holds int8"),
         (tensors_of(float8), ValueError, "model.safetensors.*float8_e4m3fn"),
         (index({}), ValueError, "no `weight_map`"),
         (index({"weight_map": {"a": 3}}), ValueError, "`a` in"),
@@ -573,6 +596,7 @@ def lower_before_cased(folder):
         (fast(added_tokens=[{}]), ValueError, "adds tokens"),
         (fast(model__vocab=[]), ValueError, "`vocab` in"),
         (fast(model__vocab={"[PAD]": "0"}), ValueError, "an integer"),
+        (fast(post_processor=None), ValueError, r"post_processor.*\[\]"),
         (fast(post_processor={"type": "x"}), ValueError, "cannot be read"),
         (fast(model__vocab={"[PAD]": 1}), ValueError, "from 0 on"),
         (other_vocabulary, ValueError, "Remove the wrong one"),

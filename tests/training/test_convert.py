@@ -214,6 +214,32 @@ def test_from_keras_hub(tmp_path, run):
     assert embedder.preprocessor.tokenizer.lowercase
 
 
+def test_from_an_embedder_of_keras_hub(tmp_path, run):
+    bert = keras_hub_preset(tmp_path / "bert")
+    keras_hub.models.BertTextEmbedder(
+        bert,
+        keras_hub.models.BertTextEmbedderPreprocessor(
+            keras_hub.models.BertTokenizer(
+                hugging_face.VOCABULARY, lowercase=True
+            ),
+            sequence_length=13,
+        ),
+        pooling_mode="max",
+        normalize=False,
+    ).save_to_preset(str(tmp_path / "theirs"))
+    run(tmp_path / "theirs")
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "out"))
+    assert embedder.pooling_mode == "max"
+    assert not embedder.normalize
+    assert embedder.preprocessor.sequence_length == 13
+    theirs = keras_hub.models.TextEmbedder.from_preset(str(tmp_path / "theirs"))
+    np.testing.assert_allclose(
+        embedder.encode_text(TEXTS[:3], verbose=0),
+        theirs.predict(TEXTS[:3], verbose=0),
+        atol=1e-5,
+    )
+
+
 def test_from_keras_hub_without_a_vocabulary(tmp_path, run):
     theirs = keras_hub_preset(tmp_path / "theirs", tokenizer=False)
     said = run(tmp_path / "theirs", "--task", "backbone")
@@ -336,10 +362,14 @@ def test_sources_that_are_none(tmp_path, run):
     assert "no folder, no checkpoint and no preset of KerasHub" in run(
         tmp_path / "nowhere", status=1
     )
+    assert "Download the folder" in run("hf://somebody/some-bert", status=1)
     (tmp_path / "empty").mkdir()
     assert "neither a config.json" in run(tmp_path / "empty", status=1)
     (tmp_path / "model.bin").write_bytes(b"")
     assert "Received a file" in run(tmp_path / "model.bin", status=1)
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "config.json").write_text("[1]")
+    assert "must hold a JSON object" in run(tmp_path / "list", status=1)
     other = tmp_path / "other"
     keras_hub.models.GPT2Backbone(11, 1, 1, 2, 3).save_to_preset(str(other))
     assert "is a preset of GPT2Backbone" in run(other, status=1)

@@ -3,6 +3,7 @@
 import pathlib
 
 import keras_hub
+from keras_hub.src.utils import preset_utils
 
 from keras_fixedhead import (
     FixedHeadBackbone,
@@ -15,7 +16,7 @@ from keras_fixedhead.convert import (
     read_bert_backbone,
     read_hugging_face,
 )
-from keras_fixedhead.convert.json_files import read_json
+from keras_fixedhead.convert.json_files import read_field, read_json
 from training.convert.model_garden_checkpoint import (
     read_model_garden_checkpoint,
 )
@@ -66,6 +67,13 @@ def read_source(source: str, **overrides) -> BertSource:
         return _read_checkpoint(path, **overrides)
     if path.with_name(f"{path.name}.index").exists():
         return _read_checkpoint(path, **overrides)
+    if source.startswith(("hf://", "modelscope://")):
+        # KerasHub would read Hugging Face's BERTs from there, with another
+        # gelu than theirs.
+        raise ValueError(
+            "`source` must be on this machine, or a preset of KerasHub's own. "
+            f"Download the folder and pass its path. Received: {source}"
+        )
     if "://" in source or source in keras_hub.models.BertBackbone.presets:
         return _read_keras_hub(source, **overrides)
     raise FileNotFoundError(
@@ -124,7 +132,34 @@ def _read_keras_hub(source, **overrides):
         )
     backbone = keras_hub.models.BertBackbone.from_preset(source)
     tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
-    return read_bert_backbone(backbone, tokenizer, **overrides)
+    found = _settings_of_embedder(source, backbone.max_sequence_length)
+    return read_bert_backbone(backbone, tokenizer, **{**found, **overrides})
+
+
+def _settings_of_embedder(source, max_sequence_length):
+    """What the preset of a `BertTextEmbedder` says, of any other nothing."""
+    # To load one would give a preset without these settings defaults.
+    if not preset_utils.check_file_exists(source, "task.json"):
+        return {}
+    path = preset_utils.get_file(source, "task.json")
+    task = read_json(path)
+    if task.get("class_name") != keras_hub.models.BertTextEmbedder.__name__:
+        return {}
+    config = read_field(task, "config", dict, path, {})
+    found = {
+        "pooling_mode": read_field(config, "pooling_mode", str, path),
+        "normalize": read_field(config, "normalize", bool, path),
+    }
+    preprocessor = read_field(config, "preprocessor", dict, path, {})
+    length = read_field(
+        read_field(preprocessor, "config", dict, path, {}),
+        "sequence_length",
+        int,
+        path,
+    )
+    if length is not None:
+        found["sequence_length"] = min(length, max_sequence_length)
+    return found
 
 
 def _tokenizer(cls, source):

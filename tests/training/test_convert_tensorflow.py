@@ -344,6 +344,8 @@ def test_an_original_asks_for_lowercase(original):
     [
         ({"embedding_size": 7}, "embedding_size=7, hidden_size=15"),
         ({"hidden_act": "tanh"}, "gelu, relu. Received: 'tanh'"),
+        ({"hidden_act": ["relu"]}, r"gelu, relu. Received: \['relu'\]"),
+        ({"hidden_dropout_prob": "0"}, "`hidden_dropout_prob`.*'0'"),
         ({"hidden_size": "15"}, "`hidden_size`.*Received: '15'"),
         ({"num_hidden_layers": 0}, "`num_hidden_layers`.*Received: 0"),
         ({"num_attention_heads": 7}, "multiple.*num_attention_heads=7"),
@@ -785,6 +787,7 @@ def test_heads_the_configuration_does_not_name_are_an_error(tmp_path):
         ({"embedding_size": 7}, "`embedding_width`"),
         ({"hidden_activation": "tanh"}, "one activation"),
         ({"hidden_activation": "bent"}, "params.yaml does not desc.*bent"),
+        ({"num_attention_heads": 0}, "params.yaml does not describe.*zero$"),
         ({"fields": 1}, "params.yaml is not as expected: .*fields"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

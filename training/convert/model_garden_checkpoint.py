@@ -28,6 +28,9 @@ _PLACES = ("model", "encoder", None)
 # What is not the model's: the trainer's, and what `save_weights` adds.
 _OF_TRAINING = {"optimizer", "global_step", "save_counter", "keras_api"}
 
+# What their code raises for values that it does not expect.
+_ERRORS = (ArithmeticError, AttributeError, TypeError, ValueError)
+
 
 def read_model_garden_checkpoint(path, **overrides):
     """Reads a checkpoint of tf-models-official.
@@ -179,9 +182,11 @@ def _build(folder, encoder_class, has_heads):
                 layers.ClassificationHead(**head.as_dict())
                 for head in params.cls_heads or ()
             ]
-        except (TypeError, ValueError) as error:
+        except _ERRORS as error:
+            # What follows is a trace of gin's.
+            reason = str(error).partition("\n")[0]
             raise ValueError(
-                f"{folder / PARAMS} does not describe a BERT: {error}"
+                f"{folder / PARAMS} does not describe a BERT: {reason}"
             ) from error
     elif (folder / CONFIG).exists():
         config = read_bert_config(folder / CONFIG)

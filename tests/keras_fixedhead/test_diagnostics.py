@@ -170,6 +170,7 @@ def test_table(make_backbone, inputs):
     assert float(layers[0].split()[4]) == pytest.approx(np.mean(ranks), abs=0.1)
 
 
+@pytest.mark.slow
 # Keras warns of every layer that has nothing to quantize.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_int8_is_reported(make_backbone, inputs):

@@ -479,12 +479,12 @@ def test_needs_our_backbone(change):
 
 # Keras warns of every layer that has nothing to quantize.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_refuses_quantized_kernels(make_embedder, change):
+def test_refuses_quantized_kernels(make_embedder):
     embedder = make_embedder()
     embedder.backbone.quantize("int8")
-    with pytest.raises(ValueError, match="quantize that.*in int8"):
-        change(embedder)
+    for change in CHANGES.values():
+        with pytest.raises(ValueError, match="quantize that.*in int8"):
+            change(embedder)
 
 
 @pytest.mark.filterwarnings(

@@ -55,8 +55,14 @@ def convert(config: ConvertConfig) -> keras.Model:
     )
     texts = _read_texts(config)
     figures = {}
+    # All that can be refused is, before anything is compared.
     with console.status("Reading"):
         source, model, tokenizer = _read_model(config)
+        models = [model]
+        changes = list(_changes(config))
+        for _, _, change in changes:
+            models.append(change(models[-1]))
+        _set_length_and_prompts(models[-1], config)
     inputs = inputs_of(texts, model, tokenizer)
     if source is not None:
         for line in _remarks(source, model, tokenizer, texts):
@@ -65,8 +71,7 @@ def convert(config: ConvertConfig) -> keras.Model:
         agreement.require("The conversion is not exact")
         say(f"converted: {agreement}")
         figures["conversion"] = dataclasses.asdict(agreement)
-    for name, exact, change in _changes(config):
-        before, model = model, change(model)
+    for (name, exact, _), before, model in zip(changes, models, models[1:]):
         what = f"{name} {getattr(config, name)}"
         if exact:
             agreement = compare_to_model(before, model, inputs)
@@ -81,7 +86,6 @@ def convert(config: ConvertConfig) -> keras.Model:
                 f"{changed.largest_difference:.2g} apart at most"
             )
             figures[name] = dataclasses.asdict(changed)
-    _set_length_and_prompts(model, config)
     config.output.parent.mkdir(parents=True, exist_ok=True)
     if config.to == "hugging_face":
         to_hugging_face(model, config.output)

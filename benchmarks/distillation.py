@@ -58,12 +58,13 @@ class Encoder:
             self.model.embed_packed, reduce_retracing=True
         )
         self._batch_size = batch_size
+        self.size = self.model.embedding_dim or self.model.backbone.hidden_dim
         self.rates = []
 
     def embed(self, texts):
         """Embeddings `[N, D]`."""
         order = np.argsort([len(text) for text in texts])
-        rows = np.empty((len(texts), self.model.backbone.hidden_dim))
+        rows = np.empty((len(texts), self.size))
         for start in range(0, len(texts), self._batch_size):
             chosen = order[start : start + self._batch_size]
             began = time.perf_counter()
@@ -138,9 +139,8 @@ def main():
         for preset in (config.teacher, config.student)
     )
     paths = sorted(config.teacher_embeddings.glob("*.npy"))
-    dim = student.model.backbone.hidden_dim
     components = principal_components(
-        np.concatenate([np.load(path) for path in paths]), dim
+        np.concatenate([np.load(path) for path in paths]), student.size
     )
     found = {
         folder.name: evaluate(config, folder, teacher, student, components)
@@ -156,10 +156,9 @@ def main():
         ours / theirs for ours, theirs in zip(student.rates, teacher.rates)
     )
     for name, encoder in (("teacher", teacher), ("student", student)):
-        backbone = encoder.model.backbone
         print(
             f"{name}: {encoder.model.count_params():,} parameters, "
-            f"{4 * backbone.hidden_dim:,} bytes an embedding, median "
+            f"{4 * encoder.size:,} bytes an embedding, median "
             f"{statistics.median(encoder.rates):.0f} texts/s"
         )
     print(f"student / teacher, texts/s, batch by batch: {ratio:.2f}")

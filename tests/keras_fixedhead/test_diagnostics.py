@@ -1,12 +1,21 @@
 """The attention report, against NumPy, head by head and row by row."""
 
+import dataclasses
+
+import keras
+import keras_hub
 import numpy as np
 import pytest
 import scipy.stats
 from keras import ops
 
-from keras_fixedhead import FixedHeadMaskedLM, FixedHeadMaskedLMPreprocessor
-from keras_fixedhead.diagnostics import attention_report
+from keras_fixedhead import (
+    FixedHeadMaskedLM,
+    FixedHeadMaskedLMPreprocessor,
+    FixedMultiHeadAttention,
+)
+from keras_fixedhead.convert import from_bert_backbone
+from keras_fixedhead.diagnostics import AttentionProbe, attention_report
 from keras_fixedhead.growth import grow_head_size
 
 
@@ -18,29 +27,97 @@ def randomize(model):
     return model
 
 
-def numpy_figures(query, key, places, window):
+def numpy_figures(query, key, value, allowed):
     """One head on one sequence; only its real tokens."""
-    length = len(places)
-    logits = np.empty((length, length))
-    for i in range(length):
-        for j in range(length):
+    logits = np.empty((len(query), len(key)))
+    for i in range(len(query)):
+        for j in range(len(key)):
             logits[i, j] = query[i] @ key[j] / np.sqrt(len(query[i]))
     scores = np.zeros_like(logits)
-    for i in range(length):
-        weights = np.exp(logits[i])
-        if window is not None:
-            weights[abs(places - places[i]) >= window] = 0.0
+    for i in range(len(query)):
+        weights = np.where(allowed[i], np.exp(logits[i]), 0.0)
         scores[i] = weights / weights.sum()
     epsilon = np.finfo("float32").eps
     figures = {}
     for name, matrix in (("logit", logits), ("attention", scores)):
         values = np.linalg.svd(matrix, compute_uv=False)
         figures[f"{name}_rank"] = np.linalg.matrix_rank(
-            matrix, tol=values[0] * length * epsilon
+            matrix, tol=values[0] * max(matrix.shape) * epsilon
         )
         figures[f"{name}_effective_rank"] = np.exp(scipy.stats.entropy(values))
     figures["entropy"] = np.mean([scipy.stats.entropy(row) for row in scores])
-    return figures
+    return figures, scores @ value
+
+
+def expected_rows(query, key, value, sizes, places, allowed):
+    """Rows of one layer, and the condition number of all of its heads.
+
+    Of projections `[B, T, W]`, the real positions of each sequence, and a
+    function that says where these may attend.
+    """
+    ends = np.cumsum(sizes)
+    rows, outputs = [], [[] for _ in places]
+    for end, size in zip(ends, sizes):
+        columns = slice(end - size, end)
+        figures, conditions = [], []
+        for i, (queries, keys) in enumerate(places):
+            one, output = numpy_figures(
+                query[i, queries, columns],
+                key[i, keys, columns],
+                value[i, keys, columns],
+                allowed(queries, keys),
+            )
+            figures.append(one)
+            conditions.append(np.linalg.cond(output))
+            outputs[i].append(output)
+        lengths = [min(map(len, both)) for both in places]
+        rows.append(
+            {
+                "head_size": size,
+                "mean_length": np.mean(lengths),
+                "longest_length": max(lengths),
+                "bottleneck": size < max(lengths),
+                **{
+                    name: np.mean([f[name] for f in figures])
+                    for name in figures[0]
+                },
+                "condition_number": np.median(conditions),
+            }
+        )
+    together = [np.linalg.cond(np.concatenate(x, -1)) for x in outputs]
+    return rows, np.median(together)
+
+
+def check(report, expected):
+    """A report against what `expected_rows` returns for each layer."""
+    assert len(report.layers) == len(expected)
+    for number, (rows, condition) in enumerate(expected):
+        heads = [dataclasses.asdict(x) for x in report.heads_of(number)]
+        assert len(heads) == len(rows) == report.layers[number].num_heads
+        for head, row in enumerate(rows):
+            row = {"layer": number, "head": head, **row}
+            assert heads[head].keys() == row.keys()
+            check_condition(heads[head], row.pop("condition_number"))
+            assert heads[head] == pytest.approx(row, rel=1e-3)
+        check_condition(dataclasses.asdict(report.layers[number]), condition)
+
+
+def check_condition(report, expected):
+    """What rounding leaves of a condition number."""
+    reported = report.pop("condition_number")
+    if expected < 1e4:
+        assert reported == pytest.approx(expected, rel=0.01)
+    else:
+        assert reported > 5e3
+
+
+def numpy_dense(dense, x):
+    """The outputs of a projection `[B, T, W]`, float64."""
+    kernel, bias = (
+        ops.convert_to_numpy(weight).astype("float64")
+        for weight in (dense.kernel, dense.bias)
+    )
+    return x @ kernel.reshape(x.shape[-1], -1) + bias.ravel()
 
 
 def layer_inputs(backbone, inputs):
@@ -63,43 +140,31 @@ def test_equals_numpy(make_backbone, inputs, head_size, window):
     )
     report = attention_report(backbone, inputs, batch_size=2)
     assert report.sequences == 4  # one has no real token
-    rows = iter(report.rows())
     real = inputs["padding_mask"] == 1
-    for layer, (attention, x) in enumerate(layer_inputs(backbone, inputs)):
-        query, key = (
-            x @ ops.convert_to_numpy(dense.kernel).astype("float64")
-            + ops.convert_to_numpy(dense.bias)
-            for dense in (attention.query, attention.key)
-        )
-        start = 0
-        for head, size in enumerate(attention.head_sizes):
-            columns = slice(start, start + size)
-            start += size
-            figures = [
-                numpy_figures(
-                    query[i, mask, columns],
-                    key[i, mask, columns],
-                    np.flatnonzero(mask),
-                    window,
-                )
-                for i, mask in enumerate(real)
-                if mask.any()
-            ]
-            row = next(rows)
-            assert row.pop("layer") == layer
-            assert row.pop("head") == head
-            assert row.pop("head_size") == size
-            assert row.pop("mean_length") == (13 + 1 + 5 + 8) / 4
-            assert row.pop("longest_length") == 13
-            assert row.pop("bottleneck") is True
-            assert row == pytest.approx(
-                {
-                    name: np.mean([f[name] for f in figures])
-                    for name in figures[0]
-                },
-                rel=1e-4,
+    rows = np.flatnonzero(real.any(1))
+    places = [2 * (np.flatnonzero(real[row]),) for row in rows]
+
+    def allowed(queries, keys):
+        return abs(queries[:, None] - keys) < (window or np.inf)
+
+    check(
+        report,
+        [
+            expected_rows(
+                *(
+                    numpy_dense(dense, x[rows])
+                    for dense in (layer.query, layer.key, layer.value)
+                ),
+                layer.head_sizes,
+                places,
+                allowed,
             )
-    assert next(rows, None) is None
+            for layer, x in layer_inputs(backbone, inputs)
+        ],
+    )
+    lengths = {(h.mean_length, h.longest_length) for h in report.heads}
+    assert lengths == {((13 + 1 + 5 + 8) / 4, 13)}
+    assert {head.bottleneck for head in report.heads} == {True}
 
 
 def test_uniform_attention(make_backbone, inputs):
@@ -134,7 +199,7 @@ def test_growing_leaves_attention_and_lifts_the_bottleneck(
     backbone = randomize(make_backbone(head_size=[3, 5]))
     before = attention_report(backbone, inputs)
     after = attention_report(grow_head_size(backbone, [11, 13]), inputs)
-    sizes = {"head_size", "bottleneck"}
+    sizes = {"head_size", "bottleneck", "condition_number"}
     for row, other in zip(after.rows(), before.rows()):
         assert row["logit_rank"] <= other["head_size"] < row["head_size"]
         assert other["bottleneck"] is True
@@ -159,15 +224,206 @@ def test_texts(make_embedder):
 
 def test_table(make_backbone, inputs):
     report = attention_report(make_backbone(head_size=[[2, 3, 5], 13]), inputs)
-    first, header, *layers = str(report).splitlines()
-    assert first.startswith("4 sequences of 6.8 tokens, the longest of 13")
-    assert [line.split()[:4] for line in layers] == [
+    assert report.summary.startswith(
+        "4 sequences of 6.8 tokens, the longest of 13.\n3 of 6 heads are "
+    )
+    lines = [line.split() for line in str(report).splitlines()]
+    layers = [line for line in lines if line[:1] in (["0"], ["1"])]
+    assert [line[:4] for line in layers] == [
         ["0", "3", "2-5", "yes"],
         ["1", "3", "13", "no"],
     ]
-    assert {len(line) for line in layers} == {len(header)}
     ranks = [head.logit_rank for head in report.heads[:3]]
-    assert float(layers[0].split()[4]) == pytest.approx(np.mean(ranks), abs=0.1)
+    assert float(layers[0][4]) == pytest.approx(np.mean(ranks), abs=0.1)
+
+
+# --- any Keras model
+
+
+@keras.saving.register_keras_serializable("test")
+class Wrapped(keras.layers.Layer):
+    """A layer that holds others; the second attends over the first's."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = keras.layers.LayerNormalization()
+        self.first = keras.layers.MultiHeadAttention(
+            3, 5, value_dim=7, dropout=0.5
+        )
+        self.second = FixedMultiHeadAttention(2, head_size=[3, 11])
+
+    def build(self, shape):
+        self.norm.build(shape)
+        self.first.build(shape, shape)
+        self.second.build(shape)
+
+    def call(self, x, memory=None, training=None):
+        normed = self.norm(x)
+        x = x + self.first(normed, normed, use_causal_mask=True)
+        x = keras.random.dropout(x, 0.5) if training else x
+        return x + self.second(x, memory)
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embedding = keras.layers.Embedding(53, 11)
+        self.wrapped = Wrapped()
+
+    def call(self, inputs):
+        x = self.embedding(inputs["ids"])
+        x = self.wrapped(x, memory=self.embedding(inputs["memory"]))
+        return self.wrapped(x)
+
+
+def softmax_entropy(scores):
+    """The mean entropy of rows `[B, N, T, S]` that attend, per head."""
+    scores = ops.convert_to_numpy(scores).astype("float64")
+    return scipy.stats.entropy(scores, axis=-1).mean((0, 2))
+
+
+def test_a_subclass_that_calls_a_layer_twice_and_across():
+    model = Subclassed()
+    rng = np.random.default_rng(0)
+    inputs = {
+        "ids": rng.integers(0, 53, (3, 6)),
+        "memory": rng.integers(0, 53, (3, 4)),
+    }
+    model(inputs)
+    randomize(model)
+    before = ops.convert_to_numpy(model(inputs))
+    report = attention_report(model, inputs)
+    assert [layer.num_heads for layer in report.layers] == [3, 2, 3, 2]
+    np.testing.assert_array_equal(ops.convert_to_numpy(model(inputs)), before)
+
+    # By hand, with the layers' own scores.
+    wrapped = model.wrapped
+    x = model.embedding(inputs["ids"])
+    scores = []
+    for memory in (model.embedding(inputs["memory"]), None):
+        normed = wrapped.norm(x)
+        added, first = wrapped.first(
+            normed, normed, use_causal_mask=True, return_attention_scores=True
+        )
+        x = x + added
+        added, second = wrapped.second(x, memory, return_attention_scores=True)
+        x = x + added
+        scores += [first, second]
+    for number, expected in enumerate(scores):
+        heads = report.heads_of(number)
+        np.testing.assert_allclose(
+            [head.entropy for head in heads],
+            softmax_entropy(expected),
+            rtol=1e-4,
+        )
+        matrices = ops.convert_to_numpy(expected).astype("float64")
+        ranks = np.linalg.matrix_rank(matrices, rtol=6 * 1.2e-7)
+        np.testing.assert_allclose(
+            [head.attention_rank for head in heads], ranks.mean(0)
+        )
+    # Causal: rows have one more to attend to each time.
+    assert [head.longest_length for head in report.heads_of(0)] == [6] * 3
+    assert [head.longest_length for head in report.heads_of(1)] == [4] * 2
+    assert [head.bottleneck for head in report.heads_of(1)] == [True, False]
+
+
+def test_implicit_masks_of_a_functional_model():
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(53, 11, mask_zero=True)(ids)
+    fixed = FixedMultiHeadAttention(2, head_size=3)
+    plain = keras.layers.MultiHeadAttention(2, 3)
+    model = keras.Model(ids, plain(fixed(x), x))
+    randomize(model)
+    tokens = np.array([[5, 6, 7, 8, 0, 0], [9, 4, 0, 0, 0, 0]])
+    report = attention_report(model, tokens)
+    assert {head.mean_length for head in report.heads} == {3.0}
+    for row, length in ((0, 4), (1, 2)):
+        short = attention_report(model, tokens[row : row + 1, :length])
+        alone = attention_report(model, tokens[row : row + 1])
+        for head, other in zip(alone.rows(), short.rows()):
+            assert head == pytest.approx(other, rel=1e-3)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_keras_hub_encoders(normalize_first):
+    """Also inside another model, and with dropout."""
+    x = keras.Input((None, 12))
+    mask = keras.Input((None,), dtype="int32")
+    layer = keras_hub.layers.TransformerEncoder(
+        23, 3, dropout=0.5, normalize_first=normalize_first
+    )
+    inner = keras.Model([x, mask], layer(x, padding_mask=mask))
+    model = keras.Model([x, mask], inner([x, mask]))
+    randomize(model)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 5, 12)).astype("float32")
+    padding_mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "int32")
+    attention = layer._self_attention_layer
+    seen = values
+    if normalize_first:
+        seen = ops.convert_to_numpy(layer._self_attention_layer_norm(values))
+    expected = expected_rows(
+        *(
+            numpy_dense(dense, seen.astype("float64"))
+            for dense in (
+                attention.query_dense,
+                attention.key_dense,
+                attention.value_dense,
+            )
+        ),
+        [4, 4, 4],
+        [2 * (np.arange(5),), 2 * (np.arange(3),)],
+        lambda queries, keys: np.ones((len(queries), len(keys)), bool),
+    )
+    check(attention_report(model, [values, padding_mask]), [expected])
+
+
+def test_keras_hub_s_bert_is_reported_as_what_it_is_converted_to(inputs):
+    bert = randomize(
+        keras_hub.models.BertBackbone(
+            vocabulary_size=72,
+            num_layers=2,
+            num_heads=3,
+            hidden_dim=12,
+            intermediate_dim=23,
+            max_sequence_length=17,
+        )
+    )
+    report = attention_report(bert, inputs)
+    other = attention_report(from_bert_backbone(bert), inputs)
+    assert report.sequences == other.sequences == 4
+    for row, expected in zip(report.rows(), other.rows(), strict=True):
+        assert row == pytest.approx(expected, rel=1e-3)
+    task = keras_hub.models.BertTextClassifier(bert, num_classes=2)
+    assert attention_report(task, inputs).rows() == report.rows()
+
+
+def test_nothing_of_the_model_changes(make_embedder, tmp_path):
+    embedder = randomize(make_embedder())
+    inputs = embedder.preprocessor(["a b c"])
+    config = embedder.get_config()
+    weights = [ops.convert_to_numpy(weight) for weight in embedder.weights]
+    embeddings = ops.convert_to_numpy(embedder(inputs))
+    layers = {id(layer) for layer in embedder._flatten_layers()}
+    attention_report(embedder, inputs)
+    assert {id(layer) for layer in embedder._flatten_layers()} == layers
+    assert embedder.get_config() == config
+    for weight, before in zip(embedder.weights, weights):
+        np.testing.assert_array_equal(ops.convert_to_numpy(weight), before)
+    embedder.save_to_preset(str(tmp_path))
+    again = type(embedder).from_preset(str(tmp_path))
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(again(inputs)), embeddings
+    )
+
+
+def test_a_probe_sees_the_weights_of_now(make_backbone, inputs):
+    backbone = make_backbone()
+    probe = AttentionProbe(backbone, inputs, batch_size=3)
+    before = probe.report()
+    randomize(backbone)
+    assert probe.report() != before
+    assert probe.report() == attention_report(backbone, inputs, batch_size=3)
 
 
 @pytest.mark.slow
@@ -185,8 +441,10 @@ def test_int8_is_reported(make_backbone, inputs):
 
 
 def test_inputs_that_cannot_be_taken(make_backbone, make_embedder, inputs):
-    with pytest.raises(ValueError, match="FixedHeadBackbone or a task"):
+    with pytest.raises(ValueError, match="built Keras model.*model=None"):
         attention_report(None, inputs)
+    with pytest.raises(ValueError, match="built Keras model"):
+        attention_report(Subclassed(), inputs)
     with pytest.raises(ValueError, match="Backbone.*preprocessor=None"):
         attention_report(make_backbone(), ["a"])
     embedder = make_embedder()
@@ -200,3 +458,57 @@ def test_inputs_that_cannot_be_taken(make_backbone, make_embedder, inputs):
         attention_report(masked_lm, ["a b c"])
     with pytest.raises(ValueError, match="a dictionary with token_ids"):
         attention_report(embedder, inputs["token_ids"])
+    with pytest.raises(ValueError, match="with token_ids.*'token_ids'"):
+        attention_report(embedder, {"token_ids": inputs["token_ids"]})
+    with pytest.raises(ValueError, match="one and the same number of rows"):
+        attention_report(
+            embedder, {**inputs, "padding_mask": inputs["padding_mask"][:2]}
+        )
+    with pytest.raises(ValueError, match="one at least.*0, 13"):
+        attention_report(embedder, {k: v[:0] for k, v in inputs.items()})
+    with pytest.raises(ValueError, match="real token.*5 rows without"):
+        attention_report(
+            embedder, {**inputs, "padding_mask": 0 * inputs["padding_mask"]}
+        )
+    with pytest.raises(ValueError, match="`batch_size` must be.*=0"):
+        attention_report(embedder, inputs, batch_size=0)
+
+
+def test_models_that_cannot_be_reported():
+    x = keras.Input((4, 6))
+    values = np.ones((1, 4, 6), "float32")
+    with pytest.raises(ValueError, match="must compute attention with"):
+        attention_report(keras.Model(x, keras.layers.Dense(2)(x)), values)
+
+    class Rotated(keras.layers.MultiHeadAttention):
+        def _compute_attention(self, query, key, value, *args, **kwargs):
+            return super()._compute_attention(
+                query[:, ::-1], key, value, *args, **kwargs
+            )
+
+    model = keras.Model(x, Rotated(2, 3)(x, x))
+    with pytest.raises(ValueError, match="in its own way.*Rotated"):
+        attention_report(model, values)
+
+    class Stubborn(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.attention = FixedMultiHeadAttention(2, head_size=3)
+
+        def call(self, x):
+            return self.attention(np.asarray(x))
+
+        def build(self, shape):
+            self.attention.build(shape)
+
+    model = Stubborn()
+    model.build((1, 4, 6))
+    with pytest.raises(ValueError, match="'stubborn' cannot be found.*symb"):
+        attention_report(model, values)
+
+    pixels = keras.Input((4, 3, 6))
+    model = keras.Model(
+        pixels, keras.layers.MultiHeadAttention(2, 3)(pixels, pixels)
+    )
+    with pytest.raises(ValueError, match="second axis of three"):
+        attention_report(model, np.ones((1, 4, 3, 6), "float32"))

@@ -1,0 +1,25 @@
+"""What the attention heads of a live model do."""
+
+from keras_fixedhead.diagnostics.picture import draw_attention_report
+from keras_fixedhead.diagnostics.report import (
+    AttentionProbe,
+    AttentionReport,
+    HeadReport,
+    LayerReport,
+    attention_report,
+)
+from keras_fixedhead.diagnostics.tensorboard import (
+    AttentionReportCallback,
+    AttentionSummaries,
+)
+
+__all__ = [
+    "AttentionProbe",
+    "AttentionReport",
+    "AttentionReportCallback",
+    "AttentionSummaries",
+    "HeadReport",
+    "LayerReport",
+    "attention_report",
+    "draw_attention_report",
+]

@@ -1,0 +1,117 @@
+"""Command: what the attention heads of a trained encoder do on some texts.
+
+python -m keras_fixedhead.diagnostics --model runs/minilm --texts texts.txt
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import sys
+
+import rich
+import tyro
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """An encoder, and texts to run it on."""
+
+    model: pathlib.Path
+    """Preset folder of an encoder, as training.convert, training.finetune or
+    training.pretrain writes it."""
+    texts: pathlib.Path
+    """File with a text per line; of .jsonl, each line's "text"."""
+    count: int = 64
+    """Texts to read, from the first that is not empty."""
+    output: pathlib.Path | None = None
+    """Picture to write, layers by heads; its ending names the format."""
+    json: bool = False
+    """Print the figures of every head as JSON, nothing else; a condition
+    number that is infinite as null."""
+
+
+def main(args: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    config = tyro.cli(
+        Config,
+        prog="python -m keras_fixedhead.diagnostics",
+        description="What the attention heads of an encoder do on some texts.",
+        args=args,
+        use_underscores=True,
+    )
+    try:
+        _report(config)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"keras_fixedhead.diagnostics: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _report(config):
+    from keras_fixedhead import FixedHeadTextEmbedder
+    from keras_fixedhead.diagnostics.picture import draw_attention_report
+    from keras_fixedhead.diagnostics.report import attention_report
+
+    texts = _read(config.texts, config.count)
+    if not config.model.is_dir():
+        raise ValueError(
+            "`model` must be a preset folder. "
+            f"Received: model={str(config.model)!r}"
+        )
+    embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
+    report = attention_report(embedder, texts, verbose=not config.json)
+    if config.json:
+        print(json.dumps(_finite(dataclasses.asdict(report)), indent=2))
+    else:
+        rich.print(report)
+    if config.output is not None:
+        draw_attention_report(report, config.output)
+        if not config.json:
+            print(f"wrote {config.output}")
+
+
+def _read(path, count):
+    if count < 1:
+        raise ValueError(
+            f"`count` must be a positive integer. Received: count={count}"
+        )
+    with open(path, encoding="utf-8") as lines:
+        if path.suffix == ".jsonl":
+            lines = (_text(path, *line) for line in enumerate(lines, 1))
+        texts = filter(None, map(str.strip, lines))
+        texts = list(itertools.islice(texts, count))
+    if not texts:
+        raise ValueError(
+            "`texts` must be a file with a text per line. Received: "
+            f"texts={str(path)!r}, without any"
+        )
+    return texts
+
+
+def _text(path, number, line):
+    try:
+        text = json.loads(line)["text"]
+    except (ValueError, KeyError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        raise ValueError(
+            'Lines must be JSON objects with a string "text". '
+            f"Received: {path}, line {number}: {line[:80].rstrip()!r}"
+        )
+    return text
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(x) for key, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(x) for x in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

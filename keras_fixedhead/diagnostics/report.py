@@ -1,0 +1,449 @@
+"""What the attention heads of a model do on some inputs.
+
+Shape letters: B batch, T query length, S key length, N heads, H head size.
+"""
+
+import dataclasses
+import io
+
+import keras
+import numpy as np
+import rich.box
+import rich.console
+import rich.progress
+import rich.table
+import threadpoolctl
+from keras import ops, tree
+
+from keras_fixedhead.diagnostics.attention_calls import (
+    attention_calls,
+    head_widths,
+    projections,
+)
+from keras_fixedhead.diagnostics.matrices import head_figures
+
+_TABLE_WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadReport:
+    """What one head does: means over the sequences, but for the last figure.
+
+    Attributes:
+        layer: int. The number of the attention layer in the order of
+            computation, from 0.
+        head: int. The number of the head in it, from 0.
+        head_size: int.
+        mean_length: float. The real tokens of a sequence.
+        longest_length: int. Those of the longest.
+        bottleneck: bool. Whether the head is smaller than the longest
+            sequence, and so cannot represent every attention pattern of it
+            (Theorem 1 of https://arxiv.org/abs/2002.07028).
+        logit_rank: float. The numerical rank of the logits `[T, S]`, at most
+            `min(head_size, T, S)`.
+        logit_effective_rank: float. Their effective rank: the exponential
+            of the entropy of the singular values, divided by their sum (Roy
+            & Vetterli 2007, "The effective rank: a measure of effective
+            dimensionality").
+        attention_rank: float. The numerical rank of the attention scores
+            `[T, S]`, which the softmax makes larger.
+        attention_effective_rank: float. Their effective rank.
+        entropy: float, nats. The entropy of a row of the scores, 0 where a
+            token attends to one token, `log(S)` where to all alike.
+        condition_number: float. The median condition number (largest singular
+            value by smallest) of the head's output `[T, H]`, the scores times
+            the values; `inf` where it has not full rank.
+    """
+
+    layer: int
+    head: int
+    head_size: int
+    mean_length: float
+    longest_length: int
+    bottleneck: bool
+    logit_rank: float
+    logit_effective_rank: float
+    attention_rank: float
+    attention_effective_rank: float
+    entropy: float
+    condition_number: float
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerReport:
+    """What the heads of a layer do together.
+
+    Attributes:
+        layer: int. The number of the attention layer in the order of
+            computation, from 0.
+        name: str. The layer's path in the model.
+        num_heads: int.
+        condition_number: float. The median condition number of the outputs of
+            all heads side by side `[T, N * H]`, what `attention_output`
+            projects: the matrix of Theorem 3.2 of "Leaner Transformers: More
+            Heads, Less Depth" (https://arxiv.org/abs/2505.20802), which more
+            heads condition better. `inf` where it has not full rank.
+    """
+
+    layer: int
+    name: str
+    num_heads: int
+    condition_number: float
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionReport:
+    """What the heads of a model do. Printed, a table of its layers.
+
+    Attributes:
+        heads: tuple of `HeadReport`, by layer and head.
+        layers: tuple of `LayerReport`.
+        sequences: int. The sequences that were looked at.
+    """
+
+    heads: tuple[HeadReport, ...]
+    layers: tuple[LayerReport, ...]
+    sequences: int
+
+    def rows(self):
+        """The reports of the heads as a list of dictionaries."""
+        return [dataclasses.asdict(head) for head in self.heads]
+
+    def heads_of(self, layer):
+        """The reports of the heads of a layer, by its number."""
+        return [head for head in self.heads if head.layer == layer]
+
+    @property
+    def summary(self):
+        """What was looked at, and how many heads are too small, in words."""
+        small = sum(head.bottleneck for head in self.heads)
+        longest = max(head.longest_length for head in self.heads)
+        if not small:
+            found = f"No head of {len(self.heads)} is"
+        elif small == len(self.heads):
+            found = f"All {small} heads are"
+        else:
+            found = f"{small} of {len(self.heads)} heads are"
+        return (
+            f"{self.sequences} sequences of {self.heads[0].mean_length:.1f} "
+            f"tokens, the longest of {longest}.\n{found} smaller than that"
+            f"{': a low-rank bottleneck' if small else ''}."
+        )
+
+    def __rich__(self):
+        table = rich.table.Table(
+            title=self.summary,
+            caption="Means over the heads of a layer; effective ranks in "
+            "parentheses. Condition numbers are those of all heads side by "
+            "side.",
+            box=rich.box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            title_justify="left",
+            caption_justify="left",
+        )
+        for name in (
+            "layer",
+            "heads",
+            "head\nsize",
+            "bottle-\nneck",
+            "rank of\nlogits",
+            "rank of\nattention",
+            "entropy",
+            "condition\nnumber",
+        ):
+            table.add_column(name, justify="right", no_wrap=True)
+        for layer in self.layers:
+            heads = self.heads_of(layer.layer)
+            sizes = sorted({head.head_size for head in heads})
+            small = sum(head.bottleneck for head in heads)
+            table.add_row(
+                str(layer.layer),
+                str(layer.num_heads),
+                "-".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))),
+                {0: "no", len(heads): "yes"}.get(small, f"{small} heads"),
+                _ranks(heads, "logit"),
+                _ranks(heads, "attention"),
+                f"{np.mean([head.entropy for head in heads]):.2f}",
+                f"{layer.condition_number:,.0f}",
+            )
+        return table
+
+    def __str__(self):
+        console = rich.console.Console(file=io.StringIO(), width=_TABLE_WIDTH)
+        console.print(self)
+        return console.file.getvalue()
+
+
+def attention_report(model, inputs, batch_size=32, verbose=False):
+    """Ranks, entropies and conditioning of a model's attention, head by head.
+
+    A head of size H has logits `Q K^T / sqrt(H)` of rank H at most, hence
+    cannot make every attention pattern of more than H tokens (Bhojanapalli
+    et al. 2020, Theorem 1, https://arxiv.org/abs/2002.07028). This says how
+    much of that rank the heads use. Logits are without masks, scores with
+    them. Padding is left out of every figure, and so are sequences without a
+    real token: padding is what no query may attend to.
+
+    The inputs of each attention layer are read, and what it does is computed
+    from its projections; dropout is off, and nothing of the model changes.
+    Queries, keys and values are in the compute dtype, the rest is float64. A
+    singular value counts to the rank above the largest times the longer side
+    times float32's epsilon.
+
+    Singular values of every head on every sequence are computed, in O(T^3):
+    tens of sequences say enough.
+
+    Args:
+        model: a built Keras model whose attention layers are
+            `FixedMultiHeadAttention` or Keras's or KerasHub's plain
+            `MultiHeadAttention`, such as a `FixedHeadBackbone`, a KerasHub
+            BERT, or a task that holds one as its `backbone`.
+        inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
+            the structure that the model takes; to a task whose preprocessor
+            returns those, a string or a list of strings too.
+        batch_size: int. How many rows are computed at once.
+        verbose: bool. Whether to show a progress bar.
+
+    Returns:
+        An `AttentionReport`.
+
+    Raises:
+        ValueError: if `model` is not built, holds no such attention or some
+            that cannot be found, or `inputs` lacks one, has no real token, or
+            is text that the model cannot take.
+    """
+    return AttentionProbe(model, inputs, batch_size).report(verbose)
+
+
+class AttentionProbe:
+    """Reports on the same inputs again and again, as a model learns.
+
+    Args, errors: as of `attention_report`. The model is followed once; its
+    weights are those at each report.
+    """
+
+    def __init__(self, model, inputs, batch_size=32):
+        inputs = _tokenize(model, inputs)
+        backbone = getattr(model, "backbone", None)
+        if isinstance(backbone, keras.Model):
+            model = backbone
+        if not isinstance(model, keras.Model) or not model.built:
+            raise ValueError(
+                "`model` must be a built Keras model: call it once, or its "
+                f"`build`. Received: model={model!r}"
+            )
+        self._inputs = _arrays(model, inputs)
+        self._rows = len(tree.flatten(self._inputs)[0])
+        if batch_size < 1:
+            raise ValueError(
+                "`batch_size` must be a positive integer. "
+                f"Received: batch_size={batch_size!r}"
+            )
+        self._batch_size = min(batch_size, self._rows)
+        symbolic = _symbolic(self._inputs, self._batch_size)
+        self._calls = attention_calls(model, symbolic)
+        if not self._calls:
+            raise ValueError(
+                "`model` must compute attention with FixedMultiHeadAttention, "
+                "keras.layers.MultiHeadAttention or KerasHub's encoders. "
+                f"Received: {model!r}, without any"
+            )
+        # Each once, though layers share them.
+        wanted = {
+            id(x): x
+            for call in self._calls
+            for x in (call.query, call.key, call.value, call.allowed)
+            if isinstance(x, keras.KerasTensor)
+        }
+        self._model = keras.Model(symbolic, list(wanted.values()))
+        self._wanted = list(wanted)
+
+    def report(self, verbose=False):
+        """Returns the `AttentionReport` of the model as it is now."""
+        lengths = [[] for _ in self._calls]
+        figures = [[] for _ in self._calls]
+        conditions = [[] for _ in self._calls]
+        starts = range(0, self._rows, self._batch_size)
+        # Several threads hinder each other on matrices so small.
+        with (
+            threadpoolctl.threadpool_limits(1, "blas"),
+            rich.progress.Progress(transient=True, disable=not verbose) as bar,
+        ):
+            task = bar.add_task(
+                "Attention", total=len(starts) * len(self._calls)
+            )
+            for start in starts:
+                seen = self._seen(start)
+                rows = min(self._batch_size, self._rows - start)
+                for i, call in enumerate(self._calls):
+                    for length, heads, condition in _sequences(
+                        call, seen, rows
+                    ):
+                        lengths[i].append(length)
+                        figures[i].append(heads)
+                        conditions[i].append(condition)
+                    bar.advance(task)
+        heads, layers = [], []
+        for i, call in enumerate(self._calls):
+            if not lengths[i]:
+                raise ValueError(
+                    "`inputs` must hold a real token, which attention may "
+                    f"see. Received: {self._rows} rows without, at "
+                    f"{call.layer.path}"
+                )
+            heads.extend(_head_reports(i, call, lengths[i], figures[i]))
+            layers.append(
+                LayerReport(
+                    layer=i,
+                    name=call.layer.path,
+                    num_heads=call.layer.num_heads,
+                    condition_number=float(np.median(conditions[i])),
+                )
+            )
+        return AttentionReport(
+            tuple(heads), tuple(layers), max(map(len, lengths))
+        )
+
+    def _seen(self, start):
+        """The wanted tensors of a batch, by the symbolic ones' identity."""
+        # The last batch begins again at the first row, to be as large.
+        rows = np.arange(start, start + self._batch_size) % self._rows
+        batch = tree.map_structure(lambda x: x[rows], self._inputs)
+        # Of one output Keras makes no list.
+        outputs = tree.flatten(self._model(batch, training=False))
+        # Off with implicit masks, which the projections would warn of.
+        return dict(zip(self._wanted, map(ops.convert_to_numpy, outputs)))
+
+
+def _tokenize(model, inputs):
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(texts, (list, tuple)) or not all(
+        isinstance(text, str) for text in texts
+    ):
+        return inputs
+    preprocessor = getattr(model, "preprocessor", None)
+    batch = None if preprocessor is None else preprocessor(list(texts))
+    # That of a masked language model would return labels, too.
+    if not isinstance(batch, dict):
+        raise ValueError(
+            "Texts need a task whose preprocessor makes the backbone's inputs "
+            "of them, such as a FixedHeadTextEmbedder. Pass those inputs "
+            f"instead. Received: texts, and a {type(model).__name__} with "
+            f"preprocessor={preprocessor!r}"
+        )
+    return batch
+
+
+def _arrays(model, inputs):
+    """Inputs as NumPy arrays, of a dictionary those that the model takes."""
+    try:
+        expected = model.input
+    except (AttributeError, ValueError):
+        expected = None  # of a subclass that was never called symbolically
+    if isinstance(expected, dict):
+        if not isinstance(inputs, dict) or not expected.keys() <= inputs.keys():
+            received = sorted(inputs) if isinstance(inputs, dict) else inputs
+            raise ValueError(
+                "`inputs` must be a dictionary with "
+                f"{', '.join(expected)}. Received: {received!r}"
+            )
+        inputs = {name: inputs[name] for name in expected}
+    arrays = tree.map_structure(
+        lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
+    )
+    sizes = {x.shape[0] if x.ndim else 0 for x in tree.flatten(arrays)}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ValueError(
+            "`inputs` must be arrays with one and the same number of rows, one "
+            "at least. Received: "
+            f"{tree.map_structure(lambda x: x.shape, arrays)!r}"
+        )
+    return arrays
+
+
+def _symbolic(arrays, batch_size):
+    """Symbolic inputs with the shapes of a batch."""
+    return tree.pack_sequence_as(
+        arrays,
+        [
+            keras.Input(
+                batch_shape=(batch_size, *x.shape[1:]),
+                dtype=x.dtype.name,
+                # Keras wants the inputs in a dictionary called like its keys.
+                name=next((key for key in path if isinstance(key, str)), None),
+            )
+            for path, x in tree.flatten_with_path(arrays)
+        ],
+    )
+
+
+def _sequences(call, seen, rows):
+    """Yields the length, the heads' figures and the condition number.
+
+    Of each of the first `rows` sequences of a batch that has a real token.
+    """
+
+    sources = (call.query, call.key, call.value)
+    sizes, value_sizes = head_widths(call.layer)
+    made = [
+        _split(projection(seen[id(x)]), widths)
+        for projection, x, widths in zip(
+            projections(call.layer), sources, (sizes, sizes, value_sizes)
+        )
+    ]
+    batch, target = call.query.shape[:2]
+    shape = (batch, 1, target, call.key.shape[1])
+    allowed = np.ones(shape, bool)
+    if call.allowed is not None:
+        mask = seen.get(id(call.allowed), call.allowed)
+        allowed = allowed & ops.convert_to_numpy(mask)
+    for row in range(rows):
+        mask = allowed[row]
+        keys = mask.any((0, 1))
+        queries = mask.any(-1).all(0)
+        if call.is_self_attention:
+            queries = queries & keys
+        if not queries.any():
+            continue
+        heads = [
+            [x[row][places] for x in heads]
+            for places, heads in zip((queries, keys, keys), made)
+        ]
+        mask = mask[:, queries][:, :, keys]
+        yield min(mask.shape[1:]), *head_figures(*heads, mask)
+
+
+def _split(x, sizes):
+    """A projection as float64, a list with an array `[B, T, H]` per head."""
+    x = ops.convert_to_numpy(ops.cast(x, "float32")).astype("float64")
+    x = x.reshape(*x.shape[:2], -1)  # Keras's is [B, T, N, H]
+    return np.split(x, np.cumsum(sizes)[:-1], axis=-1)
+
+
+def _head_reports(number, call, lengths, figures):
+    longest = int(max(lengths))
+    sizes, _ = head_widths(call.layer)
+    for head, size in enumerate(sizes):
+        values = {
+            name: [float(sequence[name][head]) for sequence in figures]
+            for name in figures[0]
+        }
+        condition = values.pop("condition_number")
+        yield HeadReport(
+            layer=number,
+            head=head,
+            head_size=size,
+            mean_length=float(np.mean(lengths)),
+            longest_length=longest,
+            bottleneck=bool(size < longest),
+            condition_number=float(np.median(condition)),
+            **{name: float(np.mean(value)) for name, value in values.items()},
+        )
+
+
+def _ranks(heads, name):
+    rank, effective = (
+        np.mean([getattr(head, f"{name}{kind}") for head in heads])
+        for kind in ("_rank", "_effective_rank")
+    )
+    return f"{rank:.1f} ({effective:.1f})"

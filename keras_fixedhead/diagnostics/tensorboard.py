@@ -1,0 +1,175 @@
+"""The attention report in TensorBoard, while a model trains."""
+
+import time
+
+import keras
+import numpy as np
+
+from keras_fixedhead.diagnostics.picture import attention_figure
+from keras_fixedhead.diagnostics.report import AttentionProbe
+from keras_fixedhead.pictures import encode_png
+
+_FIGURES = (
+    "logit_rank",
+    "logit_effective_rank",
+    "attention_rank",
+    "attention_effective_rank",
+    "entropy",
+)
+
+
+class AttentionSummaries:
+    """Writes the attention reports of a model that trains.
+
+    For each layer a curve of every figure, means over its heads; the picture
+    of all heads (where Matplotlib is installed); and the seconds that the
+    report took.
+
+    Args:
+        log_dir: folder of the event files; is created.
+        model: see `attention_report`.
+        inputs: see `attention_report`. Tens of sequences say enough.
+        batch_size: int. How many rows are computed at once.
+
+    Raises:
+        ModuleNotFoundError: if TensorBoard is not installed.
+        ValueError: see `attention_report`.
+    """
+
+    def __init__(self, log_dir, model, inputs, batch_size=32):
+        # TensorBoard's own: it needs no TensorFlow.
+        from tensorboard.summary.writer.event_file_writer import (
+            EventFileWriter,
+        )
+
+        self._probe = AttentionProbe(model, inputs, batch_size)
+        self._writer = EventFileWriter(str(log_dir))
+
+    def write(self, step):
+        """Reports on the model as it is now.
+
+        Args:
+            step: int. The updates made so far.
+
+        Returns:
+            The `AttentionReport`.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        began = time.perf_counter()
+        report = self._probe.report()
+        values = [
+            Summary.Value(tag=tag, simple_value=value)
+            for tag, value in _scalars(report)
+        ]
+        try:
+            png, width, height = encode_png(attention_figure(report))
+        except ModuleNotFoundError:
+            pass  # curves without pictures
+        else:
+            image = Summary.Image(
+                encoded_image_string=png,
+                width=width,
+                height=height,
+                colorspace=3,
+            )
+            values.append(Summary.Value(tag="attention", image=image))
+        seconds = time.perf_counter() - began
+        values.append(
+            Summary.Value(tag="attention/seconds", simple_value=seconds)
+        )
+        self._writer.add_event(
+            Event(
+                wall_time=time.time(),
+                step=step,
+                summary=Summary(value=values),
+            )
+        )
+        self._writer.flush()
+        return report
+
+    def close(self):
+        """Ends the event file."""
+        self._writer.close()
+
+
+def _scalars(report):
+    small = sum(head.bottleneck for head in report.heads)
+    yield "attention/bottlenecked_heads", small
+    for layer in report.layers:
+        heads = report.heads_of(layer.layer)
+        place = f"layer_{layer.layer:02d}"
+        for name in _FIGURES:
+            mean = np.mean([getattr(head, name) for head in heads])
+            yield f"attention_{name}/{place}", mean
+        yield f"attention_condition_number/{place}", layer.condition_number
+
+
+class AttentionReportCallback(keras.callbacks.Callback):
+    """Writes attention reports to TensorBoard every N updates of `fit`.
+
+    The first is before the first update where the model is built by then, the
+    last after the last one. See `AttentionSummaries` for what is written.
+
+    Args:
+        inputs: see `attention_report`. Tens of sequences say enough: the cost
+            of a report grows with their number and with the cube of their
+            length.
+        log_dir: folder of the event files, such as
+            `"logs/attention"` beside those of `keras.callbacks.TensorBoard`.
+        every: int. The updates between two reports.
+        batch_size: int. How many rows are computed at once.
+
+    Raises:
+        ValueError: if `every` is not a positive integer; in training, see
+            `attention_report`.
+
+    Example:
+
+    ```python
+    model.fit(
+        data,
+        callbacks=[AttentionReportCallback(some_inputs, "logs/attention")],
+    )
+    ```
+    """
+
+    def __init__(self, inputs, log_dir, every=1000, batch_size=32):
+        super().__init__()
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(
+                f"`every` must be a positive integer. Received: every={every!r}"
+            )
+        self.inputs = inputs
+        self.log_dir = log_dir
+        self.every = every
+        self.batch_size = batch_size
+
+    def on_train_begin(self, logs=None):
+        self._summaries = None
+        self._written = None
+        self._step = int(self.model.optimizer.iterations)
+        if self.model.built:
+            self._write()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch_began = self._step
+
+    def on_train_batch_end(self, batch, logs=None):
+        before, self._step = self._step, self._epoch_began + batch + 1
+        if self._step // self.every > before // self.every:
+            self._write()
+
+    def on_train_end(self, logs=None):
+        if self._written != self._step:
+            self._write()
+        self._summaries.close()
+
+    def _write(self):
+        if self._summaries is None:
+            self._summaries = AttentionSummaries(
+                self.log_dir, self.model, self.inputs, self.batch_size
+            )
+        self._summaries.write(self._step)
+        self._written = self._step

@@ -184,6 +184,11 @@ class RunConfig:
     """Updates between two checkpoints."""
     keep_checkpoints: int = 2
     """Checkpoints kept, the newest ones."""
+    attention_interval: int | None = None
+    """Updates between two reports of what the attention heads do, in
+    TensorBoard; None makes none."""
+    attention_sequences: int = 16
+    """Held-out sequences that such a report looks at."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 import orbit
 import tensorflow as tf
 
+from training.attention_reports import attention_summaries
 from training.checkpoints import RestoredCheckpointManager
 from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, SignalStop, explained
@@ -34,7 +35,8 @@ def train_and_evaluate(
 ) -> dict[str, float]:
     """Trains a task, from where its work directory stands, to a preset.
 
-    Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard),
+    Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard; with
+    `run.attention_interval`, what the heads do in its folder `attention/`),
     `metrics.jsonl` and, at the end, `preset/`.
 
     Args:
@@ -86,6 +88,8 @@ def train_and_evaluate(
                     "smaller learning_rate or a longer warm-up"
                 )
 
+        report_attention = _attention_reports(task, run, records, stack)
+
         def stop_if_asked(outputs):
             if signum := stop.received():
                 controller.save_checkpoint()
@@ -105,6 +109,7 @@ def train_and_evaluate(
             train_actions=[
                 check,
                 lambda outputs: records.trained(step(), outputs),
+                lambda outputs: report_attention(step()),
                 stop_if_asked,
             ],
             eval_actions=[lambda figures: records.evaluated(step(), figures)],
@@ -135,6 +140,8 @@ def train_and_evaluate(
         )
         stack.enter_context(stop.listening())
         stack.enter_context(records.running(first_step, evaluate_first))
+        if not first_step:
+            report_attention(0)
         figures = controller.evaluate() if evaluate_first else None
         while step() < training.steps:
             interval = _until_next(step(), run.evaluation_interval)
@@ -167,12 +174,36 @@ def _check(strategy, training, run):
             "`accumulation_steps` must divide the batch of each replica, "
             f"{size}. Received: {run.accumulation_steps}"
         )
-    for name in ("log_interval", "evaluation_interval", "checkpoint_interval"):
-        if getattr(run, name) < 1 or getattr(run, name) % run.log_interval:
+    for name in (
+        "log_interval",
+        "evaluation_interval",
+        "checkpoint_interval",
+        "attention_interval",
+    ):
+        interval = getattr(run, name)
+        if name == "attention_interval" and interval is None:
+            continue
+        if interval < 1 or interval % run.log_interval:
             raise ValueError(
                 f"`{name}` must be a positive multiple of log_interval="
-                f"{run.log_interval}. Received: {getattr(run, name)}"
+                f"{run.log_interval}. Received: {interval}"
             )
+
+
+def _attention_reports(task, run, records, stack):
+    """What is to be called with the number of the updates made."""
+    if run.attention_interval is None or not records.chief:
+        return lambda step: None
+    summaries = attention_summaries(
+        task, run.workdir / "summaries" / "attention", run.attention_sequences
+    )
+    stack.callback(summaries.close)
+
+    def report(step):
+        if not step % run.attention_interval:
+            summaries.write(step)
+
+    return report
 
 
 def _until_next(step, interval):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_fixedhead import FixedMultiHeadAttention
 from tests.training.tiny import metrics
 from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, RunFailed
@@ -145,6 +146,61 @@ def test_summaries_hold_what_the_records_do(whole):
         for r in metrics(workdir)
         if "loss" in r
     }
+
+
+class Attending(Line):
+    """Learns the same with attention over the five numbers."""
+
+    def build(self):
+        x = keras.Input((5, 1))
+        attended = FixedMultiHeadAttention(2, head_size=3)(x)
+        self.attention = keras.Model(x, attended)
+        line = keras.layers.Dense(1, use_bias=False)
+        y = line(keras.layers.Flatten()(attended))
+        self.model = keras.Model(x, y)
+
+    def attention_inputs(self, batch):
+        return self.attention, batch[..., tf.newaxis]
+
+    def save(self, folder):
+        folder.mkdir()
+        np.savez(folder / "weights.npz", *self.model.get_weights())
+
+
+def attention_steps(workdir):
+    return [
+        event.step
+        for file in sorted((workdir / "summaries/attention").glob("events*"))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "attention_entropy/layer_00"
+    ]
+
+
+def test_attention_is_reported_at_its_interval(tmp_path):
+    """Also after a resume, and without a say in what is learned."""
+    with_reports, without = tmp_path / "with", tmp_path / "without"
+    run(Attending(), with_reports, attention_interval=2)
+    assert attention_steps(with_reports) == [0, 2, 4, 6]
+    run(Attending(), without)
+    assert not (without / "summaries/attention").exists()
+    learned, expected = (
+        np.load(workdir / "preset" / "weights.npz")
+        for workdir in (with_reports, without)
+    )
+    for name in expected:
+        np.testing.assert_array_equal(learned[name], expected[name])
+
+
+def test_attention_reports_that_cannot_be_made(tmp_path):
+    with pytest.raises(ValueError, match="attends.*for a Line"):
+        run(Line(), tmp_path, attention_interval=1)
+    with pytest.raises(ValueError, match="`attention_sequences`.*: 0"):
+        run(Attending(), tmp_path, attention_interval=1, attention_sequences=0)
+    for interval in (0, -1):
+        with pytest.raises(ValueError, match="`attention_interval` must be"):
+            run(Attending(), tmp_path, attention_interval=interval)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("step", [3, 4, 7])  # 3 and 7: it was to evaluate

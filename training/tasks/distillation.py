@@ -353,6 +353,9 @@ class DistillationTask(Task):
             .prefetch(tf.data.AUTOTUNE)
         )
 
+    def attention_inputs(self, batch):
+        return self.model, {name: batch[name] for name in _INPUTS}
+
     def evaluation_step(self, batch):
         embeddings = self.model.embed_packed(
             {name: batch[name] for name in _INPUTS},

@@ -259,6 +259,9 @@ class MaskedLMTask(Task):
             for name, values in outputs.items()
         }
 
+    def attention_inputs(self, batch):
+        return self.model, {name: batch[name] for name in _INPUTS}
+
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))
 

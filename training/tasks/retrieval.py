@@ -211,6 +211,9 @@ class RetrievalTask(Task):
             "document": self.model(batch["document"]),
         }
 
+    def attention_inputs(self, batch):
+        return self.model.embedder, batch["document"]
+
     def figures(self, outputs):
         real = outputs["index"] >= 0
         keys = self._validation_pairs.keys[outputs["index"][real]]

@@ -77,6 +77,13 @@ class Task(abc.ABC):
     def figures(self, outputs: dict) -> dict[str, float]:
         """Figures, from the NumPy outputs of all batches of all replicas."""
 
+    def attention_inputs(self, batch) -> tuple | None:
+        """The Keras model that attends and its inputs, of an evaluation batch.
+
+        None where nothing attends.
+        """
+        return None
+
     @abc.abstractmethod
     def save(self, folder: pathlib.Path):
         """Writes the preset."""

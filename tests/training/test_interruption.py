@@ -103,6 +103,7 @@ def test_signal(sent, status, data, whole, tmp_path):
     assert_goes_on_exactly(data, tmp_path, whole)
 
 
+@pytest.mark.slow
 def test_shard_that_vanishes_and_a_full_disk(data, whole, tmp_path, capsys):
     shard = data / "train-00001.tfrecord"
     aside = shard.with_suffix(".aside")

@@ -71,13 +71,10 @@ def whole(data, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "index, sent",
-    [
-        pytest.param(0, signal.SIGKILL, marks=pytest.mark.slow),
-        (1, signal.SIGKILL),
-        pytest.param(1, signal.SIGTERM, marks=pytest.mark.slow),
-    ],
+    [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)],
 )
 def test_lost_worker(data, whole, tmp_path, index, sent):
     launcher = start(data, tmp_path)

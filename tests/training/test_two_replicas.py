@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from tests.training import tiny, workers
+from tests.training.test_loop import attention_steps
 from tests.training.two_replicas import (
     DISTILLATION,
     OPTIMIZERS,
     PRETRAINING,
+    REPORTS,
     RETRIEVAL,
     difference,
 )
@@ -19,8 +21,19 @@ from tests.training.two_replicas import (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replicas")
+    runs = ("retrieval", "distillation", "sgd", "accumulated", "dropped")
+    return run_all(folder, runs)
+
+
+@pytest.fixture(scope="module")
+def adamw(folder):
+    return run_all(folder, ["adamw"])
+
+
+def run_all(folder, names):
+    program = [sys.executable, "-m", "tests.training.two_replicas"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.training.two_replicas", str(folder)],
+        [*program, str(folder), *names],
         cwd=workers.ROOT,
         env=workers.ENVIRONMENT,
         capture_output=True,
@@ -30,8 +43,16 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_pretraining_is_the_same(folder, optimizer):
+# Adam hides what gradient descent shows, and takes as long.
+OPTIMIZER = pytest.mark.parametrize(
+    "optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.slow)]
+)
+
+
+@OPTIMIZER
+def test_pretraining_is_the_same(folder, optimizer, request):
+    if optimizer == "adamw":
+        request.getfixturevalue("adamw")
     one, two = (
         folder / name / optimizer for name in ("one_device", "mirrored")
     )
@@ -40,6 +61,13 @@ def test_pretraining_is_the_same(folder, optimizer):
         assert b == pytest.approx(a, rel=1e-5)
     norms = [r["gradient_norm"] for r in tiny.metrics(one) if "loss" in r]
     assert min(norms) > PRETRAINING["clip_norm"]  # all updates are clipped
+
+
+@pytest.mark.parametrize("name", ["retrieval", "distillation", "sgd"])
+def test_two_replicas_report_their_attention(folder, name):
+    steps = [0, 50] if name == "sgd" else [0]
+    assert attention_steps(folder / "mirrored" / name) == steps
+    assert not attention_steps(folder / "one_device" / name)
 
 
 def test_accumulated_gradients_are_the_same(folder):
@@ -80,8 +108,8 @@ def test_replicas_of_a_run_drop_different_activations(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_two_workers_pretrain_the_same(folder, optimizer, tmp_path):
-    changes = {**PRETRAINING, **OPTIMIZERS[optimizer]}
+def test_two_workers_pretrain_the_same(folder, adamw, optimizer, tmp_path):
+    changes = {**PRETRAINING, **OPTIMIZERS[optimizer], **REPORTS}
     run = tiny.pretraining(
         folder / "text",
         tmp_path / "train",
@@ -93,6 +121,7 @@ def test_two_workers_pretrain_the_same(folder, optimizer, tmp_path):
     one = folder / "one_device" / optimizer
     assert difference(one, tmp_path / "train") < 1e-9
     assert (tmp_path / "train" / "preset").exists()
+    assert attention_steps(tmp_path / "train") == [0, 50]
 
 
 @pytest.mark.slow
@@ -102,6 +131,7 @@ def test_two_workers_learn_retrieval_the_same(folder, tmp_path):
         tmp_path / "train",
         strategy="multi_worker",
         **RETRIEVAL,
+        **REPORTS,
     )
     assert _finished("training.finetune", tiny.flags(run, "demo_retrieval"))
     one = folder / "one_device" / "retrieval"
@@ -116,6 +146,7 @@ def test_two_workers_distill_the_same(folder, tmp_path):
         tmp_path / "train",
         strategy="multi_worker",
         **DISTILLATION,
+        **REPORTS,
     )
     assert _finished("training.distill", tiny.flags(run, "compact"))
     one = folder / "one_device" / "distillation"

@@ -1,7 +1,8 @@
 """Program: the same runs on one device and on two logical ones.
 
-    python -m tests.training.two_replicas FOLDER
+    python -m tests.training.two_replicas FOLDER RUN...
 
+A run is retrieval, distillation, accumulated, dropped or an optimizer's name.
 What is compared is in float64 and without dropout, so that what differs is
 not rounding.
 """
@@ -44,6 +45,9 @@ PRETRAINING = _EXACT | {
     "log_interval": 10,
     "evaluation_interval": 50,
 }
+
+# Reports of attention have no say in what is learned, wherever it is.
+REPORTS = {"attention_interval": 50, "attention_sequences": 2}
 
 # Adam hides a factor on the gradients, gradient descent shows it.
 OPTIMIZERS = {
@@ -101,57 +105,72 @@ def dropped(strategy):
     return np.stack([call().numpy() == 0.0 for _ in range(2)])
 
 
-def main(folder):
+def main(folder, names):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
     )
+    for name in names:
+        _RUNS.get(name, _pretrain)(folder, name)
+
+
+def _strategies(folder, name):
+    """For each strategy the folder of a run, and arguments that differ."""
+    for strategy, replicas in {"one_device": 1, "mirrored": 2}.items():
+        if get_strategy(strategy).num_replicas_in_sync != replicas:
+            sys.exit(f"{strategy} has not {replicas} replicas")
+        reports = REPORTS if replicas == 2 else {}
+        yield folder / strategy / name, {"strategy": strategy, **reports}
+
+
+def _retrieval(folder, name):
     pairs = tiny.write_pairs(folder / "pairs")
-    text = tiny.write_text(folder / "text")
+    for workdir, changes in _strategies(folder, name):
+        finetune(tiny.retrieval(pairs, workdir, **RETRIEVAL, **changes))
+
+
+def _distillation(folder, name):
     texts = tiny.write_texts(folder / "texts.txt")
     teacher = folder / "teacher"
     tiny.embedder(dtype="float64").save_to_preset(str(teacher))
-    for name, replicas in {"one_device": 1, "mirrored": 2}.items():
-        if get_strategy(name).num_replicas_in_sync != replicas:
-            sys.exit(f"{name} has not {replicas} replicas")
-        finetune(
-            tiny.retrieval(
-                pairs, folder / name / "retrieval", strategy=name, **RETRIEVAL
-            )
-        )
+    for workdir, changes in _strategies(folder, name):
         distill(
             tiny.distillation(
-                texts,
-                teacher,
-                folder / name / "distillation",
-                strategy=name,
-                **DISTILLATION,
+                texts, teacher, workdir, **DISTILLATION, **changes
             )
         )
-        for optimizer, changes in OPTIMIZERS.items():
-            pretrain(
-                tiny.pretraining(
-                    text,
-                    folder / name / optimizer,
-                    strategy=name,
-                    **PRETRAINING,
-                    **changes,
-                )
-            )
-    mirrored = get_strategy("mirrored")
-    np.save(folder / "dropped.npy", dropped(mirrored))
-    run(DroppedLine(), folder / "dropped", strategy=mirrored)
-    # Part by part, in place of all at once.
+
+
+def _pretrain(folder, name):
+    """With an optimizer of that name."""
+    text = tiny.write_text(folder / "text")
+    arguments = {**PRETRAINING, **OPTIMIZERS[name]}
+    for workdir, changes in _strategies(folder, name):
+        pretrain(tiny.pretraining(text, workdir, **arguments, **changes))
+
+
+def _accumulated(folder, name):
+    """Part by part, in place of all at once."""
+    text = tiny.write_text(folder / "text")
+    arguments = {**PRETRAINING, **OPTIMIZERS["sgd"]}
     pretrain(
-        tiny.pretraining(
-            text,
-            folder / "accumulated",
-            accumulation_steps=3,
-            **PRETRAINING,
-            **OPTIMIZERS["sgd"],
-        )
+        tiny.pretraining(text, folder / name, accumulation_steps=3, **arguments)
     )
 
 
+def _dropped(folder, name):
+    mirrored = get_strategy("mirrored")
+    np.save(folder / "dropped.npy", dropped(mirrored))
+    run(DroppedLine(), folder / name, strategy=mirrored)
+
+
+_RUNS = {
+    "retrieval": _retrieval,
+    "distillation": _distillation,
+    "accumulated": _accumulated,
+    "dropped": _dropped,
+}
+
+
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), sys.argv[2:])

@@ -1,8 +1,16 @@
-"""Named shapes of `FixedHeadBackbone`, those of the paper's tables among them.
+"""Named shapes of `FixedHeadBackbone`: BERT's, and those of the paper.
 
 Bhojanapalli et al. 2020, "Low-Rank Bottleneck in Multi-head Attention Models",
-Tables 1, 2 and 3: 24 layers, the vocabulary and positions of BERT. A name says
-the embedding size d, the head size p and the number of heads h.
+https://arxiv.org/abs/2002.07028. A name says the embedding size d, the head
+size p and the number of heads h.
+
+Tables 1, 2 and 3 have 24 layers and the vocabulary and positions of BERT.
+
+Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
+256 and a feed-forward width of 1024. The paper gives the ends of what they
+vary, not the points between: those are chosen here. Its models have sinusoidal
+positions, no segments, and predict the next word; these encoders learn their
+positions, have one segment, and no pooler.
 """
 
 _BERT = {
@@ -14,10 +22,30 @@ _BERT = {
     "pooler": True,
 }
 
+_LM1B = {
+    "vocabulary_size": 32000,
+    "num_layers": 6,
+    "max_sequence_length": 256,
+    "num_segments": 1,
+    "dropout": 0.1,
+    "pooler": False,
+}
 
-def _fixed(hidden_dim, head_size, num_heads, intermediate_dim):
+
+def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
     return {
         **_BERT,
+        "hidden_dim": hidden_dim,
+        "head_size": head_size,
+        "num_heads": num_heads,
+        "intermediate_dim": intermediate_dim,
+        **others,
+    }
+
+
+def _lm1b(hidden_dim, head_size, num_heads, intermediate_dim=1024):
+    return {
+        **_LM1B,
         "hidden_dim": hidden_dim,
         "head_size": head_size,
         "num_heads": num_heads,
@@ -25,27 +53,98 @@ def _fixed(hidden_dim, head_size, num_heads, intermediate_dim):
     }
 
 
+def _lm1b_wide(hidden_dim, num_heads):
+    """Standard heads; a feed-forward as wide as heads of 32 would cost."""
+    # A layer whose heads are W wide together and whose feed-forward is F wide
+    # has (4 d + 3) W + (2 d + 1) F parameters and what depends on d alone.
+    more = (4 * hidden_dim + 3) * (32 * num_heads - hidden_dim)
+    intermediate_dim = 1024 + more // (2 * hidden_dim + 1)
+    return _lm1b(
+        hidden_dim, hidden_dim // num_heads, num_heads, intermediate_dim
+    )
+
+
 SHAPES = {
+    # Devlin et al. 2018.
+    "bert_base": _bert(768, 64, 12, 3072, num_layers=12),
+    "bert_large": _bert(1024, 64, 16, 4096),
     # Table 1: the head size is the embedding size / heads.
     **{
-        f"bert_large_h{heads}": _fixed(1024, 1024 // heads, heads, 4096)
+        f"bert_large_h{heads}": _bert(1024, 1024 // heads, heads, 4096)
         for heads in (8, 16, 32)
     },
     # Table 2A: more heads of one size.
     **{
-        f"fixed_d512_p128_h{heads}": _fixed(512, 128, heads, 4096)
+        f"fixed_d512_p128_h{heads}": _bert(512, 128, heads, 4096)
         for heads in (8, 12, 16, 32)
     },
     # Table 2B: larger heads, as many.
     **{
-        f"fixed_d512_p{size}_h8": _fixed(512, size, 8, 4096)
+        f"fixed_d512_p{size}_h8": _bert(512, size, 8, 4096)
         for size in (32, 64, 256)
     },
     # Table 3A: a larger embedding.
     **{
-        f"fixed_d768_p128_h{heads}": _fixed(768, 128, heads, 3072)
+        f"fixed_d768_p128_h{heads}": _bert(768, 128, heads, 3072)
         for heads in (8, 12, 16, 20)
     },
+    # Figures 1 and 3: more heads of one size, from 4 to 70.
+    **{
+        f"lm1b_d256_p32_h{heads}": _lm1b(256, 32, heads)
+        for heads in (4, 8, 16, 32, 64, 70)
+    },
+    # Figure 1, the baseline: the embedding grows from 256 to 512.
+    **{
+        f"lm1b_baseline_d{size}_h8": _lm1b(size, size // 8, 8)
+        for size in (256, 320, 384, 448, 512)
+    },
+    # Figure 3a, the baseline: the embedding stays, the feed-forward grows
+    # until the parameters are those of `lm1b_d256_p32` with as many heads.
+    **{
+        f"lm1b_wide_d256_h{heads}": _lm1b_wide(256, heads)
+        for heads in (8, 16, 32, 64)
+    },
+    # Figure 3b: other head sizes.
+    **{
+        f"lm1b_d256_p{size}_h{heads}": _lm1b(256, size, heads)
+        for size in (64, 128)
+        for heads in (4, 8, 16, 32)
+    },
+    # Figure 4: the baseline's head size stays 32; the first of its models is
+    # `lm1b_baseline_d256_h8`.
+    **{
+        f"lm1b_baseline_d{32 * heads}_h{heads}": _lm1b(32 * heads, 32, heads)
+        for heads in (10, 12, 14, 16)
+    },
+}
+
+
+# What the paper's tables give, on the development sets, in percent: F1 and
+# exact match (EM) on SQuAD, accuracy on MNLI. Means; on MNLI the runs of one
+# model spread by 0.1 to 0.4 (Tables 1 and 2). EM of Table 3A is left out.
+PUBLISHED = {
+    "bert_large_h8": {"squad_f1": 90.89, "squad_em": 84.1, "mnli": 85.0},
+    "bert_large_h16": {"squad_f1": 90.61, "squad_em": 83.75, "mnli": 84.5},
+    "bert_large_h32": {"squad_f1": 90.45, "squad_em": 83.48, "mnli": 84.4},
+    "fixed_d512_p128_h8": {"squad_f1": 89.6, "squad_em": 82.73, "mnli": 83.5},
+    "fixed_d512_p128_h12": {
+        "squad_f1": 90.25,
+        "squad_em": 83.18,
+        "mnli": 84.2,
+    },
+    "fixed_d512_p128_h16": {
+        "squad_f1": 90.43,
+        "squad_em": 83.59,
+        "mnli": 83.9,
+    },
+    "fixed_d512_p128_h32": {"squad_f1": 90.95, "squad_em": 84.4, "mnli": 84.9},
+    "fixed_d512_p32_h8": {"squad_f1": 88.53, "squad_em": 81.19, "mnli": 82.5},
+    "fixed_d512_p64_h8": {"squad_f1": 89.51, "squad_em": 82.41, "mnli": 83.4},
+    "fixed_d512_p256_h8": {"squad_f1": 90.33, "squad_em": 83.36, "mnli": 83.9},
+    "fixed_d768_p128_h8": {"squad_f1": 90.35, "mnli": 84.4},
+    "fixed_d768_p128_h12": {"squad_f1": 90.48, "mnli": 84.4},
+    "fixed_d768_p128_h16": {"squad_f1": 90.92, "mnli": 84.7},
+    "fixed_d768_p128_h20": {"squad_f1": 90.89, "mnli": 85.1},
 }
 
 

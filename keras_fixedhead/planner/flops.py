@@ -1,50 +1,83 @@
-"""What a shape costs.
+"""How many floating-point operations a shape takes.
 
-Shape letters: L layers, D embedding size, N heads, H head size, F feed-forward
-width, T sequence length, V vocabulary size.
+Of the products of matrices alone, as is usual; a multiplication with its
+addition counts as two. A forward and backward pass costs three times a forward
+pass: the gradients of the inputs and of the weights are one more each.
+
+Shape letters: D embedding size, N heads, H head size, F feed-forward width,
+T sequence length, V vocabulary size.
 """
 
+from keras_fixedhead.planner.shape import EncoderShape
 
-def encoder_flops(backbone, sequence_length, last_block_share=1):
+
+def encoder_flops(model, sequence_length, last_block_share=1):
     """Floating-point operations of encoding one token.
 
-    Of the products of matrices alone, as is usual: the projections of
-    attention 8 D N H, its scores and sums 4 T N H, the feed-forward layers
-    4 D F. A multiplication with its addition counts as two.
+    The projections of attention 8 D N H, its scores and sums 4 T N H, the
+    feed-forward layers 4 D F.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
+        model: an `EncoderShape` or a `FixedHeadBackbone`.
         sequence_length: int. T, the tokens that each token attends to.
         last_block_share: float. The part of the tokens that the last block
             computes; the others it attends to. See
             `FixedHeadBackbone.encode_positions`.
 
     Returns:
-        A number. A forward and backward pass costs three times that.
+        A number.
     """
-    flops = 0
-    for layer in backbone.transformer_layers:
-        width = layer.attention.query.units  # N * H
-        last = layer is backbone.transformer_layers[-1]
-        flops += 4 * backbone.hidden_dim * width  # keys and values
-        flops += (last_block_share if last else 1) * (
-            4 * backbone.hidden_dim * width
+    shape = EncoderShape.of(model)
+    d = shape.hidden_dim
+    shares = [1] * (shape.num_layers - 1) + [last_block_share]
+    return sum(
+        4 * d * width  # keys and values
+        + share
+        * (
+            4 * d * width
             + 4 * sequence_length * width
-            + 4 * backbone.hidden_dim * backbone.intermediate_dim
+            + 4 * d * shape.intermediate_dim
         )
-    return flops
+        for width, share in zip(shape.attention_widths, shares)
+    )
 
 
-def masked_lm_flops(backbone):
+def masked_lm_flops(model):
     """Floating-point operations of predicting one masked token.
 
     The dense layer of the head, 2 D^2, and the logits, 2 D V.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
+        model: an `EncoderShape` or a `FixedHeadBackbone`.
 
     Returns:
-        An int. A forward and backward pass costs three times that.
+        An int.
     """
-    width = backbone.hidden_dim
-    return 2 * width * (width + backbone.vocabulary_size)
+    shape = EncoderShape.of(model)
+    return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
+
+
+def forward_flops(model, sequence_length):
+    """Floating-point operations of encoding one sequence, all its tokens.
+
+    Args:
+        model: an `EncoderShape` or a `FixedHeadBackbone`.
+        sequence_length: int. T, its tokens.
+
+    Returns:
+        An int. Without pooler and pre-training heads.
+    """
+    return sequence_length * encoder_flops(model, sequence_length)
+
+
+def training_flops(model, sequence_length):
+    """Floating-point operations of an update, for each of its sequences.
+
+    Args:
+        model: an `EncoderShape` or a `FixedHeadBackbone`.
+        sequence_length: int. T, the tokens of a sequence.
+
+    Returns:
+        An int. Three times `forward_flops`.
+    """
+    return 3 * forward_flops(model, sequence_length)

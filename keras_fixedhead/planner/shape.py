@@ -47,14 +47,14 @@ class EncoderShape:
             "max_sequence_length",
             "num_segments",
         ):
-            if not _is_size(getattr(self, name)):
+            if not is_size(getattr(self, name)):
                 raise ValueError(
                     f"`{name}` must be a positive integer. "
                     f"Received: {name}={getattr(self, name)!r}"
                 )
         sizes = self.head_sizes
         if len(sizes) != self.num_layers or not all(
-            len(layer) == self.num_heads and all(map(_is_size, layer))
+            len(layer) == self.num_heads and all(map(is_size, layer))
             for layer in sizes
         ):
             raise ValueError(
@@ -65,14 +65,27 @@ class EncoderShape:
             )
 
     @classmethod
-    def of(cls, backbone):
-        """The shape of a `FixedHeadBackbone`."""
-        return cls(
-            **{
-                field.name: getattr(backbone, field.name)
-                for field in dataclasses.fields(cls)
-            }
-        )
+    def of(cls, model):
+        """The shape of a `FixedHeadBackbone`, or the shape itself.
+
+        Args:
+            model: a `FixedHeadBackbone` or an `EncoderShape`.
+
+        Returns:
+            An `EncoderShape`.
+
+        Raises:
+            ValueError: if it is neither.
+        """
+        if isinstance(model, cls):
+            return model
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not all(hasattr(model, name) for name in names):
+            raise ValueError(
+                "`model` must be an EncoderShape or a FixedHeadBackbone. "
+                f"Received: model={model!r}"
+            )
+        return cls(**{name: getattr(model, name) for name in names})
 
     @property
     def head_sizes(self):
@@ -95,7 +108,8 @@ class EncoderShape:
         return tuple(map(sum, self.head_sizes))
 
 
-def _is_size(value):
+def is_size(value):
+    """Whether a value is a positive integer."""
     return (
         isinstance(value, numbers.Integral)
         and not isinstance(value, bool)

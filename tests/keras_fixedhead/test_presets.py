@@ -2,10 +2,11 @@
 
 import pytest
 
-from keras_fixedhead import FixedHeadBackbone, presets
+from keras_fixedhead import presets
+from keras_fixedhead.planner import EncoderShape, ParameterCount
 
 # Millions, Tables 1, 2A, 2B and 3A.
-PUBLISHED = {
+MILLIONS = {
     "bert_large_h8": 336,
     "bert_large_h16": 336,
     "bert_large_h32": 336,
@@ -23,41 +24,95 @@ PUBLISHED = {
 }
 
 
-def backbone_parameters(shape):
-    d, f = shape["hidden_dim"], shape["intermediate_dim"]
-    heads = shape["num_heads"] * shape["head_size"]
-    tables = shape["vocabulary_size"] + shape["max_sequence_length"]
-    norm = 2 * d
-    block = 3 * (d + 1) * heads + (heads + 1) * d + norm
-    block += (d + 1) * f + (f + 1) * d + norm
-    embeddings = (tables + shape["num_segments"]) * d + norm
-    return embeddings + shape["num_layers"] * block + (d + 1) * d
-
-
-def test_the_count_is_the_model_s():
-    shape = {
-        **presets.shape("fixed_d512_p128_h8"),
-        "vocabulary_size": 97,
-        "num_layers": 2,
-        "max_sequence_length": 13,
-        "hidden_dim": 11,
-        "head_size": 7,
-        "num_heads": 3,
-        "intermediate_dim": 17,
-    }
-    model = FixedHeadBackbone(**shape)
-    assert model.count_params() == backbone_parameters(shape)
+def parameters(name):
+    return ParameterCount.of(EncoderShape(**presets.shape(name))).total
 
 
 def test_the_paper_s_parameters():
-    assert presets.SHAPES.keys() == PUBLISHED.keys()
-    for name, millions in PUBLISHED.items():
-        shape = presets.shape(name)
-        d, v = shape["hidden_dim"], shape["vocabulary_size"]
-        # Masked words: dense, norm and a bias per word; next sentence: two.
-        heads = (d + 1) * d + 2 * d + v + 2 * (d + 1)
-        total = backbone_parameters(shape) + heads
-        assert round(total / 1e6) == millions, name
+    assert MILLIONS.keys() == presets.PUBLISHED.keys()
+    for name, millions in MILLIONS.items():
+        assert round(parameters(name) / 1e6) == millions, name
+
+
+# The rows of the tables as they are printed.
+ROWS = {
+    "bert_large_h{}": (
+        "8 16 32",
+        "90.89 90.61 90.45",
+        "84.1 83.75 83.48",
+        "85 84.5 84.4",
+    ),
+    "fixed_d512_p128_h{}": (
+        "8 12 16 32",
+        "89.6 90.25 90.43 90.95",
+        "82.73 83.18 83.59 84.4",
+        "83.5 84.2 83.9 84.9",
+    ),
+    "fixed_d512_p{}_h8": (
+        "32 64 128 256",
+        "88.53 89.51 89.6 90.33",
+        "81.19 82.41 82.73 83.36",
+        "82.5 83.4 83.5 83.9",
+    ),
+    "fixed_d768_p128_h{}": (
+        "8 12 16 20",
+        "90.35 90.48 90.92 90.89",
+        None,
+        "84.4 84.4 84.7 85.1",
+    ),
+}
+
+
+def test_the_paper_s_figures():
+    printed = {}
+    for name, (columns, *rows) in ROWS.items():
+        for key, row in zip(("squad_f1", "squad_em", "mnli"), rows):
+            if row is None:
+                continue
+            for column, figure in zip(columns.split(), row.split()):
+                figures = printed.setdefault(name.format(column), {})
+                figures[key] = float(figure)
+    assert presets.PUBLISHED == printed
+
+
+def test_bert():
+    assert presets.shape("bert_large") == presets.shape("bert_large_h16")
+    # 110M, Devlin et al. 2018.
+    assert round(parameters("bert_base") / 1e6) == 110
+    base = EncoderShape(**presets.shape("bert_base"))
+    # What Hugging Face's bert-base-uncased holds without heads.
+    assert ParameterCount.of(base).encoder == 109_482_240
+
+
+def test_every_name_says_its_shape():
+    assert len(presets.SHAPES) == 2 + 14 + 6 + 5 + 4 + 8 + 4
+    for name, sizes in presets.SHAPES.items():
+        for letter, key in (
+            ("d", "hidden_dim"),
+            ("p", "head_size"),
+            ("h", "num_heads"),
+        ):
+            for part in name.split("_"):
+                if part[0] == letter and part[1:].isdigit():
+                    assert sizes[key] == int(part[1:]), name
+        if "bert" in name or "baseline" in name or "wide" in name:
+            width = sizes["num_heads"] * sizes["head_size"]
+            assert width == sizes["hidden_dim"], name
+        if name.startswith("lm1b"):
+            assert sizes["num_layers"] == 6
+            assert sizes["vocabulary_size"] == 32000
+            assert sizes["max_sequence_length"] == 256
+
+
+@pytest.mark.parametrize("heads", [8, 16, 32, 64])
+def test_a_wider_feed_forward_matches_the_parameters_of_more_heads(heads):
+    wide, fixed = f"lm1b_wide_d256_h{heads}", f"lm1b_d256_p32_h{heads}"
+    # One more unit of the feed-forward layers would be too much.
+    unit = 6 * (2 * 256 + 1)
+    assert 0 <= parameters(fixed) - parameters(wide) < unit
+    if heads == 8:  # "the same as the 8 head baseline model"
+        baseline = presets.shape("lm1b_baseline_d256_h8")
+        assert presets.shape(wide) == presets.shape(fixed) == baseline
 
 
 def test_unknown_name():

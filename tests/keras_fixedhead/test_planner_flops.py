@@ -1,11 +1,17 @@
-"""What shapes cost: every product by hand, and as a compiler counts them."""
+"""Operations of shapes: every product by hand, and as a compiler counts."""
 
 import keras
 import numpy as np
 import pytest
 
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.planner import encoder_flops, masked_lm_flops
+from keras_fixedhead.planner import (
+    EncoderShape,
+    encoder_flops,
+    forward_flops,
+    masked_lm_flops,
+    training_flops,
+)
 
 
 def products_flops(shapes):
@@ -31,6 +37,26 @@ def test_every_product_by_hand(make_backbone, head_size):
     assert saved == products_flops(shapes) / 2
     head = [(11, 11), (11, backbone.vocabulary_size)]
     assert masked_lm_flops(backbone) == products_flops(head)
+
+
+@pytest.mark.parametrize("head_size", [7, [5, 2], [(5, 2, 3), 13], None])
+def test_of_a_shape_as_of_the_model(make_backbone, head_size):
+    backbone = make_backbone(head_size=head_size)
+    shape = EncoderShape.of(backbone)
+    widths = [
+        layer.attention.query.units for layer in backbone.transformer_layers
+    ]
+    assert list(shape.attention_widths) == widths
+    for flops in encoder_flops, forward_flops, training_flops:
+        assert flops(shape, 13) == flops(backbone, 13)
+    assert encoder_flops(shape, 13, 0.5) == encoder_flops(backbone, 13, 0.5)
+    assert masked_lm_flops(shape) == masked_lm_flops(backbone)
+
+
+def test_of_sequences(make_backbone):
+    backbone = make_backbone()
+    assert forward_flops(backbone, 13) == 13 * encoder_flops(backbone, 13)
+    assert training_flops(backbone, 13) == 39 * encoder_flops(backbone, 13)
 
 
 @pytest.mark.skipif(

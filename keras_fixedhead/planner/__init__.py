@@ -7,15 +7,21 @@ from keras_fixedhead.planner.flops import (
     masked_lm_flops,
     training_flops,
 )
+from keras_fixedhead.planner.leaner import leaner
 from keras_fixedhead.planner.parameters import ParameterCount
+from keras_fixedhead.planner.reasons import Suggestion
 from keras_fixedhead.planner.shape import EncoderShape
+from keras_fixedhead.planner.suggest import suggest
 
 __all__ = [
     "Cost",
     "EncoderShape",
     "ParameterCount",
+    "Suggestion",
     "encoder_flops",
     "forward_flops",
+    "leaner",
     "masked_lm_flops",
+    "suggest",
     "training_flops",
 ]

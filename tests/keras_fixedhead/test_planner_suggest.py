@@ -1,0 +1,281 @@
+"""Suggested shapes: within their bounds, in their order, reasons that hold."""
+
+import json
+import math
+
+import pytest
+
+from keras_fixedhead import presets
+from keras_fixedhead.planner import (
+    EncoderShape,
+    ParameterCount,
+    leaner,
+    suggest,
+)
+from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
+
+MILLION = 10**6
+EMBEDDING_DIMS = [None, 128, 193, 256, 512, 768, 1024]
+
+
+def sizes_of(suggestion):
+    shape = suggestion.shape
+    return (
+        shape.hidden_dim,
+        shape.num_layers,
+        shape.num_heads,
+        shape.head_size,
+    )
+
+
+def reasons(suggestion):
+    both = suggestion.reasons_for, suggestion.reasons_against
+    return tuple("\n".join(each) for each in both)
+
+
+def total(**sizes):
+    arguments = {**presets.shape("bert_large"), **sizes}
+    return ParameterCount.of(EncoderShape(**arguments)).total
+
+
+def possible():
+    for millions in (10, 30, 110, 200, 340):
+        for length in (64, 128, 512):
+            for dim in EMBEDDING_DIMS:
+                # One layer with one head is what has to fit.
+                least = total(
+                    num_layers=1,
+                    num_heads=1,
+                    hidden_dim=dim or 128,
+                    head_size=min(length, dim or 128),
+                    intermediate_dim=4 * (dim or 128),
+                )
+                if least <= millions * MILLION:
+                    yield millions * MILLION, length, dim
+
+
+@pytest.mark.parametrize(("budget", "length", "dim"), list(possible()))
+def test_what_holds_for_all(budget, length, dim):
+    suggestions = suggest(budget, length, embedding_dim=dim)
+    assert 1 <= len(suggestions) <= 6
+    assert [s.as_dict() for s in suggestions] == [
+        s.as_dict() for s in suggest(budget, length, embedding_dim=dim)
+    ]
+    marks = [s.cost.bottlenecked for s in suggestions]
+    assert marks == sorted(marks)
+    if (budget, length, dim) != (30 * MILLION, 64, 768):  # no layer fits
+        assert any(s.standard_heads for s in suggestions)
+    assert len({s.shape for s in suggestions}) == len(suggestions)
+    for suggestion in suggestions:
+        shape, cost = suggestion.shape, suggestion.cost
+        good, bad = reasons(suggestion)
+        assert cost.sequence_length == length
+        assert shape.hidden_dim == dim or dim is None
+        used = ParameterCount.of(shape).total / budget
+        assert suggestion.budget_share == used <= 1
+        assert f"Uses {used:.0%}" in (good if used >= 0.9 else bad)
+        assert shape.num_layers <= 24
+        widest = max(shape.num_heads * shape.head_size, shape.intermediate_dim)
+        assert widest <= 8 * shape.hidden_dim
+        # The bottleneck, from the sizes.
+        small = min(shape.head_size, shape.hidden_dim) < length
+        assert cost.bottlenecked == small
+        assert ("Bottlenecked" in bad) == small == ("bottleneck" not in good)
+        # The depth.
+        log_3 = depth_threshold(shape.hidden_dim)
+        fit = max(log_3, fitted_depth_threshold(shape.hidden_dim))
+        layers = shape.num_layers
+        assert ("past both thresholds" in bad) == (layers > fit)
+        assert ("Mild" in bad) == (log_3 < layers <= fit)
+        assert ("shallower" in bad) == (layers < math.floor(log_3))
+        # The figures.
+        measured = suggestion.published is not None
+        assert ("Measured" in good) == measured == ("Unmeasured" not in bad)
+    json.dumps([s.as_dict() for s in suggestions])
+
+
+def test_what_is_measured_comes_first():
+    first, *others = suggest(200 * MILLION, 128)
+    assert first.published == "fixed_d512_p128_h12"
+    good, bad = reasons(first)
+    assert "F1 90.25, EM 83.18, MNLI 84.2" in good
+    assert "2,048 bytes per indexed document in float32, 50%" in good
+    # Not monotone; and deeper than the fit allows.
+    assert "MNLI is 84.2 with 12 heads and 83.9 with 16" in bad
+    assert "past both thresholds" in bad and "21.6" in bad
+    assert [s.published for s in others] == [None] * len(others)
+    # Of what is measured, the smaller embedding.
+    assert [s.published for s in suggest(340 * MILLION, 128)[:3]] == [
+        "fixed_d512_p128_h32",
+        "fixed_d768_p128_h20",
+        "bert_large_h8",
+    ]
+
+
+def test_what_is_measured_and_bottlenecked_does_not():
+    suggestions = suggest(200 * MILLION, 512, embedding_dim=512)
+    names = [s.published for s in suggestions]
+    place = names.index("fixed_d512_p128_h12")
+    assert place > 0
+    assert not suggestions[place - 1].cost.bottlenecked
+    _, bad = reasons(suggestions[place])
+    assert "288 of 288 heads are under the 512 tokens" in bad
+
+
+def test_no_figures_are_cited_for_another_vocabulary():
+    first = suggest(200 * MILLION, 128, vocabulary_size=30000)[0]
+    assert first.published is None
+    for suggestion in suggest(200 * MILLION, 128, vocabulary_size=30000):
+        assert "Measured" not in reasons(suggestion)[0]
+        assert suggestion.shape.vocabulary_size == 30000
+
+
+@pytest.mark.parametrize(
+    ("millions", "dim"),
+    [
+        (millions, dim)
+        for millions in (30, 110, 200, 340)
+        for dim in (256, 384, 512, 768)
+        if (millions, dim) not in ((30, 512), (30, 768))  # too few layers
+    ],
+)
+def test_heads_before_layers(millions, dim):
+    """The fewest layers with which heads use the budget, found by trying."""
+    budget = millions * MILLION
+    found = [
+        s
+        for s in suggest(budget, 128, embedding_dim=dim, count=9)
+        if s.published is None and not s.standard_heads
+    ]
+    tried = {}
+    widest = min(4096, 8 * dim) // 128
+    first = math.floor(depth_threshold(dim))
+    last = min(24, math.floor(fitted_depth_threshold(dim)))
+    for layers in range(first, last + 1):
+        for heads in range(dim // 128 + 1, widest + 1):
+            used = total(
+                num_layers=layers,
+                num_heads=heads,
+                hidden_dim=dim,
+                head_size=128,
+                intermediate_dim=4 * dim,
+            )
+            if used <= budget:
+                tried[layers] = (heads, used / budget)
+    well_used = [layers for layers in tried if tried[layers][1] >= 0.9]
+    layers = min(well_used) if well_used else max(tried)
+    assert sizes_of(found[0]) == (dim, layers, tried[layers][0], 128)
+    deepest = max(tried)
+    assert (dim, deepest, tried[deepest][0], 128) in map(sizes_of, found)
+    if tried[deepest][0] < tried[layers][0]:
+        good, bad = reasons(found[0])
+        assert "Leaner Transformers" in good
+        assert "also widen the embedding with the heads, 64 for each" in bad
+
+
+def test_the_smallest_embedding_that_uses_the_budget():
+    first = suggest(110 * MILLION, 128)[0]
+    assert sizes_of(first)[0] == 384
+    for size in (128, 192, 256):
+        for suggestion in suggest(110 * MILLION, 128, size):
+            assert suggestion.budget_share < 0.9
+
+
+def test_standard_heads_are_marked_and_come_last():
+    *others, last = suggest(200 * MILLION, 128, count=2)
+    assert len(others) == 2
+    assert last.standard_heads and not any(s.standard_heads for s in others)
+    assert sizes_of(last) == (768, 24, 12, 64)
+    assert last.shape.intermediate_dim == 4 * 768
+    good, bad = reasons(last)
+    assert "embedding size / heads" in bad and "85.0 to 84.4" in bad
+    # What the layers leave goes into the feed-forward.
+    wide = suggest(110 * MILLION, 128, embedding_dim=512)[-1]
+    assert wide.standard_heads and wide.shape.intermediate_dim == 6 * 512
+
+
+def test_a_neighbour_is_cited():
+    near = suggest(190 * MILLION, 128, embedding_dim=512)
+    [shape] = [s for s in near if sizes_of(s)[1:3] == (15, 32)]
+    assert "fixed_d512_p128_h8 (24 layers, 8 heads, 168M)" in reasons(shape)[1]
+    # Where none is within a tenth there is none.
+    far = suggest(110 * MILLION, 128, embedding_dim=512)
+    assert not any("nearest" in reasons(s)[1] for s in far)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10**6, 128), "at least 4,235,196.*size of 128.*=1000000"),
+        ((10**7, 128, 512), "at least 18,814,140.*size of 512"),
+        ((0, 128), "`parameters` must be a positive integer.*=0"),
+        ((2e8, 128), "`parameters` must be a positive integer.*=2000"),
+        ((10**8, 0), "`sequence_length` must be a positive integer.*=0"),
+        ((10**8, 513), "`sequence_length` must be at most.*512.*=513"),
+        ((10**8, 128, -3), "`embedding_dim` must be a positive.*=-3"),
+        ((10**8, 128, None, 0), "`vocabulary_size` must be.*=0"),
+        ((10**8, 128, None, 97, 128, 2, True, 0), "`count` must be.*=0"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        suggest(*arguments)
+
+
+def test_the_smallest_that_would_do_does():
+    with pytest.raises(ValueError, match="at least") as error:
+        suggest(10**6, 128)
+    text = str(error.value)
+    least = int(text.split("at least ")[1].split(", for")[0].replace(",", ""))
+    assert suggest(least, 128)[0].cost.parameters.total == least
+    with pytest.raises(ValueError, match="at least"):
+        suggest(least - 1, 128)
+
+
+class TestLeaner:
+    def test_fewer_layers_and_more_heads(self):
+        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
+        budget = ParameterCount.of(shape).total
+        found = leaner(shape, 128)
+        assert sizes_of(found) == (512, 14, 32, 128)
+        assert found.shape.intermediate_dim == shape.intermediate_dim
+        used = total(**vars(found.shape))
+        more = total(**{**vars(found.shape), "num_heads": 33})
+        assert used <= budget < more
+        good, bad = reasons(found)
+        assert "32 heads in 14 layers, not 12 in 24" in good
+        assert "also widen the embedding with the heads, 64 for each" in bad
+
+    def test_a_share(self):
+        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
+        found = leaner(shape, 128, share=0.7, depth_share=0.5)
+        assert found.shape.num_layers == 12
+        assert found.budget == math.floor(0.7 * ParameterCount.of(shape).total)
+        assert ParameterCount.of(found.shape).total <= found.budget
+        assert found.budget_share > 0.95
+
+    def test_of_a_model(self, make_backbone):
+        found = leaner(make_backbone(), 13, depth_share=0.5)
+        assert found.shape.num_layers == 1 and found.shape.num_heads > 3
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"share": 0}, "`share` must be.*share=0"),
+            ({"share": 1.1}, "`share` must be.*share=1.1"),
+            ({"share": 0.5}, "more than 12 heads in 14 layers.*share=0.5"),
+            ({"depth_share": 1.0}, "`depth_share` must be.*share=1.0"),
+            ({"depth_share": "a"}, "`depth_share` must be.*share='a'"),
+        ],
+    )
+    def test_errors(self, arguments, message):
+        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
+        with pytest.raises(ValueError, match=message):
+            leaner(shape, 128, **arguments)
+
+    @pytest.mark.parametrize(
+        "arguments", [{"num_layers": 1}, {"head_size": [7, 5]}]
+    )
+    def test_no_such_model(self, make_backbone, arguments):
+        with pytest.raises(ValueError, match="at least two layers.*Received"):
+            leaner(make_backbone(**arguments), 13)

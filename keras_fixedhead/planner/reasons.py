@@ -131,7 +131,7 @@ def has_standard_heads(shape):
 def published_name(shape):
     """The name in `presets.PUBLISHED` of a shape, or `None`."""
     for name in presets.PUBLISHED:
-        if EncoderShape(**presets.shape(name)) == shape:
+        if presets.shape(name) == vars(shape):
             return name
     return None
 

@@ -290,14 +290,12 @@ def _most(fits, most):
 def _rank(suggestion):
     shape, cost = suggestion.shape, suggestion.cost
     first, last = _depths(shape.hidden_dim)
-    others = (
-        suggestion.budget_share < WELL_USED,
-        not first <= shape.num_layers <= last,
-    )
+    unmeasured = suggestion.published is None
     return (
         cost.bottlenecked,
-        suggestion.published is None,
-        others if suggestion.published is None else (),
+        unmeasured,
+        unmeasured and suggestion.budget_share < WELL_USED,
+        unmeasured and not first <= shape.num_layers <= last,
         shape.hidden_dim,
         -min(cost.smallest_head_size, cost.sequence_length),
         -shape.num_heads,

@@ -85,10 +85,12 @@ def test_a_budget_and_an_embedding(capsys):
     assert "+ No head is under the 64 tokens" in text
     assert "- Unmeasured" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    shapes = run_json(capsys, f"{line} --vocabulary_size 9973 --count 1")
+    line += " --vocabulary_size 9973 --count 1 --without_pooler"
+    shapes = run_json(capsys, line)
     for each in shapes["suggestions"]:
         assert each["cost"]["shape"]["hidden_dim"] == 256
         assert each["cost"]["shape"]["vocabulary_size"] == 9973
+        assert each["cost"]["shape"]["pooler"] is False
 
 
 def test_leaner(capsys):

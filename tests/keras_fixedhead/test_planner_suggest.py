@@ -122,6 +122,27 @@ def test_what_is_measured_and_bottlenecked_does_not():
     assert "288 of 288 heads are under the 512 tokens" in bad
 
 
+def test_larger_heads_come_first():
+    suggestions = suggest(340 * MILLION, 128, embedding_dim=1024, count=9)
+    names = [s.published for s in suggestions if s.published is not None]
+    assert names == ["bert_large_h8", "bert_large_h16", "bert_large_h32"]
+
+
+def test_depth_within_the_thresholds_comes_first():
+    first, second, *_ = suggest(10 * MILLION, 128)
+    assert sizes_of(first) == (192, 4, 6, 128)
+    # A smaller embedding, but twice as deep as its thresholds.
+    assert sizes_of(second) == (128, 9, 8, 128)
+    assert second.budget_share > 0.9
+
+
+def test_an_embedding_under_the_length():
+    for suggestion in suggest(30 * MILLION, 512, embedding_dim=256):
+        assert "size, 256, is under the 512 tokens" in reasons(suggestion)[1]
+        # A larger head would have logits of no higher rank.
+        assert suggestion.shape.head_size <= 256
+
+
 def test_no_figures_are_cited_for_another_vocabulary():
     first = suggest(200 * MILLION, 128, vocabulary_size=30000)[0]
     assert first.published is None

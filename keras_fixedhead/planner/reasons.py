@@ -187,9 +187,9 @@ def _heads(cost):
         yield (
             True,
             f"{shape.num_heads} heads are more than embedding size / head "
-            f"size = {shape.hidden_dim / smallest:.3g}: such a layer can "
-            "compute what none can whose as many heads share the embedding "
-            "size (Theorem 2).",
+            f"size = {shape.hidden_dim / smallest:.3g}: no layer with as many "
+            "standard heads can compute all that such a layer can (Theorem "
+            "2).",
         )
 
 

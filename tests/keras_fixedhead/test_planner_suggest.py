@@ -58,9 +58,6 @@ def possible():
 def test_what_holds_for_all(budget, length, dim):
     suggestions = suggest(budget, length, embedding_dim=dim)
     assert 1 <= len(suggestions) <= 6
-    assert [s.as_dict() for s in suggestions] == [
-        s.as_dict() for s in suggest(budget, length, embedding_dim=dim)
-    ]
     marks = [s.cost.bottlenecked for s in suggestions]
     assert marks == sorted(marks)
     if (budget, length, dim) != (30 * MILLION, 64, 768):  # no layer fits
@@ -88,6 +85,9 @@ def test_what_holds_for_all(budget, length, dim):
         assert ("past both thresholds" in bad) == (layers > fit)
         assert ("Mild" in bad) == (log_3 < layers <= fit)
         assert ("shallower" in bad) == (layers < math.floor(log_3))
+        # More than standard heads, or these.
+        more = shape.num_heads * shape.head_size > shape.hidden_dim
+        assert ("Theorem 2" in good) == more
         # The figures.
         measured = suggestion.published is not None
         assert ("Measured" in good) == measured == ("Unmeasured" not in bad)
@@ -95,7 +95,9 @@ def test_what_holds_for_all(budget, length, dim):
 
 
 def test_what_is_measured_comes_first():
-    first, *others = suggest(200 * MILLION, 128)
+    suggestions = suggest(200 * MILLION, 128)
+    assert suggestions == suggest(200 * MILLION, 128)
+    first, *others = suggestions
     assert first.published == "fixed_d512_p128_h12"
     good, bad = reasons(first)
     assert "F1 90.25, EM 83.18, MNLI 84.2" in good

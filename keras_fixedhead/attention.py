@@ -170,12 +170,12 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.num_heads = _positive_int("num_heads", num_heads)
+        self.num_heads = positive_int("num_heads", num_heads)
         self.head_size = _check_head_size(head_size, self.num_heads)
         self.attention_window = (
             None
             if attention_window is None
-            else _positive_int("attention_window", attention_window)
+            else positive_int("attention_window", attention_window)
         )
         if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
             raise ValueError(
@@ -187,7 +187,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         self.output_dim = (
             None
             if output_dim is None
-            else _positive_int("output_dim", output_dim)
+            else positive_int("output_dim", output_dim)
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -454,7 +454,8 @@ def serialize_dtype(layer):
     return keras.dtype_policies.serialize(policy)
 
 
-def _positive_int(name, value):
+def positive_int(name, value):
+    """The value as an int; `name` is what the error calls it."""
     if (
         not isinstance(value, numbers.Integral)
         or isinstance(value, bool)
@@ -477,8 +478,8 @@ def _check_head_size(head_size, num_heads):
                 f"{num_heads} heads. Received {len(head_size)}: "
                 f"head_size={head_size!r}"
             )
-        return tuple(_positive_int("head_size", size) for size in head_size)
-    return _positive_int("head_size", head_size)
+        return tuple(positive_int("head_size", size) for size in head_size)
+    return positive_int("head_size", head_size)
 
 
 def _check_input_shapes(shapes):

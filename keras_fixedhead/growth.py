@@ -10,13 +10,12 @@ part of a larger model that computes the same (as in Chen et al. 2016,
 """
 
 import dataclasses
-import itertools
-import math
 import numbers
 
 import numpy as np
 from keras import ops
 
+from keras_fixedhead.attention_growth import grow_attention, to_numpy
 from keras_fixedhead.backbone import backbone_of, input_batches
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
@@ -281,14 +280,16 @@ def _rebuild(model, left_out=(), seed=0, **changes):
     for old, new in zip(kept(model.weights), rebuilt.weights, strict=True):
         new.trainable = old.trainable
         if id(old) not in reshaped:
-            new.assign(_numpy(old))
+            new.assign(to_numpy(old))
     after.position_embedding.position_embeddings.assign(
         # repeats the rows
-        np.resize(_numpy(table), (after.max_sequence_length, after.hidden_dim))
+        np.resize(
+            to_numpy(table), (after.max_sequence_length, after.hidden_dim)
+        )
     )
     rng = np.random.default_rng(seed)
     for old, new in attentions:
-        _grow_attention(old, new, rng)
+        grow_attention(old, new, rng)
     return rebuilt
 
 
@@ -302,59 +303,6 @@ def _task_around(backbone, model):
             {**preprocessor.get_config(), "tokenizer": preprocessor.tokenizer}
         )
     return type(model).from_config(config)
-
-
-def _grow_attention(before, after, rng):
-    """Sets the weights of an attention layer to those of a smaller one.
-
-    Args:
-        before: a built `FixedMultiHeadAttention`.
-        after: one with as large or larger heads, or more.
-        rng: a `numpy.random.Generator`.
-    """
-    sizes, new_sizes = before.head_sizes, after.head_sizes
-    starts = list(itertools.accumulate(new_sizes, initial=0))
-    # Which of the new columns are the old ones, [W].
-    places = np.concatenate(
-        [start + np.arange(size) for start, size in zip(starts, sizes)]
-    )
-    # New columns before this one belong to heads that were there, [W_new].
-    of_old_heads = np.arange(starts[-1]) < starts[len(sizes)]
-    scale = np.concatenate(
-        [
-            np.full(size, math.sqrt(new_size / size))
-            for size, new_size in zip(sizes, new_sizes)
-        ]
-    )
-    for name in ("query", "key", "value"):
-        old, new = getattr(before, name), getattr(after, name)
-        kernel, bias = (_numpy(weight, "float64") for weight in old.weights)
-        new_kernel = _truncated_normal(rng, new.kernel.shape)
-        new_bias = np.zeros(new.bias.shape)
-        if name == "query":
-            kernel, bias = kernel * scale, bias * scale
-            new_kernel[:, of_old_heads] = 0.0
-        new_kernel[:, places], new_bias[places] = kernel, bias
-        new.kernel.assign(new_kernel)
-        new.bias.assign(new_bias)
-    old, new = before.attention_output, after.attention_output
-    new_kernel = np.zeros(new.kernel.shape)
-    new_kernel[places] = _numpy(old.kernel, "float64")
-    new.kernel.assign(new_kernel)
-    new.bias.assign(_numpy(old.bias))
-
-
-def _truncated_normal(rng, shape):
-    """Normal numbers of standard deviation 0.02, none above two of them."""
-    x = rng.standard_normal(shape)
-    while (outside := abs(x) > 2.0).any():
-        x[outside] = rng.standard_normal(outside.sum())
-    return 0.02 * x
-
-
-def _numpy(weight, dtype=None):
-    # A copy: JAX may give a training step its arguments' memory.
-    return np.array(ops.convert_to_numpy(weight), dtype)
 
 
 def _refuse_unlike_kernels(model):

@@ -4,26 +4,39 @@ import operator
 
 import keras
 import keras_hub
+import numpy as np
 
-from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+from keras_fixedhead.attention_growth import grow_attention
 from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS, BertSource
 
 
-def from_multi_head_attention(layer):
+def from_multi_head_attention(layer, head_size=None, seed=0):
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
+
+    Larger heads can compute what smaller ones do, which is the inclusion of
+    the paper's section 3.1: see `keras_fixedhead.growth.grow_head_size` for
+    what their new columns hold.
 
     Args:
         layer: a built `keras.layers.MultiHeadAttention`.
+        head_size: int or `None`. The size of each head, not under the
+            layer's `key_dim`; `None` means `key_dim`.
+        seed: int. Seed of the new columns of larger heads, which have no
+            effect before they are trained.
 
     Returns:
         A built `FixedMultiHeadAttention` that computes the same, dropout
         included.
 
     Raises:
-        ValueError: if `layer` is not built, or uses what there is no
-            equivalent of: a `value_dim` other than its `key_dim`,
-            `attention_axes` other than the sequence, an `output_shape` of
-            rank 2 or more, a gate, an activity regularizer.
+        ValueError: if `layer` is not built, `head_size` is not an integer or
+            under `key_dim`, or `layer` uses what there is no equivalent of: a
+            `value_dim` other than its `key_dim`, `attention_axes` other than
+            the sequence, an `output_shape` of rank 2 or more, a gate, an
+            activity regularizer.
+
+    Source: https://arxiv.org/abs/2002.07028, section 3.1.
     """
     if not isinstance(layer, keras.layers.MultiHeadAttention):
         raise ValueError(
@@ -50,33 +63,52 @@ def from_multi_head_attention(layer):
                 f"Received: a MultiHeadAttention with {name}={config[name]} "
                 f"and key_dim={config['key_dim']}"
             )
-    converted = FixedMultiHeadAttention(
-        num_heads=config["num_heads"],
-        head_size=config["key_dim"],
-        attention_window=config["sliding_window"],
-        output_dim=output_shape[0],
-        **{
-            name: config[name]
-            for name in (
-                "dropout",
-                "use_bias",
-                "kernel_initializer",
-                "bias_initializer",
-                "kernel_regularizer",
-                "bias_regularizer",
-                "kernel_constraint",
-                "bias_constraint",
-                "seed",
-                "name",
-                "trainable",
-            )
-        },
-        dtype=layer.dtype_policy,
+    key_dim = config["key_dim"]
+    head_size = positive_int(
+        "head_size", key_dim if head_size is None else head_size
     )
+    if head_size < key_dim:
+        raise ValueError(
+            f"`head_size` must not be under the layer's key_dim ({key_dim}): "
+            "smaller heads would not compute the same. "
+            f"Received: head_size={head_size}"
+        )
     shapes = layer.get_build_config()["shapes_dict"]
-    converted.build(**shapes)
+
+    def build(head_size):
+        built = FixedMultiHeadAttention(
+            num_heads=config["num_heads"],
+            head_size=head_size,
+            attention_window=config["sliding_window"],
+            output_dim=output_shape[0],
+            **{
+                name: config[name]
+                for name in (
+                    "dropout",
+                    "use_bias",
+                    "kernel_initializer",
+                    "bias_initializer",
+                    "kernel_regularizer",
+                    "bias_regularizer",
+                    "kernel_constraint",
+                    "bias_constraint",
+                    "seed",
+                    "name",
+                    "trainable",
+                )
+            },
+            dtype=layer.dtype_policy,
+        )
+        built.build(**shapes)
+        return built
+
+    converted = build(key_dim)
     _copy_attention(layer, converted)
-    return converted
+    if head_size == key_dim:
+        return converted
+    larger = build(head_size)
+    grow_attention(converted, larger, np.random.default_rng(seed))
+    return larger
 
 
 def from_bert_backbone(backbone):

@@ -44,7 +44,8 @@ def dot_product_attention(query, key, value, mask=None, dropout=None):
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
     scale = 1.0 / math.sqrt(query.shape[-1])
-    query = query * ops.cast(scale, dtype)
+    # TensorFlow's cast would make float32 of a number first.
+    query = query * ops.convert_to_tensor(scale, dtype)
     logits = ops.einsum("btnh,bsnh->bnts", query, key)
     if dtype in ("float16", "bfloat16"):
         logits = ops.cast(logits, "float32")

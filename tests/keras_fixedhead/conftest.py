@@ -1,5 +1,8 @@
 """Small models and inputs; all sizes are different primes."""
 
+import contextlib
+
+import keras
 import numpy as np
 import pytest
 
@@ -12,6 +15,17 @@ from keras_fixedhead import (
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture
+def float64():
+    """Layers in float64, which JAX has where it is told to."""
+    with contextlib.ExitStack() as stack:
+        if keras.backend.backend() == "jax":
+            import jax
+
+            stack.enter_context(jax.enable_x64(True))
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,210 @@
+"""Verb: draws what a head of each size misses of random contexts.
+
+python -m keras_fixedhead.theory --output head_size_error.png
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import rich.console
+import rich.progress
+import rich.table
+import tyro
+
+from keras_fixedhead.attention import positive_int
+from keras_fixedhead.theory.picture import (
+    PAPER_HEAD_SIZES,
+    check_picture,
+    draw_head_sizes,
+)
+from keras_fixedhead.theory.representation import fit_context, lowest_error
+
+
+@dataclasses.dataclass(frozen=True)
+class TheoryConfig:
+    """Draws what a head of each size misses of random contexts."""
+
+    output: pathlib.Path = pathlib.Path("head_size_error.png")
+    """Picture to write; its ending names the format. The numbers go beside it,
+    into a file ending in .json."""
+    sequence_lengths: tuple[int, ...] = (32, 64, 128)
+    """Numbers of tokens; each is a line of the picture."""
+    scale: float = 1.0
+    """Standard deviation of the logits. The larger, the fewer tokens a token
+    attends to."""
+    seeds: tuple[int, ...] = (0, 1)
+    """Seeds of the contexts; the picture shows their mean."""
+    steps: int = 1000
+    """Steps of gradient descent."""
+    learning_rate: float = 0.1
+    """Learning rate of Adam at the start; it falls to 0 along a cosine."""
+
+
+def measure(config):
+    """Measures what heads of each size miss.
+
+    Args:
+        config: a `TheoryConfig`.
+
+    Returns:
+        A list of dictionaries, one for each length, head size and seed.
+
+    Raises:
+        ValueError: if a field of `config` is out of its range.
+    """
+    for name in ("sequence_lengths", "seeds"):
+        if not getattr(config, name):
+            raise ValueError(f"`{name}` must name one at least. Received: none")
+    if not 0.0 < config.scale < math.inf:
+        raise ValueError(
+            f"`scale` must be a positive number. Received: scale={config.scale}"
+        )
+    planned = []
+    for length in config.sequence_lengths:
+        if positive_int("sequence_lengths", length) < 2:
+            raise ValueError(
+                "Each of `sequence_lengths` must be at least 2. "
+                f"Received: {length}"
+            )
+        for size in _head_sizes(length):
+            for seed in config.seeds:
+                rng = np.random.default_rng(seed)
+                logits = config.scale * rng.standard_normal((length, length))
+                # A column is a token that attends.
+                context = np.exp(logits - logits.max(0))
+                context /= context.sum(0)
+                lowest = lowest_error(context, size)
+                all_of_it = np.linalg.norm(logits - logits.mean(0))
+                row = {
+                    "sequence_length": length,
+                    "head_size": size,
+                    "seed": seed,
+                    "lowest_error": lowest,
+                    "relative_lowest_error": lowest / all_of_it,
+                }
+                planned.append((row, context))
+    rows = []
+    for row, context in rich.progress.track(
+        planned,
+        "fitting",
+        console=rich.console.Console(stderr=True),
+    ):
+        fit = fit_context(
+            context,
+            row["head_size"],
+            steps=config.steps,
+            learning_rate=config.learning_rate,
+            seed=row["seed"],
+        )
+        figures = dataclasses.asdict(fit)
+        figures.pop("scores")
+        rows.append({**row, **figures})
+    return rows
+
+
+def _head_sizes(length):
+    """Eighths of a length, the two sizes around it, and the paper's."""
+    largest = length + max(length // 8, 1)
+    sizes = {max(length * eighth // 8, 1) for eighth in range(1, 9)}
+    sizes |= {size for size in PAPER_HEAD_SIZES if size <= largest}
+    return sorted(sizes | {length - 1, largest})
+
+
+def _means(rows):
+    """One row for each length and head size: the means over seeds."""
+    groups = {}
+    for row in rows:
+        key = row["sequence_length"], row["head_size"]
+        groups.setdefault(key, []).append(row)
+    return [
+        {
+            name: np.mean([row[name] for row in group]).item()
+            for name in group[0]
+        }
+        | {"sequence_length": length, "head_size": size}
+        for (length, size), group in groups.items()
+    ]
+
+
+def _table(means):
+    table = rich.table.Table()
+    for title in (
+        "tokens",
+        "head size",
+        "lowest error",
+        "total variation",
+        "of the worst token",
+    ):
+        table.add_column(title, justify="right")
+    for row in means:
+        table.add_row(
+            str(row["sequence_length"]),
+            str(row["head_size"]),
+            f"{row['relative_lowest_error']:.1%}",
+            f"{row['total_variation']:.4f}",
+            f"{row['largest_total_variation']:.4f}",
+        )
+    return table
+
+
+def _run(config):
+    picture, numbers = config.output, config.output.with_suffix(".json")
+    check_picture(picture)
+    if not picture.parent.is_dir():
+        raise ValueError(
+            "`output` must be in a folder that exists. "
+            f"Received: output={picture}"
+        )
+    rows = measure(config)
+    means = _means(rows)
+    rich.console.Console().print(_table(means))
+    record = {
+        **dataclasses.asdict(config),
+        "output": picture.name,
+        "backend": keras.backend.backend(),
+        "keras": keras.__version__,
+        "rows": rows,
+    }
+    partial_picture, partial_numbers = (
+        path.with_name(f".partial.{path.name}") for path in (picture, numbers)
+    )
+    try:
+        draw_head_sizes(means, partial_picture)
+        partial_numbers.write_text(json.dumps(record, indent=1) + "\n")
+        partial_picture.replace(picture)
+        partial_numbers.replace(numbers)
+    finally:
+        partial_picture.unlink(missing_ok=True)
+        partial_numbers.unlink(missing_ok=True)
+    print(f"wrote {picture} and {numbers}")
+
+
+def main(args=None):
+    """Runs the verb and returns its exit status."""
+    config = tyro.cli(
+        TheoryConfig,
+        prog="python -m keras_fixedhead.theory",
+        description=(
+            "Draws what a head of each size misses of random contexts, each a "
+            "softmax of normal logits: the lowest error that the rank of its "
+            "logits leaves, and the total variation that gradient descent "
+            "reaches with FixedMultiHeadAttention."
+        ),
+        args=args,
+        use_underscores=True,
+    )
+    try:
+        _run(config)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"keras_fixedhead.theory: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,353 @@
+"""Theorem 2: a layer of larger heads that no standard layer equals.
+
+Shape letters: d embedding size, n sequence length, h number of heads, H head
+size, C number of inputs that are tried.
+
+As in the paper, columns are tokens: inputs X are `[d, n]`, the projections of
+head i are V_q^i, V_k^i, V_v^i `[H, d]`, and V_o is `[d, h H]`. In the standard
+layer, whose matrices are W, the heads together are d wide.
+
+That larger heads can compute what a standard layer does is
+`keras_fixedhead.convert.from_multi_head_attention(layer, head_size)`. Here is
+the other half: they compute what it cannot.
+"""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+from keras_fixedhead.convert import from_multi_head_attention
+
+# Differences relative to the output that are not taken for rounding, in units
+# of the dtype's precision.
+_ROUNDING = 100
+
+# How large the logits of two tokens may differ in the inputs that are tried.
+_LOGITS = (0.25, 1.0, 4.0, 16.0)
+
+
+def check_strictness(layer, sequence_length):
+    """Checks that the conditions of Theorem 2 hold for a layer.
+
+    Args:
+        layer: a built `FixedMultiHeadAttention`.
+        sequence_length: int. n.
+
+    Raises:
+        ValueError: if one does not, and then which: `n >= 2`; heads of one
+            size H with `d >= H` and `h > d / H`; `V_o [V_v^1; ...; V_v^h]` of
+            rank d; `(V_k^i)^T V_q^i` the same matrix for all heads, of rank
+            H. Or if the layer is none that the theorem is about: not built,
+            inputs and output not of one size, biases other than 0, a window,
+            quantized, or of a dtype other than float32 and float64.
+
+    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
+    """
+    if positive_int("sequence_length", sequence_length) < 2:
+        raise ValueError(
+            "`sequence_length` must be at least 2: a token alone attends to "
+            f"itself. Received: sequence_length={sequence_length}"
+        )
+    heads = _heads("layer", layer)
+    dim, sizes = heads.values.shape[-1], set(layer.head_sizes)
+    if len(sizes) > 1:
+        raise ValueError(
+            "The heads of `layer` must be of one size. "
+            f"Received: head sizes {layer.head_sizes}"
+        )
+    [head_size] = sizes
+    _check_sizes(dim, layer.num_heads, head_size)
+    rank = _rank(heads.values.sum(0), heads.precision)
+    if rank < dim:
+        raise ValueError(
+            "V_o [V_v^1; ...; V_v^h] must have full rank: the product of the "
+            "`value` and `attention_output` kernels. "
+            f"Received: rank {rank} of {dim}"
+        )
+    first = heads.logits[0]
+    differences = np.linalg.norm(heads.logits - first, axis=(1, 2))
+    # Rounding is relative to the factors: their product may be small.
+    rounding = _ROUNDING * heads.precision * heads.factors.max()
+    if differences.max() > rounding:
+        raise ValueError(
+            "(V_k^i)^T V_q^i must be the same for all heads. Received: "
+            f"head {differences.argmax()} differs from head 0 by "
+            f"{differences.max():.3g}, of {np.linalg.norm(first):.3g}"
+        )
+    rank = _rank(first, heads.precision)
+    if rank < head_size:
+        raise ValueError(
+            "(V_k^i)^T V_q^i must have the rank of the head size. "
+            f"Received: rank {rank} of {head_size}"
+        )
+
+
+def strict_layer(hidden_dim, num_heads, head_size, seed=0, dtype="float32"):
+    """A layer for which the conditions of Theorem 2 hold.
+
+    `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
+    tokens; all heads have the same queries and keys, with orthonormal rows.
+
+    Args:
+        hidden_dim: int. d.
+        num_heads: int. h, above d / H.
+        head_size: int. H, not above d.
+        seed: int. Seed of the projections.
+        dtype: dtype of the layer, float32 or float64.
+
+    Returns:
+        A built `FixedMultiHeadAttention` without biases.
+
+    Raises:
+        ValueError: if the sizes are not as above, or the dtype is another.
+    """
+    hidden_dim = positive_int("hidden_dim", hidden_dim)
+    num_heads = positive_int("num_heads", num_heads)
+    head_size = positive_int("head_size", head_size)
+    _check_sizes(hidden_dim, num_heads, head_size)
+    layer = FixedMultiHeadAttention(
+        num_heads,
+        head_size,
+        use_bias=False,
+        kernel_initializer="zeros",
+        dtype=dtype,
+    )
+    layer.build((None, None, hidden_dim))
+    rng = np.random.default_rng(seed)
+
+    def orthonormal(*shape):
+        return np.linalg.qr(rng.standard_normal(shape))[0]
+
+    for projection in (layer.query, layer.key):
+        kernel = orthonormal(hidden_dim, head_size)
+        projection.kernel.assign(np.tile(kernel, num_heads))
+    output = orthonormal(num_heads * head_size, hidden_dim)
+    layer.value.kernel.assign(output.T)
+    layer.attention_output.kernel.assign(output)
+    check_strictness(layer, 2)
+    return layer
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """An input on which two layers differ.
+
+    Attributes:
+        inputs: array `[d, n]`, columns are tokens, in the dtype of the
+            layers: they are to be called on `inputs.T[None]`.
+        relative: float. The norm of the difference of both outputs, over the
+            norm of the first one's.
+    """
+
+    inputs: np.ndarray = dataclasses.field(repr=False)
+    relative: float
+
+
+def find_difference(layer, standard, sequence_length=2):
+    """An input on which a layer and a standard one differ, by Theorem 2.
+
+    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
+    `(V_k^i)^T V_q^i / sqrt(H)` of all heads, and `A_i` that of the standard
+    layer's head i.
+
+    If all tokens are the same x, each head returns its value, so that the
+    outputs are `M x` and `M' x`. These differ for some x, most for the first
+    right singular vector of `M - M'`, unless M = M'.
+
+    If M = M', take one token x and n - 1 times the token x - v. A head gives
+    x the weight `s(v^T A t)` at the token t, where `s(z) = 1 / (1 + (n - 1)
+    exp(-z))`, so that the outputs there differ by the sum over i of
+    `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`. The `W_o^i W_v^i` add up to M,
+    which has rank d, and their ranks to d at most: so their images meet in
+    0 only, and the sum vanishes only if each of its terms does. But the rank
+    of A_i is under H and that of U is H, hence `A_i - U` is not 0; so with v
+    and t = x its first singular vectors (v moved, if `W_o^i W_v^i v` is 0),
+    the term is not 0, because s grows.
+
+    Inputs of both kinds, at several lengths, go through both layers, and the
+    one that makes the largest difference is returned.
+
+    Args:
+        layer: a `FixedMultiHeadAttention` that `check_strictness` accepts.
+        standard: a built `keras.layers.MultiHeadAttention` or
+            `FixedMultiHeadAttention`, without biases, with inputs of the same
+            size, whose heads together are d wide at most and each narrower
+            than those of `layer`.
+        sequence_length: int. n.
+
+    Returns:
+        A `Difference`.
+
+    Raises:
+        ValueError: if a condition of the theorem does not hold, and then
+            which.
+        RuntimeError: if the layers differ by no more than what may be
+            rounding.
+
+    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
+    """
+    check_strictness(layer, sequence_length)
+    if isinstance(standard, keras.layers.MultiHeadAttention):
+        standard = from_multi_head_attention(standard)
+    larger, smaller = _heads("layer", layer), _heads("standard", standard)
+    dim, head_size = larger.values.shape[-1], layer.head_sizes[0]
+    if smaller.values.shape[-1] != dim:
+        raise ValueError(
+            "`standard` must have inputs of the size of those of `layer`. "
+            f"Received: {smaller.values.shape[-1]} and {dim}"
+        )
+    sizes = standard.head_sizes
+    if sum(sizes) > dim or max(sizes) >= head_size:
+        raise ValueError(
+            "The heads of `standard` must be as wide as the embedding "
+            f"({dim}) together, or less, and each narrower than {head_size}, "
+            f"the head size of `layer`. Received: head sizes {sizes}"
+        )
+    candidates = np.concatenate(
+        [
+            _equal_tokens(larger, smaller, sequence_length),
+            _two_tokens(larger, smaller, sequence_length),
+        ]
+    )
+    # [C, d, n] -> [C, n, d]
+    rows = np.swapaxes(candidates, 1, 2).astype(layer.compute_dtype)
+    outputs, others = (
+        ops.convert_to_numpy(attend(rows)).astype("float64")
+        for attend in (layer, standard)
+    )
+    relative = np.linalg.norm(others - outputs, axis=(1, 2)) / np.linalg.norm(
+        outputs, axis=(1, 2)
+    )
+    best = int(relative.argmax())
+    precision = max(larger.precision, smaller.precision)
+    if relative[best] <= _ROUNDING * precision:
+        raise RuntimeError(
+            "No input was found on which the layers differ by more than "
+            f"rounding: the largest difference is {relative[best]:.3g} of the "
+            "output. Layers in float64 are compared more exactly."
+        )
+    return Difference(rows[best].T, float(relative[best]))
+
+
+def _equal_tokens(larger, smaller, length):
+    """Inputs of equal tokens on which layers differ, `[1, d, n]`."""
+    difference = larger.values.sum(0) - smaller.values.sum(0)
+    token = np.linalg.svd(difference)[2][0]
+    return np.tile(token[:, np.newaxis], (1, 1, length))
+
+
+def _two_tokens(larger, smaller, length):
+    """Inputs of two tokens on which layers differ, `[C, d, n]`."""
+    differences = smaller.logits - larger.logits[0]
+    sizes = np.linalg.norm(differences, axis=(1, 2))
+    head = (sizes * np.linalg.norm(smaller.values, axis=(1, 2))).argmax()
+    left, _, right = np.linalg.svd(differences[head])
+    left, right = left[:, 0], right[0]
+    seen = np.linalg.svd(smaller.values[head])[2][0]
+    inputs = []
+    for v in (left, left + math.copysign(1.0, left @ seen) * seen):
+        # What s() is taken of, where x and v are as long as here.
+        largest = max(
+            abs(v @ logits @ right)
+            for logits in (smaller.logits[head], larger.logits[0])
+        )
+        for logit in _LOGITS:
+            scale = math.sqrt(logit / largest)
+            for x in (scale * right, -scale * right):
+                others = [x - scale * v] * (length - 1)
+                inputs.append(np.stack([x, *others], axis=1))
+    return np.stack(inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Heads:
+    """The matrices of a layer's heads, float64.
+
+    Attributes:
+        values: array `[h, d, d]`, `V_o^i V_v^i`.
+        logits: array `[h, d, d]`, `(V_k^i)^T V_q^i / sqrt(H)`.
+        factors: array `[h]`, the product of the norms of a logit's factors.
+        precision: float, of the layer's dtype.
+    """
+
+    values: np.ndarray
+    logits: np.ndarray
+    factors: np.ndarray
+    precision: float
+
+
+def _heads(name, layer):
+    """The matrices of a layer, if it is one that Theorem 2 is about."""
+    if not isinstance(layer, FixedMultiHeadAttention) or not layer.built:
+        raise ValueError(
+            f"`{name}` must be a built attention layer. Received: {layer!r}"
+        )
+    projections = [layer.query, layer.key, layer.value, layer.attention_output]
+    if layer.compute_dtype not in ("float32", "float64"):
+        raise ValueError(
+            f"`{name}` must compute in float32 or float64: less precision "
+            "hides a difference. "
+            f"Received: dtype {layer.compute_dtype}"
+        )
+    if any(dense.quantization_mode for dense in projections):
+        raise ValueError(f"`{name}` must not be quantized. Received: {layer!r}")
+    if layer.attention_window is not None:
+        raise ValueError(
+            f"`{name}` must attend to all tokens. "
+            f"Received: attention_window={layer.attention_window}"
+        )
+    for dense in projections:
+        if dense.use_bias and ops.convert_to_numpy(dense.bias).any():
+            raise ValueError(
+                f"`{name}` must have no biases other than 0. "
+                f"Received: {dense.name} has"
+            )
+    kernels = [ops.convert_to_numpy(dense.kernel) for dense in projections]
+    # JAX may have made float32 of float64.
+    precision = float(np.finfo(kernels[0].dtype).eps)
+    query, key, value, output = (kernel.astype("float64") for kernel in kernels)
+    dims = [len(query), len(key), len(value), output.shape[1]]
+    if len(set(dims)) > 1:
+        raise ValueError(
+            f"`{name}` must have queries, keys, values and outputs of one "
+            f"size. Received: {dims}"
+        )
+    blocks = np.cumsum(layer.head_sizes)[:-1]
+    query, key, value = (np.split(x, blocks, 1) for x in (query, key, value))
+    output = np.split(output, blocks)
+    return _Heads(
+        values=np.stack([(v @ o).T for v, o in zip(value, output)]),
+        logits=np.stack(
+            [k @ q.T / math.sqrt(q.shape[1]) for q, k in zip(query, key)]
+        ),
+        factors=np.array(
+            [
+                np.linalg.norm(k) * np.linalg.norm(q) / math.sqrt(q.shape[1])
+                for q, k in zip(query, key)
+            ]
+        ),
+        precision=precision,
+    )
+
+
+def _check_sizes(hidden_dim, num_heads, head_size):
+    if hidden_dim < head_size:
+        raise ValueError(
+            "The head size must not be above the embedding size "
+            f"({hidden_dim}). Received: head_size={head_size}"
+        )
+    if num_heads * head_size <= hidden_dim:
+        raise ValueError(
+            "There must be more heads than the embedding size over the head "
+            f"size ({hidden_dim} / {head_size}): up to there, a standard "
+            f"layer has heads as large. Received: num_heads={num_heads}"
+        )
+
+
+def _rank(matrix, precision):
+    singular = np.linalg.svd(matrix, compute_uv=False)
+    return int((singular > len(matrix) * precision * singular[0]).sum())

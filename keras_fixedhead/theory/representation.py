@@ -1,0 +1,321 @@
+"""Theorem 1: which attention patterns a head of a given size can compute.
+
+Shape letters: d embedding size, n sequence length, H head size.
+
+As in the paper, columns are tokens: inputs X are `[d, n]`, and column j of a
+context P `[n, n]` says how much token j attends to each of the others, so its
+columns sum to 1. The attention scores of the Keras layer are P transposed.
+
+A softmax does not see a constant that is added to a column. What counts of a
+context is therefore its logarithm less the mean of each column, the *centred
+log* below; its rank is n - 1 at most.
+"""
+
+import dataclasses
+import math
+import numbers
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+
+# How far from 1 a column may sum: the rounding of a float32 softmax.
+_SUM_TOLERANCE = 1e-6
+
+# Steps of gradient descent in one call of the compiled function.
+_STEPS_PER_EXECUTION = 100
+
+
+def construct_projections(inputs, context, head_size=None):
+    """Projections whose head attends to `inputs` exactly as `context` says.
+
+    With `logits = (W_k X)^T (W_q X) / sqrt(H)`, what is needed is
+    `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)` for some positive diagonal D_0.
+    Here D_0 makes the columns of that logarithm sum to 0, the singular value
+    decomposition splits it into two factors of equal size, and the
+    pseudoinverse of X carries them from tokens to embeddings.
+
+    Args:
+        inputs: array `[d, n]` of full column rank, so `d >= n`.
+        context: array `[n, n]`, positive, each column sums to 1.
+        head_size: int or `None`. H; `None` means n. n - 1 is always enough,
+            and fewer are if the rank of the centred log is no larger.
+
+    Returns:
+        `(W_q, W_k)`, float64 arrays `[H, d]`.
+
+    Raises:
+        ValueError: if `inputs` or `context` are not as above, or the rank of
+            the centred log, to the precision of the context's dtype, is above
+            `head_size`. The message names the condition.
+
+    Source: Theorem 1 and equation (6) of https://arxiv.org/abs/2002.07028.
+    """
+    inputs = _check_inputs(inputs)
+    size = inputs.shape[1]
+    rank = np.linalg.matrix_rank(inputs)
+    if rank < size:
+        raise ValueError(
+            "`inputs` must have full column rank: as many linearly "
+            f"independent columns as tokens. Received: rank {rank} and "
+            f"{size} tokens, shape {inputs.shape}"
+        )
+    log, noise = _centred_log(context, size)
+    left, singular, right = np.linalg.svd(log)
+    rank = int((singular > noise).sum())
+    if head_size is None:
+        head_size = size
+    elif positive_int("head_size", head_size) < rank:
+        raise ValueError(
+            f"`head_size` must be at least {rank}, the rank of the context's "
+            "logarithm less the mean of each column; smaller heads cannot "
+            f"compute this context. Received: head_size={head_size}"
+        )
+    # Of both factors' rows, [H, n], those above the rank stay zero.
+    root = np.sqrt(math.sqrt(head_size) * singular[:rank, np.newaxis])
+    keys, queries = np.zeros((2, head_size, size))
+    keys[:rank] = root * left.T[:rank]
+    queries[:rank] = root * right[:rank]
+    inverse = np.linalg.pinv(inputs)
+    return queries @ inverse, keys @ inverse
+
+
+def attention_layer(query_projection, key_projection, dtype="float32"):
+    """A layer of one head, without biases, that has these projections.
+
+    `layer(inputs.T[None], return_attention_scores=True)[1][0, 0]` is the
+    context, transposed. Values are the first H numbers of a token, and the
+    output is what was attended to of these, so that it is at hand, too.
+
+    Args:
+        query_projection: array `[H, d]`, W_q.
+        key_projection: array `[H, d]`, W_k.
+        dtype: dtype or dtype policy of the layer.
+
+    Returns:
+        A built `FixedMultiHeadAttention`.
+
+    Raises:
+        ValueError: if the two are not matrices of one shape.
+    """
+    shapes = np.shape(query_projection), np.shape(key_projection)
+    if len(shapes[0]) != 2 or shapes[0] != shapes[1]:
+        raise ValueError(
+            "`query_projection` and `key_projection` must be matrices of one "
+            "shape, [head size, embedding size]. "
+            f"Received: shapes {shapes[0]} and {shapes[1]}"
+        )
+    head_size, hidden_dim = shapes[0]
+    layer = FixedMultiHeadAttention(
+        num_heads=1,
+        head_size=head_size,
+        use_bias=False,
+        kernel_initializer="identity",
+        dtype=dtype,
+    )
+    layer.build((None, None, hidden_dim))
+    layer.query.kernel.assign(np.transpose(query_projection))
+    layer.key.kernel.assign(np.transpose(key_projection))
+    return layer
+
+
+def lowest_error(context, head_size):
+    """How near to a context the logits of a head of this size can come.
+
+    The logits of a head have rank `head_size` at most. Of all such matrices,
+    with any constant added to each column, the nearest to `log(context)`
+    misses it by the centred log's singular values beyond `head_size`
+    (Eckart and Young 1936).
+
+    Args:
+        context: array `[n, n]`, positive, each column sums to 1.
+        head_size: int, at least 1.
+
+    Returns:
+        float, the root of the sum of the squared differences of logits, in
+        nats. 0, but for rounding, from a `head_size` of n - 1.
+
+    Raises:
+        ValueError: if `context` is not as above, or `head_size` not a
+            positive integer.
+    """
+    head_size = positive_int("head_size", head_size)
+    log, _ = _centred_log(context)
+    singular = np.linalg.svd(log, compute_uv=False)
+    return float(np.linalg.norm(singular[head_size:]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextFit:
+    """What gradient descent reaches.
+
+    Attributes:
+        total_variation: float in `[0, 1]`. Half the absolute differences of
+            context and scores, summed over a column; the mean over columns.
+        largest_total_variation: float. The same of the worst column.
+        log_error: float. The root of the sum of the squared differences of
+            both centred logs, in nats; never under `lowest_error`.
+        scores: float32 array `[n, n]`, the context that the layer computes.
+    """
+
+    total_variation: float
+    largest_total_variation: float
+    log_error: float
+    scores: np.ndarray = dataclasses.field(repr=False)
+
+
+def fit_context(
+    context, head_size, inputs=None, steps=1000, learning_rate=0.1, seed=0
+):
+    """Trains a `FixedMultiHeadAttention` to attend as a context says.
+
+    Its query and key projections start at random and follow Adam, with a
+    learning rate that falls to 0 along a cosine, down the Kullback-Leibler
+    divergence of context and scores. So this is an upper bound of what a head
+    of this size misses, and depends on the optimizer; `lowest_error` is the
+    bound that does not.
+
+    Args:
+        context: array `[n, n]`, positive, each column sums to 1.
+        head_size: int. The size of the one head.
+        inputs: array `[d, n]`, not all zero; `None` means the identity. Any
+            rank: where it is under n, no head size is enough in general.
+            They are scaled to columns of a mean square length of 1.
+        steps: int. How many steps to train for.
+        learning_rate: float. Adam's learning rate at the start.
+        seed: int. Seed of the projections at the start.
+
+    Returns:
+        A `ContextFit`, the same for the same arguments. Global random states
+        stay as they are.
+
+    Raises:
+        ValueError: if an argument is not as above.
+    """
+    log, _ = _centred_log(context)
+    context = np.asarray(context, "float64")
+    size = len(context)
+    head_size = positive_int("head_size", head_size)
+    steps = positive_int("steps", steps)
+    if not isinstance(learning_rate, numbers.Real) or not (
+        0.0 < learning_rate < math.inf
+    ):
+        raise ValueError(
+            "`learning_rate` must be a positive number. "
+            f"Received: learning_rate={learning_rate!r}"
+        )
+    inputs = np.eye(size) if inputs is None else _check_inputs(inputs)
+    if inputs.shape[1] != size or not inputs.any():
+        raise ValueError(
+            f"`inputs` must have a column for each of the {size} tokens of "
+            "`context`, and not be all zero. "
+            f"Received: shape {inputs.shape}, {np.count_nonzero(inputs)} "
+            "numbers that are not 0"
+        )
+    inputs = inputs / math.sqrt((inputs**2).sum() / size)
+    rng = np.random.default_rng(seed)
+    layer = attention_layer(
+        *rng.standard_normal((2, head_size, len(inputs))), dtype="float32"
+    )
+    layer.value.trainable = layer.attention_output.trainable = False
+    rows = keras.Input((size, len(inputs)), dtype="float32")
+    # The scores are [B, 1, n, n], queries before keys.
+    model = keras.Model(rows, layer(rows, return_attention_scores=True)[1])
+    model.compile(
+        keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(learning_rate, steps)
+        ),
+        "kl_divergence",
+        steps_per_execution=_STEPS_PER_EXECUTION,
+    )
+    batch = inputs.T[np.newaxis].astype("float32")
+    model.fit(
+        np.repeat(batch, _STEPS_PER_EXECUTION, 0),
+        np.tile(context.T.astype("float32"), (_STEPS_PER_EXECUTION, 1, 1, 1)),
+        batch_size=1,
+        # The learning rate of the last execution's steps over `steps` is 0.
+        epochs=math.ceil(steps / _STEPS_PER_EXECUTION),
+        shuffle=False,
+        verbose=0,
+    )
+    scores = ops.convert_to_numpy(model(batch))[0, 0].T
+    distances = abs(scores - context).sum(0) / 2
+    # In float64 of the projections: a score may be 0 in float32.
+    queries, keys = (
+        (ops.convert_to_numpy(layer.kernel).astype("float64").T @ inputs)
+        for layer in (layer.query, layer.key)
+    )
+    logits = keys.T @ queries / math.sqrt(head_size)
+    return ContextFit(
+        total_variation=float(distances.mean()),
+        largest_total_variation=float(distances.max()),
+        log_error=float(np.linalg.norm(logits - logits.mean(0) - log)),
+        scores=scores,
+    )
+
+
+def _check_inputs(inputs):
+    inputs = np.asarray(inputs)
+    if inputs.ndim != 2 or not inputs.size:
+        raise ValueError(
+            "`inputs` must be a matrix, [embedding size, tokens]. "
+            f"Received: inputs of shape {inputs.shape}"
+        )
+    inputs = inputs.astype("float64")
+    if not np.isfinite(inputs).all():
+        raise ValueError(
+            "`inputs` must be finite. Received: "
+            f"{np.count_nonzero(~np.isfinite(inputs))} numbers that are not"
+        )
+    return inputs
+
+
+def _centred_log(context, size=None):
+    """The centred log of a context, and what is rounding in it.
+
+    Args:
+        context: array `[n, n]`.
+        size: int or `None`. What n has to be.
+
+    Returns:
+        A float64 array `[n, n]`, and the float up to which a singular value
+        of it is rounding.
+    """
+    context = np.asarray(context)
+    shape = context.shape
+    if context.ndim != 2 or shape[0] != shape[1] or not context.size:
+        raise ValueError(
+            "`context` must be a square matrix, [tokens, tokens]. "
+            f"Received: context of shape {shape}"
+        )
+    if size is not None and len(context) != size:
+        raise ValueError(
+            "`context` must have a row and a column for each of the "
+            f"{size} tokens of `inputs`. Received: context of shape {shape}"
+        )
+    precision = np.finfo(
+        context.dtype if context.dtype.kind == "f" else "float64"
+    ).eps
+    context = context.astype("float64")
+    if not np.isfinite(context).all():
+        raise ValueError(
+            "`context` must be finite. Received: "
+            f"{np.count_nonzero(~np.isfinite(context))} numbers that are not"
+        )
+    if context.min() <= 0.0:
+        raise ValueError(
+            "`context` must be positive, as a softmax is. "
+            f"Received: a smallest number of {context.min():g}"
+        )
+    sums = context.sum(0)
+    worst = sums[abs(sums - 1.0).argmax()]
+    if abs(worst - 1.0) > _SUM_TOLERANCE:
+        raise ValueError(
+            "Each column of `context` must sum to 1; transpose what has rows "
+            f"that do. Received: a column that sums to {worst:.9g}"
+        )
+    log = np.log(context)
+    noise = len(context) * precision * max(1.0, abs(log).max())
+    return log - log.mean(0), noise

@@ -1,0 +1,359 @@
+"""Theorem 2: larger heads compute what smaller ones do, and more."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_fixedhead import FixedMultiHeadAttention
+from keras_fixedhead.convert import from_multi_head_attention
+from keras_fixedhead.theory import (
+    check_strictness,
+    find_difference,
+    strict_layer,
+)
+
+
+def randomize(layer, seed=0):
+    rng = np.random.default_rng(seed)
+    for weight in layer.weights:
+        weight.assign(0.7 * rng.standard_normal(weight.shape))
+    return layer
+
+
+def make_standard(dim, heads, head_size, dtype="float32", **arguments):
+    """A Keras layer with random weights, biases if asked for."""
+    arguments = {"use_bias": False, **arguments}
+    layer = keras.layers.MultiHeadAttention(
+        heads, head_size, dtype=dtype, **arguments
+    )
+    layer.build((None, None, dim), (None, None, dim))
+    return randomize(layer)
+
+
+def kernels(layer):
+    return [
+        np.array(ops.convert_to_numpy(dense.kernel), "float64")
+        for dense in (
+            layer.query,
+            layer.key,
+            layer.value,
+            layer.attention_output,
+        )
+    ]
+
+
+def make_adversary(layer, heads, seed=0):
+    """A Keras layer that is as near to `layer` as one comes: M' = M, and A_i
+    the nearest matrix to U of its rank."""
+    query, key, value, output = kernels(layer)
+    dim, wide = len(query), layer.head_sizes[0]
+    narrow = dim // heads
+    standard = make_standard(dim, heads, narrow, layer.compute_dtype)
+    basis = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
+    standard.value_dense.kernel.assign(basis.reshape(dim, heads, narrow))
+    standard.output_dense.kernel.assign(
+        (basis.T @ value @ output).reshape(heads, narrow, dim)
+    )
+    left, singular, right = np.linalg.svd(
+        key[:, :wide] @ query[:, :wide].T / np.sqrt(wide)
+    )
+    singular = np.sqrt(narrow) * singular[:narrow]
+    for dense, columns in (
+        (standard.key_dense, left[:, :narrow] * singular),
+        (standard.query_dense, right[:narrow].T),
+    ):
+        dense.kernel.assign(np.tile(columns[:, None], (1, heads, 1)))
+    return standard
+
+
+def relative_difference(layer, standard, inputs):
+    rows = inputs.T[None]
+    output, other = layer(rows), standard(rows, rows)
+    output, other = (ops.convert_to_numpy(x) for x in (output, other))
+    return np.linalg.norm(other - output) / np.linalg.norm(output)
+
+
+class TestInclusion:
+    @pytest.mark.parametrize("use_bias", [False, True])
+    @pytest.mark.parametrize("head_size", [4, 5, 11])
+    def test_float32(self, head_size, use_bias):
+        self.check(head_size, use_bias, "float32", 1e-6)
+
+    @pytest.mark.parametrize("use_bias", [False, True])
+    @pytest.mark.parametrize("head_size", [4, 5, 11])
+    def test_float64(self, float64, head_size, use_bias):
+        self.check(head_size, use_bias, "float64", 1e-12)
+
+    def check(self, head_size, use_bias, dtype, tolerance):
+        # Keras takes 1 / sqrt(key_dim) in float32; of 4, that is exact.
+        standard = make_standard(
+            13, 5, 4, dtype, use_bias=use_bias, output_shape=7
+        )
+        for seed in (0, 1):
+            larger = from_multi_head_attention(standard, head_size, seed)
+            assert larger.head_sizes == (head_size,) * 5
+            rng = np.random.default_rng(2)
+            query = 0.3 * rng.standard_normal((2, 4, 13)).astype(dtype)
+            value = 0.3 * rng.standard_normal((2, 6, 13)).astype(dtype)
+            results = [
+                attend(query, value, return_attention_scores=True)
+                for attend in (larger, standard)
+            ]
+            for ours, theirs in zip(*results):
+                ours, theirs = map(ops.convert_to_numpy, (ours, theirs))
+                assert ours.dtype == dtype
+                np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+
+    def test_new_columns_can_be_trained(self):
+        """Zeros in both queries and keys would stay zeros."""
+        standard = make_standard(7, 2, 3)
+        one, other = (
+            kernels(from_multi_head_attention(standard, 5, s)) for s in (0, 1)
+        )
+        new = [3, 4, 8, 9]
+        for query, key, value, output in (one, other):
+            assert not query[:, new].any() and not output[new].any()
+            assert key[:, new].all() and value[:, new].all()
+        assert (one[1][:, new] != other[1][:, new]).all()
+
+    @pytest.mark.parametrize("head_size", [2, 0, 3.0, True, (3, 3)])
+    def test_smaller_heads_are_an_error(self, head_size):
+        with pytest.raises(ValueError, match="`head_size` must.*Received: h"):
+            from_multi_head_attention(make_standard(7, 2, 3), head_size)
+
+
+SHAPES = [(12, 4, 5), (12, 6, 12), (10, 2, 7)]
+
+
+class TestDifference:
+    @pytest.mark.parametrize("length", [2, 7])
+    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES[1:])
+    def test_float32(self, dim, heads, head_size, length):
+        self.check(dim, heads, head_size, length, "float32")
+
+    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES[:2])
+    def test_float64(self, float64, dim, heads, head_size):
+        self.check(dim, heads, head_size, 3, "float64")
+
+    def check(self, dim, heads, head_size, length, dtype):
+        layer = strict_layer(dim, heads, head_size, dtype=dtype)
+        for standard in (
+            make_standard(dim, heads, dim // heads, dtype),
+            make_adversary(layer, heads),
+        ):
+            found = find_difference(layer, standard, length)
+            assert found.inputs.shape == (dim, length)
+            assert found.inputs.dtype == dtype
+            assert found.relative > 0.3
+            assert relative_difference(
+                layer, standard, found.inputs
+            ) == pytest.approx(found.relative, rel=1e-4)
+
+    def test_values_alone(self):
+        """Equal tokens show what values differ in, also where nothing else
+        does."""
+        layer = strict_layer(12, 4, 5)
+        standard = make_adversary(layer, 4)
+        for logits in (layer.query, layer.key):
+            logits.kernel.assign(1e-4 * logits.kernel)
+        standard.query_dense.kernel.assign(0 * standard.query_dense.kernel)
+        output = ops.convert_to_numpy(standard.output_dense.kernel)
+        standard.output_dense.kernel.assign(1.25 * output)
+        found = find_difference(layer, standard, 5)
+        assert found.relative > 0.2
+
+    def test_the_adversary_equals_on_equal_tokens(self):
+        """What is found needs different tokens."""
+        layer = strict_layer(12, 4, 5)
+        standard = make_adversary(layer, 4)
+        same = np.tile(np.ones((12, 1), "float32"), 3)
+        assert relative_difference(layer, standard, same) < 1e-5
+        inputs = find_difference(layer, standard, 3).inputs
+        assert abs(inputs[:, 0] - inputs[:, 1]).max() > 0.1
+
+    @pytest.mark.parametrize("scale", [1e-5, 1e4])
+    def test_logits_of_any_size(self, scale):
+        layer = strict_layer(12, 4, 5)
+        layer.query.kernel.assign(scale * layer.query.kernel)
+        standard = make_adversary(layer, 4)
+        assert find_difference(layer, standard).relative > 0.3
+
+    def test_where_the_difference_of_logits_has_no_value(self):
+        """v is moved: the head's value has a zero for the first v."""
+        layer = strict_layer(12, 4, 5)
+        standard = make_adversary(layer, 4)
+        query, key, value, output = kernels(layer)
+        logits = key[:, :5] @ query[:, :5].T
+        left = np.linalg.svd(logits)[0]
+        # A basis of which each v is one column alone, of the last head.
+        basis = np.roll(left, -5, axis=1)
+        standard.value_dense.kernel.assign(basis.reshape(12, 4, 3))
+        standard.output_dense.kernel.assign(
+            (basis.T @ value @ output).reshape(4, 3, 12)
+        )
+        assert find_difference(layer, standard).relative > 0.1
+
+    def test_a_fixed_layer_with_small_heads(self):
+        layer = strict_layer(12, 4, 5)
+        other = FixedMultiHeadAttention(4, [4, 4, 3, 1], use_bias=False)
+        other.build((None, None, 12))
+        assert find_difference(layer, randomize(other)).relative > 0.3
+
+    def test_rounding_is_not_taken_for_a_difference(self, monkeypatch):
+        layer = strict_layer(12, 4, 5)
+        standard = make_adversary(layer, 4)
+        module = "keras_fixedhead.theory.expressiveness"
+        # Equal tokens only, on which both compute the same.
+        monkeypatch.setattr(
+            f"{module}._two_tokens", lambda *_: np.ones((2, 12, 3))
+        )
+        with pytest.raises(RuntimeError, match="No input was found"):
+            find_difference(layer, standard, 3)
+
+    @pytest.mark.parametrize(
+        ("sizes", "message"),
+        [
+            ((14, 4, 3), "size of those of `layer`. Received: 14 and 12"),
+            ((12, 4, 5), "narrower than 5"),
+            ((12, 3, 4), None),
+            ((12, 5, 3), r"as wide as the embedding \(12\)"),
+        ],
+    )
+    def test_sizes_of_the_standard_layer(self, sizes, message):
+        layer, standard = strict_layer(12, 4, 5), make_standard(*sizes)
+        if message is None:  # other numbers of heads are allowed
+            assert find_difference(layer, standard).relative > 0.3
+        else:
+            with pytest.raises(ValueError, match=f"`standard`.*{message}"):
+                find_difference(layer, standard)
+
+    def test_what_the_standard_layer_must_not_have(self):
+        layer = strict_layer(12, 4, 5)
+        biased = make_standard(12, 4, 3, use_bias=True)
+        with pytest.raises(ValueError, match="`standard` must have no biases"):
+            find_difference(layer, biased)
+        window = make_standard(12, 4, 3, sliding_window=2)
+        with pytest.raises(ValueError, match="attention_window=2"):
+            find_difference(layer, window)
+        with pytest.raises(ValueError, match="built attention layer"):
+            find_difference(layer, keras.layers.Dense(12))
+
+
+class TestConditions:
+    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES)
+    def test_strict_layers_have_them(self, dim, heads, head_size):
+        layers = [strict_layer(dim, heads, head_size, seed=s) for s in (0, 1)]
+        for layer in layers:
+            check_strictness(layer, 2)
+            _, _, value, output = kernels(layer)
+            np.testing.assert_allclose(value @ output, np.eye(dim), atol=1e-6)
+        one, other = map(kernels, layers)
+        assert all((a != b).any() for a, b in zip(one, other))
+
+    def test_heads_may_split_the_same_logits_differently(self):
+        layer = strict_layer(12, 4, 5)
+        query, key, _, _ = kernels(layer)
+        rng = np.random.default_rng(0)
+        for i in range(4):
+            mix = rng.standard_normal((5, 5)) + 3 * np.eye(5)
+            columns = slice(5 * i, 5 * i + 5)
+            query[:, columns] = query[:, columns] @ mix
+            key[:, columns] = key[:, columns] @ np.linalg.inv(mix).T
+        layer.query.kernel.assign(query)
+        layer.key.kernel.assign(key)
+        check_strictness(layer, 2)
+        standard = make_adversary(layer, 4)
+        assert find_difference(layer, standard).relative > 0.3
+
+    def test_biases_of_zero_are_allowed(self):
+        plain = strict_layer(12, 4, 5)
+        layer = FixedMultiHeadAttention(4, 5)
+        layer.build((None, None, 12))
+        names = ("query", "key", "value", "attention_output")
+        for name, kernel in zip(names, kernels(plain)):
+            getattr(layer, name).kernel.assign(kernel)
+        check_strictness(layer, 2)
+        for name in names:
+            bias = getattr(layer, name).bias
+            bias.assign(bias + 0.1)
+            with pytest.raises(ValueError, match=f"biases.*{name} has"):
+                check_strictness(layer, 2)
+            bias.assign(bias * 0)
+
+    @pytest.mark.parametrize(
+        ("sizes", "message"),
+        [
+            ((5, 4, 7), r"above the embedding size \(5\).*head_size=7"),
+            ((12, 3, 4), r"more heads .*\(12 / 4\).*num_heads=3"),
+            ((12, 2, 5), "more heads"),
+            ((0, 2, 5), "`hidden_dim` must be a positive"),
+            ((12, 4.0, 5), "`num_heads` must be a positive"),
+            ((12, 4, -5), "`head_size` must be a positive"),
+        ],
+    )
+    def test_sizes(self, sizes, message):
+        with pytest.raises(ValueError, match=message):
+            strict_layer(*sizes)
+
+    @pytest.mark.parametrize("length", [1, 0, 2.0])
+    def test_sequence_length(self, length):
+        with pytest.raises(ValueError, match="`sequence_length` must be"):
+            check_strictness(strict_layer(12, 4, 5), length)
+
+    @pytest.mark.parametrize("narrow", [3, 4])
+    def test_sizes_of_a_layer(self, narrow):
+        layer = FixedMultiHeadAttention(3, narrow)
+        layer.build((None, None, 12))
+        with pytest.raises(ValueError, match="more heads"):
+            check_strictness(layer, 2)
+
+    def test_values_without_full_rank(self):
+        layer = strict_layer(12, 4, 5)
+        value = layer.value.kernel
+        value.assign(np.diag([1] * 11 + [0]) @ kernels(layer)[2])
+        with pytest.raises(ValueError, match="full rank.*rank 11 of 12"):
+            check_strictness(layer, 2)
+
+    def test_heads_with_other_logits(self):
+        layer = strict_layer(12, 4, 5)
+        key = kernels(layer)[1]
+        key[3, 17] += 1e-3
+        layer.key.kernel.assign(key)
+        with pytest.raises(ValueError, match="head 3 differs from head 0"):
+            check_strictness(layer, 2)
+
+    def test_logits_of_a_smaller_rank(self):
+        layer = strict_layer(12, 4, 5)
+        query = kernels(layer)[0]
+        query[:, ::5] = query[:, 1::5]
+        layer.query.kernel.assign(query)
+        with pytest.raises(ValueError, match="head size.*rank 4 of 5"):
+            check_strictness(layer, 2)
+        layer.query.kernel.assign(0 * query)
+        with pytest.raises(ValueError, match="rank 0 of 5"):
+            check_strictness(layer, 2)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"head_size": (5, 5, 5, 4)}, "one size"),
+            ({"attention_window": 3}, "attention_window=3"),
+            ({"dtype": "mixed_bfloat16"}, "dtype bfloat16"),
+            ({"dtype": "float16"}, "dtype float16"),
+            ({"output_dim": 7}, r"one size.*\[12, 12, 12, 7\]"),
+        ],
+    )
+    def test_layers_it_is_not_about(self, arguments, message):
+        layer = FixedMultiHeadAttention(4, **{"head_size": 5, **arguments})
+        layer.build((None, None, 12))
+        with pytest.raises(ValueError, match=message):
+            check_strictness(layer, 2)
+
+    def test_layers_that_are_none(self):
+        with pytest.raises(ValueError, match="built attention layer"):
+            check_strictness(FixedMultiHeadAttention(4, 5), 2)
+        layer = strict_layer(12, 4, 5)
+        layer.query.quantize("int8")
+        with pytest.raises(ValueError, match="quantized"):
+            check_strictness(layer, 2)

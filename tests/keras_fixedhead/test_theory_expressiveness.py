@@ -150,18 +150,18 @@ class TestDifference:
                 layer, standard, found.inputs
             ) == pytest.approx(found.relative, rel=1e-4)
 
-    def test_values_alone(self):
-        """Equal tokens show what values differ in, also where nothing else
-        does."""
-        layer = strict_layer(12, 4, 5)
-        standard = make_adversary(layer, 4)
-        for logits in (layer.query, layer.key):
-            logits.kernel.assign(1e-4 * logits.kernel)
-        standard.query_dense.kernel.assign(0 * standard.query_dense.kernel)
-        output = ops.convert_to_numpy(standard.output_dense.kernel)
-        standard.output_dense.kernel.assign(1.25 * output)
-        found = find_difference(layer, standard, 5)
-        assert found.relative > 0.2
+    def test_equal_tokens_show_what_values_differ_in(self, monkeypatch):
+        layer, standard = strict_layer(12, 4, 5), make_standard(12, 4, 3)
+        monkeypatch.setattr(
+            "keras_fixedhead.theory.expressiveness._two_tokens",
+            lambda *_: np.ones((1, 12, 3)),
+        )
+        found = find_difference(layer, standard, 3)
+        assert np.ptp(found.inputs, axis=1).max() == 0.0
+        # M is the identity: the most that M' differs by, for any token.
+        _, _, value, output = kernels(from_multi_head_attention(standard))
+        expected = np.linalg.norm(value @ output - np.eye(12), 2)
+        assert found.relative == pytest.approx(expected, rel=1e-4)
 
     def test_the_adversary_equals_on_equal_tokens(self):
         """What is found needs different tokens."""
@@ -179,19 +179,22 @@ class TestDifference:
         standard = make_adversary(layer, 4)
         assert find_difference(layer, standard).relative > 0.3
 
-    def test_where_the_difference_of_logits_has_no_value(self):
-        """v is moved: the head's value has a zero for the first v."""
+    def test_v_is_moved_where_the_head_has_no_value_for_it(self):
+        """Head 0 differs most, along the first unit vector, of which it has
+        no value; head 1 has one, and the logits of `layer`."""
+        unit = np.eye(12)
         layer = strict_layer(12, 4, 5)
-        standard = make_adversary(layer, 4)
-        query, key, value, output = kernels(layer)
-        logits = key[:, :5] @ query[:, :5].T
-        left = np.linalg.svd(logits)[0]
-        # A basis of which each v is one column alone, of the last head.
-        basis = np.roll(left, -5, axis=1)
+        for logits in (layer.query, layer.key):
+            logits.kernel.assign(np.tile(unit[:, :5], 4))
+        standard = make_standard(12, 4, 3)
+        basis = unit[:, [5, 6, 7, 0, 1, 2, 3, 4, 8, 9, 10, 11]]
         standard.value_dense.kernel.assign(basis.reshape(12, 4, 3))
-        standard.output_dense.kernel.assign(
-            (basis.T @ value @ output).reshape(4, 3, 12)
-        )
+        standard.output_dense.kernel.assign(basis.T.reshape(4, 3, 12))
+        queries = np.tile(unit[:, None, :3], (1, 4, 1))
+        keys = queries * np.sqrt(3 / 5)
+        keys[0, 0, 0] *= -2
+        standard.query_dense.kernel.assign(queries)
+        standard.key_dense.kernel.assign(keys)
         assert find_difference(layer, standard).relative > 0.1
 
     def test_a_fixed_layer_with_small_heads(self):

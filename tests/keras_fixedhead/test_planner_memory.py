@@ -1,0 +1,222 @@
+"""How much memory a step takes: what a compiler allots, and exact laws."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.masked_lm import FixedHeadMaskedLM
+from keras_fixedhead.planner import EncoderShape
+from keras_fixedhead.planner.memory import activation_bytes, state_bytes
+
+on_jax = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="only JAX says what XLA allots"
+)
+
+SMALL = EncoderShape(
+    vocabulary_size=997,
+    num_layers=2,
+    num_heads=5,
+    hidden_dim=113,
+    intermediate_dim=251,
+    head_size=59,
+)
+HALVES = (37, 37, 37, 59, 59)
+BERT_BASE = EncoderShape(30522, 12, 12, 768, 3072, 64)
+FIXED_512 = EncoderShape(30522, 24, 8, 512, 2048, 128)
+
+
+def xla_memory(shape, batch_size, length, predictions=0, whole_step=False):
+    """What XLA says of a step: of its gradients, or with AdamW's update.
+
+    Nothing runs: a compiled step of any size needs only its weights.
+    """
+    import jax
+
+    model = FixedHeadBackbone(**dataclasses.asdict(shape))
+    inputs = {name: (batch_size, length) for name in model.input}
+    if predictions:
+        model = FixedHeadMaskedLM(model)
+        inputs["mask_positions"] = (batch_size, predictions)
+    labels = jax.ShapeDtypeStruct((batch_size, predictions), "int32")
+    inputs = {
+        name: jax.ShapeDtypeStruct(size, "int32")
+        for name, size in inputs.items()
+    }
+
+    def loss(weights, others, inputs, labels):
+        outputs, others = model.stateless_call(
+            weights, others, inputs, training=True
+        )
+        if not predictions:
+            outputs = outputs["sequence_output"]
+            return keras.ops.mean(keras.ops.square(outputs)), others
+        losses = keras.ops.sparse_categorical_crossentropy(
+            labels, outputs, from_logits=True
+        )
+        return keras.ops.mean(losses), others
+
+    gradients = jax.value_and_grad(loss, has_aux=True)
+
+    def structs(variables):
+        return [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
+
+    weights = structs(model.trainable_variables)
+    others = structs(model.non_trainable_variables)
+    if not whole_step:
+        step = jax.jit(gradients).lower(weights, others, inputs, labels)
+        return step.compile().memory_analysis()
+    optimizer = keras.optimizers.AdamW(1e-3)
+    optimizer.build(model.trainable_variables)
+
+    def train(state, inputs, labels):
+        weights, others, moments = state
+        (loss, others), slopes = gradients(weights, others, inputs, labels)
+        weights, moments = optimizer.stateless_apply(moments, slopes, weights)
+        return loss, (weights, others, moments)
+
+    # As Keras's trainer: the new state takes the place of the old.
+    step = jax.jit(train, donate_argnums=0).lower(
+        (weights, others, structs(optimizer.variables)), inputs, labels
+    )
+    return step.compile().memory_analysis()
+
+
+@on_jax
+@pytest.mark.parametrize(
+    "changes, batch_size, length, predictions, tolerance",
+    [
+        ({}, 32, 131, 0, 0.1),
+        ({"dropout": 0.0, "num_heads": 23, "head_size": 5}, 32, 131, 0, 0.1),
+        ({"hidden_dim": 523}, 41, 101, 0, 0.1),
+        (
+            {"head_size": (HALVES, 59), "dropout": 0.0},
+            32,
+            131,
+            19,
+            0.1,
+        ),
+        ({"max_sequence_length": 1021, "dropout": 0.0}, 5, 1021, 0, 0.1),
+        # Fewer tokens: XLA computes some of the norms' numbers twice.
+        ({"dropout": 0.0}, 7, 131, 7, 0.25),
+    ],
+)
+def test_as_xla_allots(changes, batch_size, length, predictions, tolerance):
+    shape = dataclasses.replace(SMALL, **changes)
+    sizes = batch_size, length, predictions
+    expected = xla_memory(shape, *sizes).temp_size_in_bytes
+    assert activation_bytes(shape, *sizes) == pytest.approx(
+        expected, rel=tolerance
+    )
+
+
+@pytest.mark.slow
+@on_jax
+@pytest.mark.parametrize(
+    "shape, batch_size, length, predictions, whole_step",
+    [
+        (BERT_BASE, 32, 128, 20, False),
+        (BERT_BASE, 8, 512, 77, False),
+        (FIXED_512, 32, 128, 20, False),
+        (dataclasses.replace(FIXED_512, dropout=0.0), 32, 128, 20, False),
+        # Gradients are large beside activations, and alone, with no update to
+        # wait for, they would take some activations in.
+        (BERT_BASE, 8, 128, 20, True),
+        (FIXED_512, 8, 128, 20, True),
+        (FIXED_512, 32, 128, 20, True),
+    ],
+)
+def test_shapes_that_are_trained(
+    shape, batch_size, length, predictions, whole_step
+):
+    sizes = batch_size, length, predictions
+    expected = xla_memory(shape, *sizes, whole_step).temp_size_in_bytes
+    assert activation_bytes(shape, *sizes) == pytest.approx(expected, rel=0.1)
+
+
+@on_jax
+def test_the_whole_step_takes_activations_and_state():
+    sizes = 32, 131, 19
+    step = xla_memory(SMALL, *sizes, whole_step=True)
+    # Gradients fill the place that activations leave.
+    assert activation_bytes(SMALL, *sizes) == pytest.approx(
+        step.temp_size_in_bytes, rel=0.1
+    )
+    model = FixedHeadMaskedLM(FixedHeadBackbone(**dataclasses.asdict(SMALL)))
+    parameters = model.count_params()
+    gradients = state_bytes(parameters, moments=0) // 2
+    # Beside the weights and moments: inputs, seeds, the optimizer's scalars.
+    assert step.argument_size_in_bytes == pytest.approx(
+        state_bytes(parameters) - gradients, rel=0.05
+    )
+
+
+def test_every_part_by_hand():
+    shape = EncoderShape(
+        vocabulary_size=31,
+        num_layers=2,
+        num_heads=3,
+        hidden_dim=11,
+        intermediate_dim=23,
+        head_size=(7, (2, 3, 5)),
+        dropout=0.0,
+    )
+    # Five rows of 13 tokens, of which 2 are predicted.
+    tokens, scores, predictions = 5 * 13, 5 * 3 * 13 * 13, 5 * 2
+    norms = 5 * 6 * tokens * 11
+    attention = 4 * tokens * (21 + 10) + 2 * 3 * scores + scores
+    feed_forward = 2 * 3 * tokens * 23
+    numbers = norms + attention + feed_forward
+    assert activation_bytes(shape, 5, 13) == 4 * numbers
+    head = predictions * (7 * 11 + 3 * 31)
+    assert activation_bytes(shape, 5, 13, 2) == 4 * (numbers + head)
+    words = 2 * (5 * tokens * 11 + 2 * scores)
+    dropping = dataclasses.replace(shape, dropout=0.1)
+    assert activation_bytes(dropping, 5, 13) == 4 * (numbers + words)
+
+
+def test_scaling_laws():
+    def of(batch_size=7, length=131, predictions=19, **changes):
+        shape = dataclasses.replace(SMALL, **changes)
+        return activation_bytes(shape, batch_size, length, predictions)
+
+    assert of(batch_size=21) == 3 * of()
+    # Without what no layer has, each layer costs the same.
+    layer = of(num_layers=3) - of(num_layers=2)
+    assert of(num_layers=13) - of(num_layers=2) == 11 * layer
+    # The second difference is that of the scores alone, B N T^2.
+    lengths = [of(length=length) for length in (100, 101, 102)]
+    share = 2 * 4 * 7 * 5 * (3 * 2 + 1 + 2 * 2)
+    assert lengths[2] - 2 * lengths[1] + lengths[0] == share
+    # The same width in other heads: only the scores change.
+    heads = of(num_heads=10, head_size=59) - of(head_size=118)
+    assert heads == 4 * 7 * 131**2 * 5 * (3 * 2 + 1 + 2 * 2)
+    assert of(dropout=0.5) == of(dropout=0.1) > of(dropout=0.0)
+
+
+def test_state():
+    assert state_bytes(101) == 16 * 101
+    assert state_bytes(101, moments=0) == 8 * 101
+
+
+@pytest.mark.parametrize(
+    "numbers, message",
+    [
+        ((0, 13), "`batch_size` must be an integer, at least 1. Received: b"),
+        ((True, 13), "`batch_size`.*batch_size=True"),
+        ((5, 13.0), "`sequence_length`.*sequence_length=13.0"),
+        ((5, 513), "`sequence_length` must be at most .* 512. Received: s"),
+        ((5, 13, -1), "`predictions_per_sequence`.*at least 0.*=-1"),
+    ],
+)
+def test_bad_numbers(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        activation_bytes(SMALL, *numbers)
+
+
+def test_bad_parameters():
+    with pytest.raises(ValueError, match="`num_parameters`.*=0"):
+        state_bytes(0)
+    with pytest.raises(ValueError, match="`moments`.*=-1"):
+        state_bytes(3, moments=-1)

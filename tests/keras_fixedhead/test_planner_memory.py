@@ -115,8 +115,8 @@ def test_as_xla_allots(changes, batch_size, length, predictions, tolerance):
         (BERT_BASE, 8, 512, 77, False),
         (FIXED_512, 32, 128, 20, False),
         (dataclasses.replace(FIXED_512, dropout=0.0), 32, 128, 20, False),
-        # Gradients are large beside activations, and alone, with no update to
-        # wait for, they would take some activations in.
+        # Gradients alone, with no update to wait for, would take in those
+        # activations that are no larger.
         (BERT_BASE, 8, 128, 20, True),
         (FIXED_512, 8, 128, 20, True),
         (FIXED_512, 32, 128, 20, True),

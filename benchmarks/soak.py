@@ -27,7 +27,6 @@ import threading
 import time
 import urllib.parse
 
-import matplotlib.figure
 import numpy as np
 import psutil
 import requests
@@ -37,6 +36,7 @@ import rich.progress
 from export import client, local_server, report, transport
 from export.files import golden, versions
 from export.session import DEFAULT_SIGNATURE
+from keras_fixedhead.pictures import new_figure, save_figure
 
 TOLERANCE = 1e-5
 BAD_SHARE = 0.2
@@ -319,7 +319,7 @@ class Soak:
 
     def draw(self, path):
         """Draws latency and memory over the time."""
-        picture = matplotlib.figure.Figure((10, 5), layout="constrained")
+        picture = new_figure(10, 5)
         upper, lower = picture.subplots(2, 1, sharex=True)
         second, latency = np.array(sorted(self.good)).T
         parts = np.array_split(np.arange(len(second)), 60)
@@ -343,9 +343,7 @@ class Soak:
             axes.set_ylim(bottom=0)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(axis="y", color="#e5e5e5")
-        temporary = path.with_name(f".{path.name}")
-        picture.savefig(temporary, dpi=150, format="png")
-        os.replace(temporary, path)
+        save_figure(picture, path)
 
 
 def main():

@@ -4,7 +4,6 @@ Shape letters: N documents, D embedding size.
 """
 
 import json
-import os
 
 import faiss
 import numpy as np
@@ -12,6 +11,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead import retrieval
+from keras_fixedhead.files import replaced
 
 _INDEX, _KEY = "index.faiss", "index.json"
 _SAMPLE = 16  # documents embedded again before an index is used again
@@ -70,15 +70,10 @@ def _read(folder, key, connection, collection, batch_size):
     return index
 
 
-def _replace(path, write):
-    temporary = path.with_name(f".{path.name}.tmp")
-    write(temporary)
-    os.replace(temporary, path)
-
-
 def write(path, index):
     """Writes a FAISS index, as a whole or not at all."""
-    _replace(path, lambda temporary: faiss.write_index(index, str(temporary)))
+    with replaced(path) as partial:
+        faiss.write_index(index, str(partial))
 
 
 def build_or_read(folder, connection, collection, batch_size):
@@ -113,5 +108,6 @@ def build_or_read(folder, connection, collection, batch_size):
     (folder / _KEY).unlink(missing_ok=True)
     write(folder / _INDEX, index)
     text = json.dumps(key, indent=2) + "\n"
-    _replace(folder / _KEY, lambda p: p.write_text(text, encoding="utf-8"))
+    with replaced(folder / _KEY) as partial:
+        partial.write_text(text, encoding="utf-8")
     return index, False

@@ -4,15 +4,15 @@ Shape letters: Q queries, K documents ranked.
 """
 
 import json
-import os
 
-import matplotlib.figure
 import numpy as np
 import rich.console
 import rich.markup
 import rich.table
 
 from keras_fixedhead import metrics
+from keras_fixedhead.files import replaced
+from keras_fixedhead.pictures import new_figure, save_figure
 
 FIGURES = ("recall@1", "recall@10", "mrr@10")
 _CURVE = (1, 2, 5, 10, 20, 50, 100)
@@ -123,17 +123,11 @@ def print_figures(figures, title):
     rich.console.Console().print(table)
 
 
-def _replace(path, write):
-    """Writes a file as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}")
-    write(temporary)
-    os.replace(temporary, path)
-
-
 def write_json(path, figures):
-    """Writes a JSON file."""
+    """Writes a JSON file, as a whole or not at all."""
     text = json.dumps(figures, indent=2) + "\n"
-    _replace(path, lambda p: p.write_text(text, encoding="utf-8"))
+    with replaced(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def draw(path, figures, rankings, relevant, title):
@@ -146,7 +140,7 @@ def draw(path, figures, rankings, relevant, title):
         relevant: list of Q lists of row numbers.
         title: str, above both.
     """
-    picture = matplotlib.figure.Figure(figsize=(10, 4), layout="constrained")
+    picture = new_figure(10, 4)
     bars, curve = picture.subplots(1, 2)
     width = 0.8 / len(figures)
     for index, (system, values) in enumerate(figures.items()):
@@ -187,4 +181,4 @@ def draw(path, figures, rankings, relevant, title):
         frameon=False,
     )
     picture.suptitle(title)
-    _replace(path, lambda p: picture.savefig(p, dpi=150, format="png"))
+    save_figure(picture, path)

@@ -9,8 +9,9 @@ import math
 import pathlib
 import sys
 
-import matplotlib.figure
 import tyro
+
+from keras_fixedhead.pictures import new_figure, save_figure
 
 # What starts the name of a figure on held-out data.
 _HELDOUT = "heldout_"
@@ -57,9 +58,7 @@ def draw_curves(
     )
     rows = math.ceil(len(panels) / _COLUMNS)
     width, height = _PANEL_INCHES
-    figure = matplotlib.figure.Figure(
-        (width * _COLUMNS, height * rows), layout="constrained"
-    )
+    figure = new_figure(width * _COLUMNS, height * rows)
     axes = figure.subplots(rows, _COLUMNS, squeeze=False).flat
     for name, axis in zip(panels, axes):
         axis.set_title(name.replace("_", " "))
@@ -89,12 +88,7 @@ def draw_curves(
         axis.legend()
     for axis in list(axes):  # those that are left
         axis.remove()
-    partial = output.with_name(f".partial.{output.name}")
-    try:
-        figure.savefig(partial, dpi=120)
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    save_figure(figure, output)
 
 
 def _read(workdir):

@@ -2,11 +2,12 @@
 
 import contextlib
 import json
-import os
 import pathlib
 
 import rich.console
 import rich.progress
+
+from keras_fixedhead.files import replaced
 
 # Of the figures of the updates, those beside the progress bar.
 _SHOWN = (
@@ -171,9 +172,8 @@ class RunRecords:
 
 
 def _write(path, text):
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with replaced(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def _flat(settings, prefix=""):

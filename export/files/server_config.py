@@ -4,13 +4,13 @@ Written once, from the templates of `export/deploy/config`; what stands there
 already is the operator's and stays.
 """
 
-import os
 import pathlib
 import re
 
 from google.protobuf import text_format
 
 from export import messages
+from keras_fixedhead.files import replaced
 
 BATCHING_FILE = "batching_parameters.txt"
 MODELS_FILE = "models.config"
@@ -44,9 +44,8 @@ def write(folder):
     for name, content in contents.items():
         path = folder / name
         if not path.exists():
-            temporary = path.with_name(f".{name}")
-            temporary.write_text(content, encoding="utf-8")
-            os.replace(temporary, path)
+            with replaced(path) as partial:
+                partial.write_text(content, encoding="utf-8")
 
 
 def batch_sizes(folder):

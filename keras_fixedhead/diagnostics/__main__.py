@@ -53,7 +53,10 @@ def _report(config):
     from keras_fixedhead import FixedHeadTextEmbedder
     from keras_fixedhead.diagnostics.picture import draw_attention_report
     from keras_fixedhead.diagnostics.report import attention_report
+    from keras_fixedhead.pictures import check_picture
 
+    if config.output is not None:
+        check_picture(config.output)
     texts = _read(config.texts, config.count)
     if not config.model.is_dir():
         raise ValueError(

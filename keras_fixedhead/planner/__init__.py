@@ -8,6 +8,7 @@ from keras_fixedhead.planner.flops import (
     training_flops,
 )
 from keras_fixedhead.planner.leaner import leaner
+from keras_fixedhead.planner.memory import activation_bytes, state_bytes
 from keras_fixedhead.planner.parameters import ParameterCount
 from keras_fixedhead.planner.reasons import Suggestion
 from keras_fixedhead.planner.shape import EncoderShape
@@ -18,10 +19,12 @@ __all__ = [
     "EncoderShape",
     "ParameterCount",
     "Suggestion",
+    "activation_bytes",
     "encoder_flops",
     "forward_flops",
     "leaner",
     "masked_lm_flops",
+    "state_bytes",
     "suggest",
     "training_flops",
 ]

@@ -50,6 +50,9 @@ class PlannerConfig:
     pre-training heads, as the paper counts."""
     sequence_length: int = 128
     """Tokens of a sequence; 128 is that of most of BERT's pre-training."""
+    batch_size: int | None = None
+    """With --preset or sizes: sequences of a training step, of whose
+    activations the memory is said; 32."""
     embedding_dim: int | None = None
     """With --parameters: the embedding size, held fixed."""
     count: int | None = None
@@ -160,7 +163,9 @@ def plan(config):
     """
     if config.parameters is None:
         shape = _shape(config)
-        cost = Cost.of(shape, config.sequence_length)
+        cost = Cost.of(
+            shape, config.sequence_length, **_given(config, ("batch_size",))
+        )
         shares = ("share", "depth_share")
         if not config.leaner:
             _refuse(config, shares, "goes with `leaner` only")
@@ -170,7 +175,7 @@ def plan(config):
         ]
     _refuse(
         config,
-        ("preset", *_SIZES, "leaner", "share", "depth_share"),
+        ("preset", *_SIZES, "batch_size", "leaner", "share", "depth_share"),
         "does not go with `parameters`",
     )
     return None, suggest(
@@ -216,6 +221,14 @@ def _print_cost(console, cost):
         (
             f"training on {cost.sequence_length} tokens",
             f"{cost.training_flops / 1e9:,.2f} GFLOP",
+        ),
+        (
+            f"activations of a step of {cost.batch_size} sequences, float32",
+            f"{cost.activation_bytes / 2**30:,.2f} GiB",
+        ),
+        (
+            "weights, gradients and AdamW's moments, float32",
+            f"{cost.state_bytes / 2**30:,.2f} GiB",
         ),
         None,
         (

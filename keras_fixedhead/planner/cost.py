@@ -4,14 +4,19 @@ Shape letters: D embedding size, T sequence length.
 """
 
 import dataclasses
+import math
 
 from keras_fixedhead.planner.flops import forward_flops, training_flops
+from keras_fixedhead.planner.memory import activation_bytes, state_bytes
 from keras_fixedhead.planner.parameters import ParameterCount
 from keras_fixedhead.planner.shape import EncoderShape, is_size
 from keras_fixedhead.theory.depth import (
     depth_threshold,
     fitted_depth_threshold,
 )
+
+# BERT's part of the tokens that are masked and predicted.
+_PREDICTED = 0.15
 
 _BYTES = {"float32": 4, "bfloat16": 2}
 _DOCUMENT_BYTES = {"float32": 4, "float16": 2, "int8": 1}
@@ -33,6 +38,13 @@ class Cost:
             kernels and the token and segment embeddings are int8, each with
             float32 scales, the rest is float32: what Keras's
             `quantize("int8")` leaves.
+        batch_size: int. The sequences of a training step on one device.
+        activation_bytes: int. The peak of the activations of such a step of
+            pre-training, in float32, as XLA for CPUs compiles it; see
+            `keras_fixedhead.planner.memory`. Of each sequence 15% of the
+            tokens, rounded up, are predicted.
+        state_bytes: int. Weights, gradients and AdamW's moments, in float32,
+            both pre-training heads included.
         document_bytes: dict of int, by dtype. One embedding of an index, D
             numbers, without what the index adds.
         heads: int. The heads of all layers.
@@ -49,6 +61,9 @@ class Cost:
     parameters: ParameterCount
     forward_flops: int
     training_flops: int
+    batch_size: int
+    activation_bytes: int
+    state_bytes: int
     weight_bytes: dict
     document_bytes: dict
     heads: int
@@ -58,19 +73,20 @@ class Cost:
     fitted_depth_threshold: float
 
     @classmethod
-    def of(cls, model, sequence_length):
+    def of(cls, model, sequence_length, batch_size=32):
         """The costs of a model or of what it would be.
 
         Args:
             model: an `EncoderShape` or a `FixedHeadBackbone`.
             sequence_length: int. T, in tokens.
+            batch_size: int. The sequences of a training step on one device.
 
         Returns:
             A `Cost`.
 
         Raises:
-            ValueError: if `model` is neither, or `sequence_length` is no
-                positive integer or more than there are positions for.
+            ValueError: if `model` is neither, a number is no positive
+                integer, or there are more tokens than positions.
         """
         shape = EncoderShape.of(model)
         longest = shape.max_sequence_length
@@ -88,6 +104,14 @@ class Cost:
             parameters=parameters,
             forward_flops=forward_flops(shape, sequence_length),
             training_flops=training_flops(shape, sequence_length),
+            batch_size=batch_size,
+            activation_bytes=activation_bytes(
+                shape,
+                batch_size,
+                sequence_length,
+                math.ceil(_PREDICTED * sequence_length),
+            ),
+            state_bytes=state_bytes(parameters.total),
             weight_bytes={
                 **{
                     dtype: size * parameters.encoder

@@ -17,11 +17,9 @@ import rich.table
 import tyro
 
 from keras_fixedhead.attention import positive_int
-from keras_fixedhead.theory.picture import (
-    PAPER_HEAD_SIZES,
-    check_picture,
-    draw_head_sizes,
-)
+from keras_fixedhead.files import replaced
+from keras_fixedhead.pictures import check_picture
+from keras_fixedhead.theory.picture import PAPER_HEAD_SIZES, draw_head_sizes
 from keras_fixedhead.theory.representation import fit_context, lowest_error
 
 
@@ -155,11 +153,6 @@ def _table(means):
 def _run(config):
     picture, numbers = config.output, config.output.with_suffix(".json")
     check_picture(picture)
-    if not picture.parent.is_dir():
-        raise ValueError(
-            "`output` must be in a folder that exists. "
-            f"Received: output={picture}"
-        )
     rows = measure(config)
     means = _means(rows)
     rich.console.Console().print(_table(means))
@@ -170,17 +163,9 @@ def _run(config):
         "keras": keras.__version__,
         "rows": rows,
     }
-    partial_picture, partial_numbers = (
-        path.with_name(f".partial.{path.name}") for path in (picture, numbers)
-    )
-    try:
-        draw_head_sizes(means, partial_picture)
-        partial_numbers.write_text(json.dumps(record, indent=1) + "\n")
-        partial_picture.replace(picture)
-        partial_numbers.replace(numbers)
-    finally:
-        partial_picture.unlink(missing_ok=True)
-        partial_numbers.unlink(missing_ok=True)
+    with replaced(numbers) as partial:
+        partial.write_text(json.dumps(record, indent=1) + "\n")
+        draw_head_sizes(means, picture)
     print(f"wrote {picture} and {numbers}")
 
 

@@ -43,24 +43,19 @@ def fitted_depth_threshold(hidden_dim):
     trained language models of different depths were equally good. It is
     larger than `depth_threshold` by a factor of 1.8 (embedding size 256) to
     5.4 (1024). Under an embedding size of 155 the line is below 0 and says
-    nothing.
+    nothing; it was fitted to larger ones.
 
     Args:
         hidden_dim: int. The embedding size.
 
     Returns:
-        float, a number of layers.
+        float, a number of layers, or under an embedding size of 155 a
+        negative number.
 
     Raises:
-        ValueError: if `hidden_dim` is not an integer from 155.
+        ValueError: if `hidden_dim` is not a positive integer.
 
     Source: a later fit by the same authors, "The Depth-to-Width Interplay in
     Self-Attention", https://arxiv.org/abs/2006.12467v3.
     """
-    depth = (math.log(positive_int("hidden_dim", hidden_dim)) - 5.039) / 0.0555
-    if depth <= 0.0:
-        raise ValueError(
-            "`hidden_dim` must be at least 155: below, the fit says nothing. "
-            f"Received: hidden_dim={hidden_dim}"
-        )
-    return depth
+    return (math.log(positive_int("hidden_dim", hidden_dim)) - 5.039) / 0.0555

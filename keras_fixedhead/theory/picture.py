@@ -1,5 +1,7 @@
 """The picture of what heads of each size miss of a context."""
 
+from keras_fixedhead.pictures import new_figure, save_figure
+
 # Three of those in Table 2(B) of https://arxiv.org/abs/2002.07028.
 PAPER_HEAD_SIZES = (32, 64, 128)
 
@@ -18,24 +20,6 @@ _PANELS = (
 _PANEL_INCHES = (4.8, 3.8)
 
 
-def check_picture(output):
-    """Raises unless a picture of this name can be drawn.
-
-    Args:
-        output: `pathlib.Path` of the picture.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if the ending of `output` names no format.
-    """
-    formats = _figure(1).canvas.get_supported_filetypes()
-    if output.suffix[1:].lower() not in formats:
-        raise ValueError(
-            f"`output` must end in one of {', '.join(sorted(formats))}. "
-            f"Received: output={output}"
-        )
-
-
 def draw_head_sizes(rows, output):
     """Draws what heads miss over their size, a line for each length.
 
@@ -45,11 +29,12 @@ def draw_head_sizes(rows, output):
         output: `pathlib.Path` of the picture; its ending names the format.
 
     Raises:
-        ImportError: if matplotlib is not installed.
+        ModuleNotFoundError: if Matplotlib is not installed.
         OSError: if the picture cannot be written.
         ValueError: if the ending of `output` names no format.
     """
-    figure = _figure(len(_PANELS))
+    width, height = _PANEL_INCHES
+    figure = new_figure(width * len(_PANELS), height)
     lengths = list(dict.fromkeys(row["sequence_length"] for row in rows))
     sizes = [row["head_size"] for row in rows]
     marked = [x for x in PAPER_HEAD_SIZES if min(sizes) <= x <= max(sizes)]
@@ -88,18 +73,4 @@ def draw_head_sizes(rows, output):
         ncols=len(lengths) + 1,
         frameon=False,
     )
-    figure.savefig(output, dpi=120)
-
-
-def _figure(panels):
-    try:
-        import matplotlib.figure
-    except ImportError as error:
-        raise ImportError(
-            "A picture needs matplotlib: "
-            "pip install 'keras_fixedhead[pictures]'"
-        ) from error
-    width, height = _PANEL_INCHES
-    return matplotlib.figure.Figure(
-        (width * panels, height), layout="constrained"
-    )
+    save_figure(figure, output)

@@ -70,8 +70,11 @@ def test_json_lines(preset, tmp_path, capsys):
         ({"--model": "nowhere"}, "`model` must be a preset folder.*nowhere"),
         ({"--texts": "nothing.txt"}, "No such file.*nothing.txt"),
         ({"--texts": "empty.txt"}, "a text per line.*without any"),
-        ({"--output": "picture.what"}, "what"),
-        ({"--output": "no/folder/picture.png"}, "No such file"),
+        ({"--output": "picture.what"}, "must end in one of.*what"),
+        (
+            {"--output": "no/folder/picture.png"},
+            "a folder that exists.*no/fold",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(

@@ -6,7 +6,12 @@ import math
 import pytest
 
 from keras_fixedhead import presets
-from keras_fixedhead.planner import Cost, EncoderShape, ParameterCount
+from keras_fixedhead.planner import (
+    Cost,
+    EncoderShape,
+    ParameterCount,
+    activation_bytes,
+)
 
 
 def cost_of(name, sequence_length=128):
@@ -70,6 +75,13 @@ def test_a_shape_of_the_paper():
     assert record["fitted_depth_threshold"] == pytest.approx(21.6, abs=0.05)
     assert record["shape"]["hidden_dim"] == 512
     assert record["sequence_length"] == 128
+    shape = EncoderShape(**presets.shape("fixed_d512_p128_h8"))
+    # BERT predicts 20 of 128 tokens.
+    assert record["batch_size"] == 32
+    assert record["activation_bytes"] == activation_bytes(shape, 32, 128, 20)
+    assert record["state_bytes"] == 16 * 167_690_044
+    small = Cost.of(shape, 128, batch_size=1)
+    assert 32 * small.activation_bytes == record["activation_bytes"]
 
 
 def test_it_holds_the_parameters():

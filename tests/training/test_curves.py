@@ -73,8 +73,8 @@ def test_every_figure_has_its_panel(tmp_path, monkeypatch):
     ("workdir", "output", "message"),
     [
         ("none", "a.png", "No such file or directory: '{}/none/metrics.jsonl'"),
-        ("one", "a.what", "Format 'what' is not supported"),
-        ("one", "none/a.png", "No such file or directory"),
+        ("one", "a.what", "must end in one of"),
+        ("one", "none/a.png", "a folder that exists"),
         ("one", "folder.png", "Is a directory"),
     ],
 )

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from training.data.folder import read_manifest, replaced
+from keras_fixedhead.files import replaced
+from training.data.folder import read_manifest
 from training.data.vocabulary import read_vocabulary
 
 

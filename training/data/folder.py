@@ -1,12 +1,8 @@
-"""What every data folder has: a manifest, and files that are whole."""
+"""What every data folder has: a manifest."""
 
-import contextlib
 import hashlib
 import json
-import os
 import pathlib
-import secrets
-from collections.abc import Iterator
 
 
 def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
@@ -37,20 +33,3 @@ def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
             f"wrote. Received: {'something else' if found is None else found}"
         )
     return manifest, hashlib.sha256(content).hexdigest()
-
-
-@contextlib.contextmanager
-def replaced(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the path of a file to write, which then becomes `path`.
-
-    What `path` held is there until then, and stays if the block raises.
-    """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-        # On the disk before it has its name, should the machine stop.
-        with open(partial, "rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

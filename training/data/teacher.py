@@ -5,10 +5,8 @@ Shape letters: N texts, D embedding size.
 
 import hashlib
 import json
-import os
 import pathlib
 import sys
-import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.files import replaced
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64
@@ -135,11 +134,5 @@ def _read(path):
 
 
 def _write(path, array):
-    # Processes in containers all have the same number.
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
-    try:
-        with open(partial, "wb") as file:
-            np.save(file, array)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replaced(path) as partial, open(partial, "wb") as file:
+        np.save(file, array)

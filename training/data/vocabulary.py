@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from training.data.folder import replaced
+from keras_fixedhead.files import replaced
 
 # TensorFlow and `keras_fixedhead`, which brings it, are imported where they are
 # used: a process that hands the work to another does without them.

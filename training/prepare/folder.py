@@ -14,7 +14,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from training.data.folder import read_manifest, replaced
+from keras_fixedhead.files import replaced
+from training.data.folder import read_manifest
 
 _STAMPS = "sources.json"
 

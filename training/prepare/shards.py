@@ -14,7 +14,7 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable, Iterator
 
-from training.data.folder import replaced
+from keras_fixedhead.files import replaced
 from training.prepare.documents import (
     BAD_UTF8,
     EMPTY,

@@ -167,9 +167,11 @@ class AttentionReportCallback(keras.callbacks.Callback):
         self._summaries.close()
 
     def _write(self):
+        # To ask for it brings back its weights, which JAX's trainer holds.
+        model = self.model
         if self._summaries is None:
             self._summaries = AttentionSummaries(
-                self.log_dir, self.model, self.inputs, self.batch_size
+                self.log_dir, model, self.inputs, self.batch_size
             )
         self._summaries.write(self._step)
         self._written = self._step

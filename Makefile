@@ -32,7 +32,7 @@ demo: setup ## From real text to a served, searched encoder
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 	KERAS_BACKEND=jax $(BIN)/python -m pytest --numprocesses 2 \
-		--dist loadfile tests/keras_fixedhead
+		--dist loadfile -m "not slow and not any_backend" tests/keras_fixedhead
 
 test-slow: setup ## Run the tests that take long or want real data
 	$(BIN)/python -m pytest -m slow

@@ -16,6 +16,8 @@ from keras_fixedhead.diagnostics import (
 from keras_fixedhead.diagnostics.__main__ import main
 from keras_fixedhead.diagnostics.picture import attention_figure
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.fixture
 def preset(make_embedder, tmp_path):

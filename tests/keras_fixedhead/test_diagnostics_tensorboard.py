@@ -126,7 +126,8 @@ def test_a_callback_counts_on(inputs, tmp_path):
             inputs[:3], inputs[:3], 1, verbose=0, callbacks=[callback]
         )
     events = read(tmp_path).Scalars("attention_entropy/layer_00")
-    assert {event.step for event in events} == {2, 3, 4, 6}
+    # Keras on JAX has built it before the first batch.
+    assert {event.step for event in events} - {0} == {2, 3, 4, 6}
 
 
 def test_numbers_that_make_no_sense(inputs, tmp_path):

@@ -7,6 +7,8 @@ import pytest
 
 from keras_fixedhead.metrics import mrr_at_k, ndcg_at_k, recall_at_k
 
+pytestmark = pytest.mark.any_backend
+
 # Three queries; their right documents are found at rank 1, at rank 3, and at
 # rank 2 with another one missing.
 DOCUMENTS = np.array([[7, 2, 5, 11], [2, 5, 7, 3], [3, 11, -1, -1]])

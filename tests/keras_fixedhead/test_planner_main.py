@@ -12,6 +12,8 @@ from keras_fixedhead import presets
 from keras_fixedhead.planner import EncoderShape, ParameterCount
 from keras_fixedhead.planner.__main__ import main
 
+pytestmark = pytest.mark.any_backend
+
 SIZES = "--num_layers 3 --num_heads 5 --hidden_dim 17 --intermediate_dim 19"
 
 

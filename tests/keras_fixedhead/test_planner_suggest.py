@@ -14,6 +14,8 @@ from keras_fixedhead.planner import (
 )
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
+pytestmark = pytest.mark.any_backend
+
 MILLION = 10**6
 EMBEDDING_DIMS = [None, 128, 193, 256, 512, 768, 1024]
 

@@ -5,6 +5,8 @@ import pytest
 from keras_fixedhead import presets
 from keras_fixedhead.planner import EncoderShape, ParameterCount
 
+pytestmark = pytest.mark.any_backend
+
 # Millions, Tables 1, 2A, 2B and 3A.
 MILLIONS = {
     "bert_large_h8": 336,

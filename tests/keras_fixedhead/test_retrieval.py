@@ -14,6 +14,8 @@ from keras_fixedhead.retrieval import (
     search_index,
 )
 
+pytestmark = pytest.mark.any_backend
+
 DOCUMENTS = [
     "Walking cats and walking dogs",
     "A cat sleeps",

@@ -15,6 +15,8 @@ import keras_fixedhead.theory
 from keras_fixedhead.theory import ContextFit, fit_context, lowest_error
 from keras_fixedhead.theory.__main__ import main
 
+pytestmark = pytest.mark.any_backend
+
 QUICK = ["--sequence_lengths", "2", "3", "--steps", "100"]
 
 

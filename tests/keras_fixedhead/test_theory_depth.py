@@ -4,6 +4,8 @@ import pytest
 
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.mark.parametrize(
     ("hidden_dim", "theory", "fit"),

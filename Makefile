@@ -31,7 +31,8 @@ demo: setup ## From real text to a served, searched encoder
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
-	KERAS_BACKEND=jax $(BIN)/python -m pytest --numprocesses 2 \
+	KERAS_BACKEND=jax JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+		$(BIN)/python -m pytest --numprocesses 2 \
 		--dist loadfile -m "not slow and not any_backend" tests/keras_fixedhead
 
 test-slow: setup ## Run the tests that take long or want real data

@@ -1,6 +1,7 @@
 """Pictures, drawn with Matplotlib, which is an optional extra."""
 
 import io
+import pathlib
 
 from keras_fixedhead.files import replaced
 
@@ -31,12 +32,13 @@ def check_picture(output):
     """Raises unless a picture can be written there, before long work.
 
     Args:
-        output: `pathlib.Path` of the picture; its ending names the format.
+        output: path of the picture; its ending names the format.
 
     Raises:
         ModuleNotFoundError: if Matplotlib is not installed; says how to.
         ValueError: if the ending names no format, or there is no such folder.
     """
+    output = pathlib.Path(output)
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if output.suffix[1:].lower() not in formats:
         raise ValueError(
@@ -55,12 +57,13 @@ def save_figure(figure, output):
 
     Args:
         figure: a `matplotlib.figure.Figure`.
-        output: `pathlib.Path` of the picture; its ending names the format.
+        output: path of the picture; its ending names the format.
 
     Raises:
         ValueError: see `check_picture`.
         OSError: if it cannot be written.
     """
+    output = pathlib.Path(output)
     check_picture(output)
     with replaced(output) as partial:
         figure.savefig(partial, dpi=120, format=output.suffix[1:].lower())

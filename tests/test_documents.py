@@ -44,7 +44,13 @@ def test_the_first_example_of_the_readme_is_the_notebooks():
 def test_paths_that_the_documents_link_to_exist():
     documents = [
         path
-        for folder in (".", "benchmarks", "export/deploy", "training/launch")
+        for folder in (
+            ".",
+            "benchmarks",
+            "docs",
+            "export/deploy",
+            "training/launch",
+        )
         for path in (ROOT / folder).glob("*.md")
     ]
     for document in documents:

@@ -25,6 +25,9 @@ class Config:
     """File with a text per line; of .jsonl, each line's "text"."""
     count: int = 64
     """Texts to read, from the first that is not empty."""
+    sequence_length: int | None = None
+    """Longest text, in tokens; the rest is cut off. None is the encoder's
+    own."""
     output: pathlib.Path | None = None
     """Picture to write, layers by heads; its ending names the format."""
     json: bool = False
@@ -64,6 +67,15 @@ def _report(config):
             f"Received: model={str(config.model)!r}"
         )
     embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
+    if config.sequence_length is not None:
+        longest = embedder.backbone.max_sequence_length
+        if not 2 < config.sequence_length <= longest:
+            raise ValueError(
+                "`sequence_length` must be over 2 (the special tokens) and at "
+                f"most the {longest} positions of the encoder. "
+                f"Received: sequence_length={config.sequence_length}"
+            )
+        embedder.preprocessor.sequence_length = config.sequence_length
     report = attention_report(embedder, texts, verbose=not config.json)
     if config.json:
         print(json.dumps(_finite(dataclasses.asdict(report)), indent=2))

@@ -223,7 +223,7 @@ def _print_cost(console, cost):
             f"{cost.training_flops / 1e9:,.2f} GFLOP",
         ),
         (
-            f"activations of a step of {cost.batch_size} sequences, float32",
+            f"activations of a step of {cost.batch_size} sequences (XLA, CPU)",
             f"{cost.activation_bytes / 2**30:,.2f} GiB",
         ),
         (

@@ -59,8 +59,14 @@ def test_json_lines(preset, tmp_path, capsys):
     texts = tmp_path / "texts.jsonl"
     texts.write_text('{"_id": 3, "text": "a b"}\n{"text": 3}\n', "utf-8")
     arguments = ["--model", str(preset[0]), "--texts", str(texts)]
-    assert main([*arguments, "--count", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sequences"] == 1
+    one = [*arguments, "--count", "1", "--json"]
+    assert main(one) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["sequences"] == 1
+    assert report["heads"][0]["longest_length"] == 4
+    assert main([*one, "--sequence_length", "3"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["heads"][0]["longest_length"] == 3
     assert main(arguments) == 1
     assert '"text". Received' in capsys.readouterr().err
 
@@ -68,6 +74,8 @@ def test_json_lines(preset, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"--sequence_length": "2"}, "over 2 .* the 17 positions.*=2"),
+        ({"--sequence_length": "18"}, "over 2 .* the 17 positions.*=18"),
         ({"--count": "0"}, "`count` must be a positive integer"),
         ({"--model": "nowhere"}, "`model` must be a preset folder.*nowhere"),
         ({"--texts": "nothing.txt"}, "No such file.*nothing.txt"),

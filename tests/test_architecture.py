@@ -92,7 +92,9 @@ def test_the_wheel_imports_outside_the_clone(wheel, tmp_path):
         check=True,
     )  # fmt: skip
     code = (
-        "import keras_fixedhead as k, keras_fixedhead.convert;"
+        "import keras_fixedhead as k, keras_fixedhead.convert, "
+        "keras_fixedhead.diagnostics, keras_fixedhead.planner, "
+        "keras_fixedhead.theory;"
         "print(k.__file__, k.__version__);"
         "k.FixedMultiHeadAttention(7)"
     )

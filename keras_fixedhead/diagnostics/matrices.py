@@ -9,6 +9,14 @@ import numpy as np
 # Singular values from this one on, relative to the largest and times the
 # larger side, are rounding noise of the float32 that queries and keys are.
 _EPSILON = np.finfo("float32").eps
+_NAMES = (
+    "logit_rank",
+    "logit_effective_rank",
+    "attention_rank",
+    "attention_effective_rank",
+    "entropy",
+    "condition_number",
+)
 
 
 def head_figures(queries, keys, values, allowed):
@@ -23,8 +31,11 @@ def head_figures(queries, keys, values, allowed):
 
     Returns:
         A dictionary of float arrays `[N]`, see `HeadReport`, and the
-        condition number of all heads side by side, a float.
+        condition number of all heads side by side, a float. All are NaN if
+        something given is not finite.
     """
+    if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
+        return {name: np.full(len(queries), np.nan) for name in _NAMES}, np.nan
     logits = np.stack(
         [q @ k.T / np.sqrt(q.shape[-1]) for q, k in zip(queries, keys)]
     )
@@ -32,19 +43,16 @@ def head_figures(queries, keys, values, allowed):
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     scores = scores / scores.sum(-1, keepdims=True)
     outputs = [weights @ value for weights, value in zip(scores, values)]
-    logit_rank, logit_effective_rank = _ranks(
-        [_product(q, k) for q, k in zip(queries, keys)], logits.shape[1:]
+    figures = (
+        *_ranks(
+            [_product(q, k) for q, k in zip(queries, keys)], logits.shape[1:]
+        ),
+        *_ranks(scores, logits.shape[1:]),
+        _entropy(scores).mean(-1),
+        np.array([_condition(x) for x in outputs]),
     )
-    attention_rank, attention_effective_rank = _ranks(scores, logits.shape[1:])
-    figures = {
-        "logit_rank": logit_rank,
-        "logit_effective_rank": logit_effective_rank,
-        "attention_rank": attention_rank,
-        "attention_effective_rank": attention_effective_rank,
-        "entropy": _entropy(scores).mean(-1),
-        "condition_number": np.array([_condition(x) for x in outputs]),
-    }
-    return figures, _condition(np.concatenate(outputs, axis=-1))
+    together = _condition(np.concatenate(outputs, axis=-1))
+    return dict(zip(_NAMES, figures)), together
 
 
 def _product(query, key):

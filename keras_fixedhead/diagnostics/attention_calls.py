@@ -12,8 +12,7 @@ from keras import tree
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_mask import combine_attention_masks
-
-ATTENTION_LAYERS = (FixedMultiHeadAttention, keras.layers.MultiHeadAttention)
+from keras_fixedhead.diagnostics.symbolic import for_inference, nodes_between
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,18 +32,13 @@ class AttentionCall:
     value: Any
     allowed: Any
 
-    @property
-    def is_self_attention(self):
-        """Whether queries and keys are made of one sequence."""
-        return self.query is self.key
-
 
 def attention_calls(model, inputs):
     """Finds the calls of attention layers, however deep they lie.
 
     Symbolic tensors go through the model, as when a functional model is made,
     and what holds attention is opened: its `call` is followed in the same
-    way. Nothing of the model changes.
+    way. Nothing is computed.
 
     Args:
         model: a built `keras.Model` or layer.
@@ -54,13 +48,37 @@ def attention_calls(model, inputs):
         A list of `AttentionCall`, in the order of computation.
 
     Raises:
-        ValueError: if the model's `call` does not take symbolic tensors, or
-            there is attention over other axes than the sequence.
+        ValueError: if the `call` of what holds attention does not take
+            symbolic tensors.
     """
+    # As the model's `__call__` does.
+    inputs = tree.map_structure(
+        lambda x: model.dtype_policy.convert_input(
+            x, model.autocast, model.input_dtype
+        ),
+        inputs,
+    )
     return [
         _attention_call(layer, *arguments)
         for layer, *arguments in _open(model, (inputs,), {})
     ]
+
+
+def attention_left_out(model, calls):
+    """The paths of the attention layers of a model that are in no call.
+
+    They attend in a way of their own, over other axes, or where symbolic
+    tensors do not come by: in a loop, or off the way to the outputs.
+    """
+    found = {id(call.layer) for call in calls}
+    return tuple(
+        layer.path
+        for layer in model._flatten_layers()
+        if _attends(layer)
+        and id(layer) not in found
+        # Of layers in each other the inner ones are looked at.
+        and not any(map(_attends, layer._flatten_layers(include_self=False)))
+    )
 
 
 def head_widths(layer):
@@ -82,7 +100,7 @@ def projections(layer):
 
 def _open(layer, args, kwargs):
     """The attention inside a layer's `call`: layers, with their arguments."""
-    given = {id(x) for x in tree.flatten((args, kwargs))}
+    kwargs = for_inference(layer, kwargs)
     try:
         outputs = layer.call(*args, **kwargs)
     except Exception as error:
@@ -92,56 +110,35 @@ def _open(layer, args, kwargs):
             "Pass the part of the model that holds attention, or write that "
             f"`call` with keras.ops. Its error was: {error}"
         ) from error
-    seen, found = set(), []
-    # Depth first, without recursion: a node follows what it depends on.
-    stack = [(x, False) for x in reversed(tree.flatten(outputs))]
-    while stack:
-        x, is_done = stack.pop()
-        if is_done:
-            arguments = x.arguments.args, x.arguments.kwargs
-            if isinstance(x.operation, ATTENTION_LAYERS):
-                found.append((x.operation, *arguments))
-            elif _holds_attention(x.operation):
-                found.extend(_open(x.operation, *arguments))
-            continue
-        operation, index, _ = getattr(x, "_keras_history", (None, 0, 0))
-        if id(x) in given or operation is None:
-            continue
-        node = operation._inbound_nodes[index]
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((y, False) for y in reversed(node.input_tensors))
+    found = []
+    for node in nodes_between((args, kwargs), outputs):
+        arguments = node.arguments.args, node.arguments.kwargs
+        if _is_plain(node.operation):
+            # Over the second axis of three.
+            if len(node.input_tensors[0].shape) == 3:
+                found.append((node.operation, *arguments))
+        elif isinstance(node.operation, keras.layers.Layer) and any(
+            map(_is_plain, node.operation._flatten_layers(include_self=False))
+        ):
+            found.extend(_open(node.operation, *arguments))
     return found
 
 
-def _holds_attention(operation):
-    return isinstance(operation, keras.layers.Layer) and any(
-        isinstance(layer, ATTENTION_LAYERS)
-        for layer in operation._flatten_layers(include_self=False)
+def _attends(layer):
+    """Whether a layer is attention, to judge by what its classes are called."""
+    return any(
+        "Attention" in kind.__name__ and "AttentionMask" not in kind.__name__
+        for kind in type(layer).__mro__
     )
 
 
 def _attention_call(layer, args, kwargs):
-    if not _is_plain(layer):
-        raise ValueError(
-            "A class that computes attention in its own way cannot be "
-            "reported. Pass a model whose attention layers are "
-            "FixedMultiHeadAttention or Keras's and KerasHub's plain "
-            f"MultiHeadAttention. Received: {layer.path}, a "
-            f"{type(layer).__name__}"
-        )
     arguments = inspect.signature(layer.call).bind(*args, **kwargs)
     arguments.apply_defaults()
     given = arguments.arguments
     query = given["query"]
     value = query if given["value"] is None else given["value"]
     key = value if given["key"] is None else given["key"]
-    if len(query.shape) != 3:
-        raise ValueError(
-            "Attention must be over the second axis of three. Received: "
-            f"{layer.path}, with queries of shape {tuple(query.shape)}"
-        )
     masks = {
         name: _mask(layer, name, given[name], x)
         for name, x in {
@@ -161,14 +158,15 @@ def _attention_call(layer, args, kwargs):
 
 
 def _is_plain(layer):
-    """Whether scores are the softmax of scaled products, and nothing more."""
-    return type(layer).call in (
-        FixedMultiHeadAttention.call,
-        keras.layers.MultiHeadAttention.call,
-    ) and (
-        isinstance(layer, FixedMultiHeadAttention)
-        or type(layer)._compute_attention
-        is keras.layers.MultiHeadAttention._compute_attention
+    """Whether it is the softmax of scaled products, and nothing more."""
+    if isinstance(layer, FixedMultiHeadAttention):
+        return type(layer).call is FixedMultiHeadAttention.call
+    keras_layer = keras.layers.MultiHeadAttention
+    return (
+        isinstance(layer, keras_layer)
+        and type(layer).call is keras_layer.call
+        and type(layer)._compute_attention is keras_layer._compute_attention
+        and not layer.get_config()["use_gate"]
     )
 
 

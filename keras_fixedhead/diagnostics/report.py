@@ -7,6 +7,7 @@ import dataclasses
 import io
 
 import keras
+import keras_hub
 import numpy as np
 import rich.box
 import rich.console
@@ -17,10 +18,16 @@ from keras import ops, tree
 
 from keras_fixedhead.diagnostics.attention_calls import (
     attention_calls,
+    attention_left_out,
     head_widths,
     projections,
 )
 from keras_fixedhead.diagnostics.matrices import head_figures
+from keras_fixedhead.diagnostics.symbolic import (
+    compute,
+    forgotten,
+    nodes_between,
+)
 
 _TABLE_WIDTH = 80
 
@@ -99,11 +106,15 @@ class AttentionReport:
         heads: tuple of `HeadReport`, by layer and head.
         layers: tuple of `LayerReport`.
         sequences: int. The sequences that were looked at.
+        left_out: tuple of str, the paths of the model's attention layers that
+            were not: they attend in a way of their own, over other axes than
+            the sequence, in a loop, or not for the model's outputs.
     """
 
     heads: tuple[HeadReport, ...]
     layers: tuple[LayerReport, ...]
     sequences: int
+    left_out: tuple[str, ...]
 
     def rows(self):
         """The reports of the heads as a list of dictionaries."""
@@ -124,10 +135,12 @@ class AttentionReport:
             found = f"All {small} heads are"
         else:
             found = f"{small} of {len(self.heads)} heads are"
+        left_out = len(self.left_out)
         return (
             f"{self.sequences} sequences of {self.heads[0].mean_length:.1f} "
             f"tokens, the longest of {longest}.\n{found} smaller than that"
             f"{': a low-rank bottleneck' if small else ''}."
+            + (f"\nAttention layers left out: {left_out}." if left_out else "")
         )
 
     def __rich__(self):
@@ -135,7 +148,7 @@ class AttentionReport:
             title=self.summary,
             caption="Means over the heads of a layer; effective ranks in "
             "parentheses. Condition numbers are those of all heads side by "
-            "side.",
+            "side." + "".join(f"\nLeft out: {path}" for path in self.left_out),
             box=rich.box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
             title_justify="left",
@@ -188,7 +201,7 @@ def attention_report(model, inputs, batch_size=32, verbose=False):
     from its projections; dropout is off, and nothing of the model changes.
     Queries, keys and values are in the compute dtype, the rest is float64. A
     singular value counts to the rank above the largest times the longer side
-    times float32's epsilon.
+    times float32's epsilon. Figures of a layer that are not finite are NaN.
 
     Singular values of every head on every sequence are computed, in O(T^3):
     tens of sequences say enough.
@@ -197,7 +210,8 @@ def attention_report(model, inputs, batch_size=32, verbose=False):
         model: a built Keras model whose attention layers are
             `FixedMultiHeadAttention` or Keras's or KerasHub's plain
             `MultiHeadAttention`, such as a `FixedHeadBackbone`, a KerasHub
-            BERT, or a task that holds one as its `backbone`.
+            BERT, or a KerasHub task with one as its `backbone`. Attention of
+            other kinds is named in the report, see `left_out`.
         inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
             the structure that the model takes; to a task whose preprocessor
             returns those, a string or a list of strings too.
@@ -224,9 +238,9 @@ class AttentionProbe:
 
     def __init__(self, model, inputs, batch_size=32):
         inputs = _tokenize(model, inputs)
-        backbone = getattr(model, "backbone", None)
-        if isinstance(backbone, keras.Model):
-            model = backbone
+        whole = model
+        if isinstance(model, keras_hub.models.Task):
+            model = model.backbone
         if not isinstance(model, keras.Model) or not model.built:
             raise ValueError(
                 "`model` must be a built Keras model: call it once, or its "
@@ -240,23 +254,27 @@ class AttentionProbe:
                 f"Received: batch_size={batch_size!r}"
             )
         self._batch_size = min(batch_size, self._rows)
-        symbolic = _symbolic(self._inputs, self._batch_size)
-        self._calls = attention_calls(model, symbolic)
+        self._symbolic = _symbolic(self._inputs, self._batch_size)
+        with forgotten(model):
+            self._calls = attention_calls(model, self._symbolic)
+            # Each once, though layers share them.
+            self._wanted = {
+                id(x): x
+                for call in self._calls
+                for x in (call.query, call.key, call.value, call.allowed)
+                if isinstance(x, keras.KerasTensor)
+            }
+            self._nodes = nodes_between(
+                self._symbolic, list(self._wanted.values())
+            )
+        self._left_out = attention_left_out(whole, self._calls)
         if not self._calls:
             raise ValueError(
                 "`model` must compute attention with FixedMultiHeadAttention, "
                 "keras.layers.MultiHeadAttention or KerasHub's encoders. "
-                f"Received: {model!r}, without any"
+                f"Received: {model!r}, without any; left out: "
+                f"{', '.join(self._left_out) or 'nothing'}"
             )
-        # Each once, though layers share them.
-        wanted = {
-            id(x): x
-            for call in self._calls
-            for x in (call.query, call.key, call.value, call.allowed)
-            if isinstance(x, keras.KerasTensor)
-        }
-        self._model = keras.Model(symbolic, list(wanted.values()))
-        self._wanted = list(wanted)
 
     def report(self, verbose=False):
         """Returns the `AttentionReport` of the model as it is now."""
@@ -301,18 +319,25 @@ class AttentionProbe:
                 )
             )
         return AttentionReport(
-            tuple(heads), tuple(layers), max(map(len, lengths))
+            tuple(heads),
+            tuple(layers),
+            max(map(len, lengths)),
+            self._left_out,
         )
 
     def _seen(self, start):
         """The wanted tensors of a batch, by the symbolic ones' identity."""
         # The last batch begins again at the first row, to be as large.
         rows = np.arange(start, start + self._batch_size) % self._rows
-        batch = tree.map_structure(lambda x: x[rows], self._inputs)
-        # Of one output Keras makes no list.
-        outputs = tree.flatten(self._model(batch, training=False))
+        values = {
+            id(symbolic): ops.convert_to_tensor(x[rows], symbolic.dtype)
+            for symbolic, x in zip(
+                tree.flatten(self._symbolic), tree.flatten(self._inputs)
+            )
+        }
+        compute(self._nodes, values)
         # Off with implicit masks, which the projections would warn of.
-        return dict(zip(self._wanted, map(ops.convert_to_numpy, outputs)))
+        return {key: ops.convert_to_numpy(values[key]) for key in self._wanted}
 
 
 def _tokenize(model, inputs):
@@ -348,6 +373,11 @@ def _arrays(model, inputs):
                 f"{', '.join(expected)}. Received: {received!r}"
             )
         inputs = {name: inputs[name] for name in expected}
+    if any(x is None for x in tree.flatten(inputs)):
+        raise ValueError(
+            "`inputs` must hold arrays, for optional inputs too. "
+            f"Received: None in {tree.map_structure(type, inputs)!r}"
+        )
     arrays = tree.map_structure(
         lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
     )
@@ -380,17 +410,12 @@ def _check_shapes(expected, arrays):
 
 def _symbolic(arrays, batch_size):
     """Symbolic inputs with the shapes of a batch."""
-    return tree.pack_sequence_as(
+    return tree.map_structure(
+        lambda x: keras.Input(
+            batch_shape=(batch_size, *x.shape[1:]),
+            dtype="string" if x.dtype.hasobject else x.dtype.name,
+        ),
         arrays,
-        [
-            keras.Input(
-                batch_shape=(batch_size, *x.shape[1:]),
-                dtype=x.dtype.name,
-                # Keras wants the inputs in a dictionary called like its keys.
-                name=next((key for key in path if isinstance(key, str)), None),
-            )
-            for path, x in tree.flatten_with_path(arrays)
-        ],
     )
 
 
@@ -408,6 +433,9 @@ def _sequences(call, seen, rows):
             projections(call.layer), sources, (sizes, sizes, value_sizes)
         )
     ]
+    query, key = seen[id(call.query)], seen[id(call.key)]
+    # One tensor, or made twice of one.
+    is_self_attention = query is key or np.array_equal(query, key)
     batch, target = call.query.shape[:2]
     shape = (batch, 1, target, call.key.shape[1])
     allowed = np.ones(shape, bool)
@@ -418,7 +446,7 @@ def _sequences(call, seen, rows):
         mask = allowed[row]
         keys = mask.any((0, 1))
         queries = mask.any(-1).all(0)
-        if call.is_self_attention:
+        if is_self_attention:
             queries = queries & keys
         if not queries.any():
             continue

@@ -405,7 +405,11 @@ def test_nothing_of_the_model_changes(make_embedder, tmp_path):
     weights = [ops.convert_to_numpy(weight) for weight in embedder.weights]
     embeddings = ops.convert_to_numpy(embedder(inputs))
     layers = {id(layer) for layer in embedder._flatten_layers()}
+    summaries = [], []
+    embedder.backbone.summary(print_fn=summaries[0].append)
     attention_report(embedder, inputs)
+    embedder.backbone.summary(print_fn=summaries[1].append)
+    assert summaries[0] == summaries[1]
     assert {id(layer) for layer in embedder._flatten_layers()} == layers
     assert embedder.get_config() == config
     for weight, before in zip(embedder.weights, weights):
@@ -424,6 +428,203 @@ def test_a_probe_sees_the_weights_of_now(make_backbone, inputs):
     randomize(backbone)
     assert probe.report() != before
     assert probe.report() == attention_report(backbone, inputs, batch_size=3)
+
+
+def test_what_is_left_out_is_named():
+    class Rotated(keras.layers.MultiHeadAttention):
+        def _compute_attention(self, query, key, value, *args, **kwargs):
+            return super()._compute_attention(
+                query[:, ::-1], key, value, *args, **kwargs
+            )
+
+    class Loop(keras.Model):
+        def __init__(self):
+            super().__init__(name="loop")
+            self.plain = keras.layers.MultiHeadAttention(2, 3, name="plain")
+            self.looped = FixedMultiHeadAttention(2, head_size=3, name="looped")
+            self.unused = FixedMultiHeadAttention(2, head_size=3, name="unused")
+            self.other_axes = keras.layers.MultiHeadAttention(
+                2, 3, name="other_axes"
+            )
+            self.grouped = keras.layers.GroupQueryAttention(
+                3, 2, 1, name="grouped"
+            )
+            self.gated = keras.layers.MultiHeadAttention(
+                2, 3, use_gate=True, name="gated"
+            )
+            self.rotated = Rotated(2, 3, name="rotated")
+            self.timed = keras.layers.TimeDistributed(
+                FixedMultiHeadAttention(2, head_size=3, name="step"),
+                name="timed",
+            )
+
+        def call(self, x):
+            x = self.plain(x, x)
+            self.unused(x)
+            grid = self.timed(x[:, None])
+            x = self.other_axes(grid, grid)[:, 0]
+            for layer in (self.grouped, self.gated, self.rotated):
+                x = layer(x, x)
+            return ops.vectorized_map(lambda row: self.looped(row[None])[0], x)
+
+        def build(self, shape):
+            self.looped.build(shape)
+
+    model = Loop()
+    values = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
+    model(values)
+    report = attention_report(model, values)
+    assert [layer.name for layer in report.layers] == ["loop/plain"]
+    assert {path.split("/")[-1] for path in report.left_out} == {
+        "looped",
+        "unused",
+        "other_axes",
+        "grouped",
+        "gated",
+        "rotated",
+        "step",
+    }
+    assert "Attention layers left out: 7." in report.summary
+    assert "Left out: loop/grouped" in str(report)
+
+
+def test_the_head_of_a_task_is_left_out(make_backbone, inputs):
+    backbone = make_backbone()
+    x = backbone.input
+    pooled = FixedMultiHeadAttention(2, head_size=3, name="head")(
+        backbone(x)["sequence_output"]
+    )
+
+    class Task(keras_hub.models.Task):
+        def __init__(self):
+            self.backbone = backbone
+            self.preprocessor = None
+            super().__init__(inputs=x, outputs=pooled)
+
+    report = attention_report(Task(), inputs)
+    assert len(report.layers) == 2
+    assert report.left_out == ("head",)
+
+    class Model(keras.Model):
+        """No task: what it calls a backbone is not all that it does."""
+
+        def __init__(self):
+            super().__init__()
+            self.backbone = keras.Sequential([keras.layers.Dense(6)])
+            self.attention = FixedMultiHeadAttention(2, head_size=3)
+
+        def call(self, x):
+            return self.attention(self.backbone(x))
+
+    model = Model()
+    model(np.ones((2, 5, 4)))
+    assert len(attention_report(model, np.ones((2, 5, 4))).layers) == 1
+
+
+def test_layers_of_one_name_and_sequences_made_twice():
+    """As in most encoders that normalize first; the padding stays out."""
+
+    class Block(keras.layers.Layer):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.norm = keras.layers.LayerNormalization(name="norm")
+            self.attention = keras.layers.MultiHeadAttention(2, 3, name="mha")
+
+        def call(self, x, mask):
+            return x + self.attention(
+                self.norm(x), self.norm(x), attention_mask=mask[:, None]
+            )
+
+    x = {
+        "x": {"x": keras.Input((None, 6))},
+        "mask": keras.Input((None,), name="mask"),
+    }
+    outputs = Block()(Block()(x["x"]["x"], x["mask"]), x["mask"])
+    model = randomize(keras.Model(x, outputs))
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 7, 6)).astype("float32")
+    report = attention_report(
+        model, {"x": {"x": values}, "mask": np.arange(7)[None] < 4}
+    )
+    expected = attention_report(
+        model, {"x": {"x": values[:, :4]}, "mask": np.ones((1, 4))}
+    )
+    assert len(report.layers) == 2
+    for row, other in zip(report.rows(), expected.rows()):
+        assert row == pytest.approx(other, rel=1e-3)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_what_a_subclass_does_to_floats(normalize_first, policy):
+    """Several encoders; inputs in the compute dtype; no dropout ever."""
+
+    class Encoder(keras.Model):
+        def __init__(self):
+            super().__init__(dtype=policy)
+            self.encoders = [
+                keras_hub.layers.TransformerEncoder(
+                    23,
+                    3,
+                    dropout=0.5,
+                    normalize_first=normalize_first,
+                    dtype=policy,
+                )
+                for _ in range(2)
+            ]
+
+        def call(self, x, training=True):
+            x = x * 0.3 + x
+            for encoder in self.encoders:
+                x = encoder(x, training=training)
+            return x
+
+    model = Encoder()
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 5, 12)).astype("float32")
+    model(values)
+    randomize(model)
+    report = attention_report(model, values)
+    x = ops.convert_to_tensor(values, model.compute_dtype)
+    x = x * 0.3 + x
+    for number, encoder in enumerate(model.encoders):
+        _, scores = encoder(x, return_attention_scores=True, training=False)
+        x = encoder(x, training=False)
+        np.testing.assert_allclose(
+            [head.entropy for head in report.heads_of(number)],
+            softmax_entropy(ops.cast(scores, "float32")),
+            # the scores are rounded where the report's are not
+            rtol=1e-4 if policy == "float32" else 0.02,
+        )
+
+
+def test_weights_that_are_not_finite(make_backbone, inputs):
+    backbone = make_backbone()
+    bias = backbone.transformer_layers[1].attention.query.bias
+    bias.assign(np.full(bias.shape, np.nan))
+    report = attention_report(backbone, inputs)
+    assert np.isfinite([head.entropy for head in report.heads_of(0)]).all()
+    for head in report.heads_of(1):
+        values = dataclasses.astuple(head)[6:]
+        assert len(values) == 6 and np.isnan(values).all()
+    assert np.isnan(report.layers[1].condition_number)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="strings are TensorFlow's"
+)
+def test_strings_that_the_model_splits():
+    words = keras.layers.TextVectorization(
+        vocabulary=["a", "b"], output_sequence_length=4
+    )
+    texts = keras.Input((), dtype="string")
+    x = keras.layers.Embedding(4, 6)(words(texts))
+    model = keras.Model(texts, FixedMultiHeadAttention(2, head_size=3)(x))
+    report = attention_report(model, np.array(["a b", "b"]))
+    assert report == attention_report(
+        keras.Model(x, model.output),
+        model.layers[2](words(np.array(["a b", "b"]))),
+    )
 
 
 @pytest.mark.slow
@@ -469,6 +670,8 @@ def test_inputs_that_cannot_be_taken(make_backbone, make_embedder, inputs):
         model = keras.Model(x, FixedMultiHeadAttention(2, head_size=3)(x))
         with pytest.raises(ValueError, match=r"here \(None, 4, 6\).*\(2, 4"):
             attention_report(model, values)
+    with pytest.raises(ValueError, match="optional inputs too.*NoneType"):
+        attention_report(embedder, {**inputs, "segment_ids": None})
     with pytest.raises(ValueError, match="one at least.*0, 13"):
         attention_report(embedder, {k: v[:0] for k, v in inputs.items()})
     with pytest.raises(ValueError, match="real token.*5 rows without"):
@@ -485,15 +688,9 @@ def test_models_that_cannot_be_reported():
     with pytest.raises(ValueError, match="must compute attention with"):
         attention_report(keras.Model(x, keras.layers.Dense(2)(x)), values)
 
-    class Rotated(keras.layers.MultiHeadAttention):
-        def _compute_attention(self, query, key, value, *args, **kwargs):
-            return super()._compute_attention(
-                query[:, ::-1], key, value, *args, **kwargs
-            )
-
-    model = keras.Model(x, Rotated(2, 3)(x, x))
-    with pytest.raises(ValueError, match="in its own way.*Rotated"):
-        attention_report(model, values)
+    grouped = keras.layers.GroupQueryAttention(3, 2, 1, name="grouped")
+    with pytest.raises(ValueError, match="without any; left out: grouped"):
+        attention_report(keras.Model(x, grouped(x, x)), values)
 
     class Stubborn(keras.Model):
         def __init__(self):
@@ -510,10 +707,3 @@ def test_models_that_cannot_be_reported():
     model.build((1, 4, 6))
     with pytest.raises(ValueError, match="'stubborn' cannot be found.*symb"):
         attention_report(model, values)
-
-    pixels = keras.Input((4, 3, 6))
-    model = keras.Model(
-        pixels, keras.layers.MultiHeadAttention(2, 3)(pixels, pixels)
-    )
-    with pytest.raises(ValueError, match="second axis of three"):
-        attention_report(model, np.ones((1, 4, 3, 6), "float32"))

@@ -227,6 +227,9 @@ def test_table(make_backbone, inputs):
     assert report.summary.startswith(
         "4 sequences of 6.8 tokens, the longest of 13.\n3 of 6 heads are "
     )
+    for size, found in ((13, "No head of 6 is"), (2, "All 6 heads are")):
+        other = attention_report(make_backbone(head_size=size), inputs)
+        assert other.summary.splitlines()[1].startswith(found)
     lines = [line.split() for line in str(report).splitlines()]
     layers = [line for line in lines if line[:1] in (["0"], ["1"])]
     assert [line[:4] for line in layers] == [
@@ -552,6 +555,39 @@ def test_layers_of_one_name_and_sequences_made_twice():
     assert len(report.layers) == 2
     for row, other in zip(report.rows(), expected.rows()):
         assert row == pytest.approx(other, rel=1e-3)
+
+
+def test_keys_of_their_own_and_a_mask_of_each_head():
+    rng = np.random.default_rng(0)
+    inputs = [keras.Input((7, size)) for size in (6, 3, 5)]
+    mask = keras.Input((2, 7, 7), dtype="bool")
+    layer = keras.layers.MultiHeadAttention(2, 3, value_dim=4, sliding_window=5)
+    query, value, key = inputs
+    output = layer(query, value, key, attention_mask=mask)
+    model = randomize(keras.Model([*inputs, mask], output))
+    values = [
+        rng.normal(size=(1, *x.shape[1:])).astype("float32") for x in inputs
+    ]
+    allowed = np.eye(7, dtype=bool) | (rng.random((1, 2, 7, 7)) < 0.5)
+    allowed[0, 1, 2] = False  # a query that one head hides, no head shows
+    report = attention_report(model, [*values, allowed])
+    _, scores = layer(
+        *values, attention_mask=allowed, return_attention_scores=True
+    )
+    scores = ops.convert_to_numpy(scores).astype("float64")
+    rows = np.delete(scores[0], 2, axis=1)
+    made = numpy_dense(layer.value_dense, values[1])[0].reshape(7, 2, 4)
+    outputs = [rows[head] @ made[:, head] for head in range(2)]
+    for head in range(2):
+        assert report.heads[head].entropy == pytest.approx(
+            scipy.stats.entropy(rows[head], axis=-1).mean(), rel=1e-4
+        )
+        check_condition(
+            dataclasses.asdict(report.heads[head]),
+            np.linalg.cond(outputs[head]),
+        )
+    large = attention_report(model, [1e3 * values[0], *values[1:], allowed])
+    assert np.isfinite([head.entropy for head in large.heads]).all()
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])

@@ -440,10 +440,37 @@ def test_what_is_left_out_is_named():
                 query[:, ::-1], key, value, *args, **kwargs
             )
 
+    class Doubled(keras.layers.MultiHeadAttention):
+        def call(self, query, value, key=None, **kwargs):
+            return 2.0 * super().call(query, value, key, **kwargs)
+
+    class FixedDoubled(FixedMultiHeadAttention):
+        def call(self, query, value=None, key=None, **kwargs):
+            return 2.0 * super().call(query, value, key, **kwargs)
+
+    class SelfAttention(keras.layers.Layer):
+        """Called like attention, but only what it holds attends."""
+
+        def __init__(self, attention):
+            super().__init__(name="wrapped")
+            self.attention = attention
+
+        def call(self, x):
+            return self.attention(x, x)
+
+    class ComputeAttentionMask(keras.layers.Layer):
+        def call(self, x):
+            return x
+
     class Loop(keras.Model):
         def __init__(self):
             super().__init__(name="loop")
-            self.plain = keras.layers.MultiHeadAttention(2, 3, name="plain")
+            self.plain = SelfAttention(
+                keras.layers.MultiHeadAttention(2, 3, name="plain")
+            )
+            self.mask = ComputeAttentionMask()
+            self.doubled = Doubled(2, 3, name="doubled")
+            self.fixed_doubled = FixedDoubled(2, head_size=3, name="fixed")
             self.looped = FixedMultiHeadAttention(2, head_size=3, name="looped")
             self.unused = FixedMultiHeadAttention(2, head_size=3, name="unused")
             self.other_axes = keras.layers.MultiHeadAttention(
@@ -462,11 +489,11 @@ def test_what_is_left_out_is_named():
             )
 
         def call(self, x):
-            x = self.plain(x, x)
+            x = self.fixed_doubled(self.mask(self.plain(x)))
             self.unused(x)
             grid = self.timed(x[:, None])
             x = self.other_axes(grid, grid)[:, 0]
-            for layer in (self.grouped, self.gated, self.rotated):
+            for layer in (self.grouped, self.gated, self.rotated, self.doubled):
                 x = layer(x, x)
             return ops.vectorized_map(lambda row: self.looped(row[None])[0], x)
 
@@ -477,7 +504,7 @@ def test_what_is_left_out_is_named():
     values = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
     model(values)
     report = attention_report(model, values)
-    assert [layer.name for layer in report.layers] == ["loop/plain"]
+    assert [layer.name for layer in report.layers] == ["loop/wrapped/plain"]
     assert {path.split("/")[-1] for path in report.left_out} == {
         "looped",
         "unused",
@@ -485,9 +512,11 @@ def test_what_is_left_out_is_named():
         "grouped",
         "gated",
         "rotated",
+        "doubled",
+        "fixed",
         "step",
     }
-    assert "Attention layers left out: 7." in report.summary
+    assert "Attention layers left out: 9." in report.summary
     assert "Left out: loop/grouped" in str(report)
 
 
@@ -610,7 +639,7 @@ def test_what_a_subclass_does_to_floats(normalize_first, policy):
             ]
 
         def call(self, x, training=True):
-            x = x * 0.3 + x
+            x = keras.random.dropout(x, 0.5) if training else x * 0.3 + x
             for encoder in self.encoders:
                 x = encoder(x, training=training)
             return x
@@ -618,7 +647,7 @@ def test_what_a_subclass_does_to_floats(normalize_first, policy):
     model = Encoder()
     rng = np.random.default_rng(0)
     values = rng.normal(size=(2, 5, 12)).astype("float32")
-    model(values)
+    model(values, training=False)
     randomize(model)
     report = attention_report(model, values)
     x = ops.convert_to_tensor(values, model.compute_dtype)

@@ -1,12 +1,11 @@
 """What the attention heads of a live model do."""
 
 from keras_fixedhead.diagnostics.picture import draw_attention_report
+from keras_fixedhead.diagnostics.probe import AttentionProbe, attention_report
 from keras_fixedhead.diagnostics.report import (
-    AttentionProbe,
     AttentionReport,
     HeadReport,
     LayerReport,
-    attention_report,
 )
 from keras_fixedhead.diagnostics.tensorboard import (
     AttentionReportCallback,

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_fixedhead.diagnostics.picture import attention_figure
-from keras_fixedhead.diagnostics.report import AttentionProbe
+from keras_fixedhead.diagnostics.probe import AttentionProbe
 from keras_fixedhead.pictures import encode_png
 
 _FIGURES = (

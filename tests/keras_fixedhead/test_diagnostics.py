@@ -175,6 +175,7 @@ def test_uniform_attention(make_backbone, inputs):
             weight.assign(np.zeros(weight.shape))
     for row in attention_report(backbone, inputs).rows():
         assert row["logit_rank"] == row["logit_effective_rank"] == 0.0
+        assert row["condition_number"] == np.inf
         assert row["attention_rank"] == 1.0
         assert row["attention_effective_rank"] == pytest.approx(1.0)
         expected = np.mean(np.log([13, 1, 5, 8]))

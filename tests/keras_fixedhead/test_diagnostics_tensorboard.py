@@ -95,10 +95,17 @@ def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("every", "steps"), [(2, [0, 2, 4, 6]), (4, [0, 4, 6]), (50, [0, 6])]
+    ("every", "at_once", "steps"),
+    [
+        (2, 1, [0, 2, 4, 6]),
+        (4, 1, [0, 4, 6]),
+        (50, 1, [0, 6]),
+        # Keras calls back after the third and the sixth update.
+        (2, 3, [0, 3, 6]),
+    ],
 )
-def test_callback(model, inputs, tmp_path, every, steps):
-    model.compile("sgd", "mse")
+def test_callback(model, inputs, tmp_path, every, at_once, steps):
+    model.compile("sgd", "mse", steps_per_execution=at_once)
     callback = AttentionReportCallback(inputs, tmp_path, every=every)
     before = attention_report(model, inputs)
     # Three updates an epoch, the last of a batch of one.

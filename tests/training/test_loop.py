@@ -11,7 +11,9 @@ import pytest
 import tensorflow as tf
 
 from keras_fixedhead import FixedMultiHeadAttention
+from keras_fixedhead.diagnostics import attention_report
 from tests.training.tiny import metrics
+from training.attention_reports import attention_summaries
 from training.configs import RunConfig, TrainingConfig
 from training.interruption import Interrupted, RunFailed
 from training.loop import train_and_evaluate
@@ -190,6 +192,17 @@ def test_attention_is_reported_at_its_interval(tmp_path):
     )
     for name in expected:
         np.testing.assert_array_equal(learned[name], expected[name])
+
+
+def test_a_report_looks_at_the_first_held_out_sequences(tmp_path):
+    task = Attending()
+    task.build()
+    summaries = attention_summaries(task, tmp_path, sequences=2)
+    report = summaries.write(0)
+    summaries.close()
+    expected = attention_report(task.attention, np.eye(5)[:2, :, np.newaxis])
+    assert report.sequences == 2
+    assert report == expected
 
 
 def test_attention_reports_that_cannot_be_made(tmp_path):

@@ -126,6 +126,11 @@ def _shape(config):
             (*_SIZES, *_TABLES, "without_pooler"),
             "does not go with `preset`, which says it",
         )
+        if config.preset not in presets.SHAPES:
+            raise ValueError(
+                "`preset` must be one of those that --help lists. "
+                f"Received: preset={config.preset!r}"
+            )
         return EncoderShape(**presets.shape(config.preset))
     missing = [name for name in _REQUIRED if getattr(config, name) is None]
     if len(missing) == len(_REQUIRED):

@@ -110,7 +110,7 @@ def test_leaner(capsys):
     ("line", "message"),
     [
         ("", "give one of `preset`"),
-        ("--preset bert", "`name` must be one of bert_base"),
+        ("--preset bert", "`preset` must be one of those"),
         ("--preset bert_base --num_layers 3", "`num_layers` does not go"),
         ("--preset bert_base --without_pooler", "`without_pooler` does not"),
         ("--preset bert_base --count 3", "`count` goes with `parameters`"),

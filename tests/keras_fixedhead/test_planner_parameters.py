@@ -19,6 +19,8 @@ def without_memory(monkeypatch):
     )
     with keras.StatelessScope(initialize_variables=False):
         yield
+    # Keras would give them values when the next model is built.
+    keras.utils.clear_session()
 
 
 def parts_of(model):

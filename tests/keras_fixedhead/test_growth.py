@@ -477,6 +477,7 @@ def test_needs_our_backbone(change):
         change(keras.Sequential())
 
 
+@pytest.mark.any_backend
 # Keras warns of every layer that has nothing to quantize.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_refuses_quantized_kernels(make_embedder):

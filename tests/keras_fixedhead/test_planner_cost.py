@@ -23,7 +23,7 @@ def bytes_of(backbone):
     return sum(math.prod(v.shape) * sizes[v.dtype] for v in backbone.weights)
 
 
-@pytest.mark.any_backend
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_bytes_of_weights(make_backbone):
     arguments = {"head_size": [5, 2], "pooler": True}

@@ -9,6 +9,8 @@ import pytest
 from keras_fixedhead import FixedHeadBackbone, FixedHeadMaskedLM, presets
 from keras_fixedhead.planner import EncoderShape, ParameterCount
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.fixture
 def without_memory(monkeypatch):

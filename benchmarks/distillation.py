@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from keras_fixedhead import FixedHeadTextEmbedder
-from keras_fixedhead.beir import read_beir
+from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import ndcg_at_k, recall_at_k
 from keras_fixedhead.retrieval import bm25, build_index, search_index
 from training.data.teacher import principal_components
@@ -79,16 +79,8 @@ class Encoder:
 
 def evaluate(config, folder, teacher, student, components):
     """Figures of the rankings of one collection, by who ranked."""
-    beir = read_beir(folder)
-    number = {key: i for i, key in enumerate(beir.documents)}
-    relevant = {}
-    for judgement in beir.judgements:
-        if judgement.score > 0:
-            relevant.setdefault(judgement.query, []).append(
-                number[judgement.document]
-            )
-    documents = list(beir.documents.values())
-    queries = [beir.queries[key] for key in relevant]
+    collection = read_collection(folder)
+    documents, queries = collection.documents, collection.queries
     # In turn, so that other work on the machine slows both.
     part = config.batch_size * 4
     embeddings = {
@@ -113,11 +105,10 @@ def evaluate(config, folder, teacher, student, components):
         for name, (asked, rows) in embeddings.items()
     }
     rankings["BM25"] = bm25(documents, queries, _DEPTH)
-    answers = list(relevant.values())
     return {
         name: (
-            ndcg_at_k(ranking.documents, answers, 10),
-            recall_at_k(ranking.documents, answers, _DEPTH),
+            ndcg_at_k(ranking.documents, collection.relevant, 10),
+            recall_at_k(ranking.documents, collection.relevant, _DEPTH),
         )
         for name, ranking in rankings.items()
     }

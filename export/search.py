@@ -14,8 +14,8 @@ import sys
 import rich.console
 import tyro
 
-from export import cli, client, collection, index, local_server, report
-from keras_fixedhead import retrieval
+from export import cli, client, index, local_server, report
+from keras_fixedhead import beir, retrieval
 
 # Lists are fused deeper than they are read, see `reciprocal_rank_fusion`.
 _DEPTH = 100
@@ -127,7 +127,7 @@ def evaluate(connection, documents, found, arguments):
 def main(arguments):
     """Searches; returns the exit status."""
     console = rich.console.Console()
-    found = collection.read(arguments.collection, arguments.split)
+    found = beir.read_collection(arguments.collection, arguments.split)
     if not found.queries and not arguments.query:
         raise ValueError(
             f"`split` {arguments.split} judges no document relevant; there is "

@@ -5,6 +5,8 @@ Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
 `queries.jsonl` and `qrels/SPLIT.tsv`.
 """
 
+import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -74,6 +76,66 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
             )
         judgements.append(judgement)
     return Beir(documents, queries, judgements)
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """What is searched, as rows, and the judged queries of one split.
+
+    Attributes:
+        document_ids: list of N names.
+        documents: list of N texts; a title stands before its text.
+        query_ids: list of Q names.
+        queries: list of Q texts.
+        relevant: list of Q dictionaries, the scores (over 0) of the relevant
+            documents by their row number.
+    """
+
+    document_ids: list[str]
+    documents: list[str]
+    query_ids: list[str]
+    queries: list[str]
+    relevant: list[dict[int, int]]
+
+    def fingerprint(self) -> str:
+        """A SHA-256 of the documents and their names."""
+        digest = hashlib.sha256()
+        for name, text in zip(self.document_ids, self.documents):
+            digest.update(json.dumps([name, text]).encode())
+        return digest.hexdigest()
+
+
+def read_collection(
+    folder: str | os.PathLike, split: str = "test"
+) -> Collection:
+    """Reads a BEIR folder to be searched and measured.
+
+    Args:
+        folder: its path.
+        split: which `qrels/SPLIT.tsv` to read.
+
+    Returns:
+        A `Collection` of the queries that have a relevant document.
+
+    Raises:
+        OSError: a file is missing.
+        ValueError: as `read_beir`; or there is no document.
+    """
+    documents, queries, judgements = read_beir(folder, split)
+    if not documents:
+        raise ValueError(f"`collection` {os.fspath(folder)} has no documents.")
+    rows = {name: row for row, name in enumerate(documents)}
+    relevant = {}
+    for query, document, score in judgements:
+        if score > 0:
+            relevant.setdefault(query, {})[rows[document]] = score
+    return Collection(
+        list(documents),
+        list(documents.values()),
+        list(relevant),
+        [queries[name] for name in relevant],
+        list(relevant.values()),
+    )
 
 
 def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:

@@ -14,7 +14,7 @@ def recall_at_k(documents, relevant, k):
             where fewer than K were found. K is at least `k`, unless there
             are fewer documents than that.
         relevant: For each of the Q queries the numbers of its relevant
-            documents.
+            documents, or a dictionary of their scores, which are over 0.
         k: int, how many of the ranked documents count.
 
     Returns:
@@ -50,14 +50,13 @@ def mrr_at_k(documents, relevant, k):
 def ndcg_at_k(documents, relevant, k):
     """The normalized discounted cumulative gain of the first `k`.
 
-    A relevant document at rank r gains 1 / log2(r + 1); the sum is divided by
-    that of the best ranking (Järvelin and Kekäläinen 2002, "Cumulated
-    gain-based evaluation of IR techniques").
+    A relevant document at rank r gains its score / log2(r + 1); the sum is
+    divided by that of the best ranking (Järvelin and Kekäläinen 2002,
+    "Cumulated gain-based evaluation of IR techniques").
 
     Args:
         documents: int array `[Q, K]`, as in `recall_at_k`.
-        relevant: For each of the Q queries the numbers of its relevant
-            documents.
+        relevant: As in `recall_at_k`; scores are gains.
         k: int, how many of the ranked documents count.
 
     Returns:
@@ -87,7 +86,12 @@ def _mean(measure, documents, relevant, k):
             f"queries, {sum(not len(r) for r in relevant)} of them with none"
         )
     judgements = {
-        str(query): {str(document): 1 for document in row}
+        str(query): {
+            str(document): score
+            for document, score in (
+                row if isinstance(row, dict) else dict.fromkeys(row, 1)
+            ).items()
+        }
         for query, row in enumerate(relevant)
     }
     # Ranks as scores: where two scores are equal the library would choose an

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from export import cli, collection, index, search
-from keras_fixedhead import retrieval
+from export import cli, index, search
+from keras_fixedhead import beir, retrieval
 
 DOCUMENTS = {
     "d1": "the quick brown fox jumps over the lazy dog",
@@ -24,7 +24,7 @@ def write_lines(path, lines):
 
 
 @pytest.fixture
-def beir(tmp_path):
+def folder(tmp_path):
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
     write_lines(
@@ -46,66 +46,22 @@ def beir(tmp_path):
     return folder
 
 
-def run(beir, output, url, *words):
+def run(folder, output, url, *words):
     return cli.run(
         search.main,
         search.Arguments,
         [
-            *("--collection", str(beir), "--output", str(output)),
+            *("--collection", str(folder), "--output", str(output)),
             *("--model_name", "tiny", "--server", url, "--batch_size", "2"),
             *words,
         ],
     )
 
 
-def test_reads_a_collection(beir):
-    found = collection.read(beir)
-    assert found.document_ids == list(DOCUMENTS)
-    assert found.documents == list(DOCUMENTS.values())
-    assert found.queries == ["brown fox", "read lines"]
-    assert found.relevant == [[0], [1, 3]]
-
-
-def test_titles_stand_before_texts(beir):
-    line = json.dumps({"_id": "t", "title": "Title", "text": "text"})
-    write_lines(beir / "corpus.jsonl", [line])
-    write_lines(beir / "qrels" / "test.tsv", ["query-id\tcorpus-id\tscore"])
-    assert collection.read(beir).documents == ["Title\n\ntext"]
-
-
-@pytest.mark.parametrize(
-    ("name", "lines", "message"),
-    [
-        (
-            "corpus.jsonl",
-            ['{"_id": "d1", "text": "x"}', "{"],
-            r"corpus\.jsonl:2: ",
-        ),
-        ("queries.jsonl", ['{"text": "x"}'], r"queries\.jsonl:1: "),
-        ("corpus.jsonl", [], "corpus.jsonl lacks 'd1'"),
-        ("qrels/test.tsv", ["query-id\tcorpus-id", "q1\td1"], r"test\.tsv:2: "),
-        (
-            "qrels/test.tsv",
-            ["query-id\tcorpus-id\tscore", "q1\td9\t1"],
-            r"test\.tsv:2: ",
-        ),
-        (
-            "qrels/test.tsv",
-            ["query-id\tcorpus-id\tscore", "q9\td1\t1"],
-            r"test\.tsv:2: ",
-        ),
-    ],
-)
-def test_malformed_collections(beir, name, lines, message):
-    write_lines(beir / name, lines)
-    with pytest.raises(ValueError, match=message):
-        collection.read(beir)
-
-
 @pytest.mark.parametrize("url", ["grpc_url", "rest_url"])
-def test_measures(beir, tmp_path, server, embedder, capsys, url):
+def test_measures(folder, tmp_path, server, embedder, capsys, url):
     output = tmp_path / "run"
-    assert run(beir, output, getattr(server, url)) == 0
+    assert run(folder, output, getattr(server, url)) == 0
     figures = json.loads((output / "metrics.json").read_text())
     # 5 documents and 2 queries in batches of 2.
     assert figures["served_requests"] == 3 + 1
@@ -113,7 +69,7 @@ def test_measures(beir, tmp_path, server, embedder, capsys, url):
     assert figures["queries"] == 2
     assert figures["model_version"] == 3
     # The oracle: the same ranking by hand, with the Keras model.
-    found = collection.read(beir)
+    found = beir.read_collection(folder)
     documents = np.array(embedder(embedder.preprocessor(found.documents)))
     queries = [f"query: {text}" for text in found.queries]
     scores = np.array(embedder(embedder.preprocessor(queries))) @ documents.T
@@ -134,12 +90,12 @@ def test_measures(beir, tmp_path, server, embedder, capsys, url):
     assert "recall@10" in printed
 
 
-def test_index_is_kept_and_checked(beir, tmp_path, server, capsys):
+def test_index_is_kept_and_checked(folder, tmp_path, server, capsys):
     output = tmp_path / "run"
-    run(beir, output, server.grpc_url)
+    run(folder, output, server.grpc_url)
     assert "embedded and indexed" in capsys.readouterr().out
     words = ("--query", "a fox", "--query", "two", "--k", "3")
-    assert run(beir, output, server.grpc_url, *words) == 0
+    assert run(folder, output, server.grpc_url, *words) == 0
     printed = capsys.readouterr().out
     assert "used again" in printed
     assert printed.count("rank") == 2
@@ -148,22 +104,22 @@ def test_index_is_kept_and_checked(beir, tmp_path, server, capsys):
     kept = output / "index.faiss"
     before = kept.read_bytes()
     index.write(kept, retrieval.build_index(other))
-    run(beir, output, server.grpc_url)
+    run(folder, output, server.grpc_url)
     assert "embedded and indexed" in capsys.readouterr().out
     assert kept.read_bytes() == before
     # Other documents, if only for a reader: their embeddings are the same.
-    lines = (beir / "corpus.jsonl").read_text().replace("lazy", "LAZY")
-    (beir / "corpus.jsonl").write_text(lines)
-    run(beir, output, server.grpc_url)
+    lines = (folder / "corpus.jsonl").read_text().replace("lazy", "LAZY")
+    (folder / "corpus.jsonl").write_text(lines)
+    run(folder, output, server.grpc_url)
     assert "embedded and indexed" in capsys.readouterr().out
 
 
-def test_serves_itself(beir, tmp_path, base_path, capsys):
+def test_serves_itself(folder, tmp_path, base_path, capsys):
     status = cli.run(
         search.main,
         search.Arguments,
         [
-            *("--collection", str(beir), "--output", str(tmp_path / "run")),
+            *("--collection", str(folder), "--output", str(tmp_path / "run")),
             *("--model_name", "tiny", "--serve", str(base_path)),
             *("--query", "a dog"),
         ],
@@ -184,12 +140,12 @@ def test_serves_itself(beir, tmp_path, base_path, capsys):
         (["--server", "grpc://x", "--split", "no"], "no.tsv"),
     ],
 )
-def test_command_line_errors(beir, tmp_path, capsys, words, message):
+def test_command_line_errors(folder, tmp_path, capsys, words, message):
     status = cli.run(
         search.main,
         search.Arguments,
         [
-            *("--collection", str(beir), "--output", str(tmp_path / "run")),
+            *("--collection", str(folder), "--output", str(tmp_path / "run")),
             *("--model_name", "tiny", *words),
         ],
     )

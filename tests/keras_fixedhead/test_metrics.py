@@ -41,6 +41,24 @@ def test_gain_by_hand():
         )
 
 
+def test_scores_are_gains():
+    # 3 at rank 1 and 2 at rank 2; the best order has them so, too.
+    graded = [{2: 1, 7: 3}, {7: 3, 2: 2}, {11: 1, 2: 1}]
+    second, third = 1 / np.log2(3), 1 / 2
+    assert ndcg_at_k(DOCUMENTS, graded, 10) == pytest.approx(
+        np.mean(
+            [
+                1,
+                (2 + 3 * third) / (3 + 2 * second),
+                second / (1 + second),
+            ]
+        )
+    )
+    assert recall_at_k(DOCUMENTS, graded, 1) == pytest.approx(
+        (1 / 2 + 1 / 2 + 0) / 3
+    )
+
+
 def test_a_query_that_finds_nothing_counts():
     documents = np.array([[7], [-1]])
     assert recall_at_k(documents, [[7], [3]], 1) == pytest.approx(1 / 2)

@@ -1,0 +1,79 @@
+"""Reading a BEIR folder as a collection, and its errors."""
+
+import json
+
+import pytest
+
+from keras_fixedhead import beir
+
+pytestmark = pytest.mark.any_backend
+
+DOCUMENTS = {"d1": "a quick brown fox", "d2": "read a file", "d3": "two dogs"}
+QUERIES = {"q1": "brown fox", "q2": "read lines", "q3": "not judged"}
+QRELS = [("q2", "d2", 2), ("q1", "d1", 1), ("q2", "d3", 1), ("q1", "d3", 0)]
+HEADER = "query-id\tcorpus-id\tscore"
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for name, texts in {"corpus": DOCUMENTS, "queries": QUERIES}.items():
+        write_lines(
+            tmp_path / f"{name}.jsonl",
+            (json.dumps({"_id": n, "text": t}) for n, t in texts.items()),
+        )
+    rows = [HEADER, *("\t".join(map(str, row)) for row in QRELS)]
+    write_lines(tmp_path / "qrels" / "test.tsv", rows)
+    return tmp_path
+
+
+def test_reads_a_collection(folder):
+    found = beir.read_collection(folder)
+    assert found.document_ids == list(DOCUMENTS)
+    assert found.documents == list(DOCUMENTS.values())
+    assert found.query_ids == ["q2", "q1"]
+    assert found.queries == ["read lines", "brown fox"]
+    assert found.relevant == [{1: 2, 2: 1}, {0: 1}]
+
+
+def test_titles_stand_before_texts(folder):
+    line = json.dumps({"_id": "t", "title": "Title", "text": "text"})
+    write_lines(folder / "corpus.jsonl", [line])
+    write_lines(folder / "qrels" / "test.tsv", [HEADER])
+    assert beir.read_collection(folder).documents == ["Title\n\ntext"]
+
+
+def test_a_fingerprint_is_of_names_and_texts(folder):
+    before = beir.read_collection(folder).fingerprint()
+    assert beir.read_collection(folder).fingerprint() == before
+    for old, new in {"fox": "FOX", '"d2"': '"d4"'}.items():
+        text = (folder / "corpus.jsonl").read_text()
+        (folder / "corpus.jsonl").write_text(text.replace(old, new))
+        write_lines(folder / "qrels" / "test.tsv", [HEADER])
+        assert beir.read_collection(folder).fingerprint() != before
+        (folder / "corpus.jsonl").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        (
+            "corpus.jsonl",
+            ['{"_id": "d1", "text": "x"}', "{"],
+            r"corpus\.jsonl:2: ",
+        ),
+        ("queries.jsonl", ['{"text": "x"}'], r"queries\.jsonl:1: "),
+        ("corpus.jsonl", [], "corpus.jsonl lacks 'd2'"),
+        ("qrels/test.tsv", ["query-id\tcorpus-id", "q1\td1"], r"test\.tsv:2: "),
+        ("qrels/test.tsv", [HEADER, "q1\td9\t1"], r"test\.tsv:2: "),
+        ("qrels/test.tsv", [HEADER, "q9\td1\t1"], r"test\.tsv:2: "),
+    ],
+)
+def test_malformed_collections(folder, name, lines, message):
+    write_lines(folder / name, lines)
+    with pytest.raises(ValueError, match=message):
+        beir.read_collection(folder)

@@ -1,8 +1,8 @@
 """Losses: in-batch contrastive learning of a dual encoder, distillation.
 
 Shape letters: M pairs or texts of this replica, C candidates (those of all
-replicas), D embedding size, K kinds of keys, T sequence length, W total width
-of all heads.
+replicas), H hard negatives of all replicas, D embedding size, K kinds of keys,
+T sequence length, W total width of all heads.
 """
 
 import keras
@@ -68,6 +68,8 @@ def symmetric_contrastive_loss(
     labels,
     temperature,
     excluded,
+    negatives=None,
+    excluded_negatives=None,
 ):
     """Mean of the losses query to document and document to query.
 
@@ -81,12 +83,20 @@ def symmetric_contrastive_loss(
         temperature: Positive float or scalar tensor.
         excluded: Bool tensor `[M, C]` as in `contrastive_loss`, for both
             directions.
+        negatives: Float tensor `[H, D]` or `None`, further documents of all
+            replicas, which are nobody's answer.
+        excluded_negatives: Bool tensor `[M, H]`, which of them are not to
+            count as wrong.
 
     Returns:
         Float tensor `[M]`, the loss of each pair in nats, float32 at least.
     """
+    not_documents = excluded
+    if negatives is not None:
+        candidate_documents = ops.concatenate([candidate_documents, negatives])
+        not_documents = ops.concatenate([excluded, excluded_negatives], axis=1)
     forward = contrastive_loss(
-        queries, candidate_documents, labels, temperature, excluded
+        queries, candidate_documents, labels, temperature, not_documents
     )
     backward = contrastive_loss(
         documents, candidate_queries, labels, temperature, excluded

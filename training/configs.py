@@ -38,6 +38,27 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class StartConfig(ModelConfig):
+    """The encoder to start from: that of a preset, or of a new shape."""
+
+    num_layers: int | None = None
+    """Transformer blocks; None takes those of init."""
+    num_heads: int | None = None
+    """Attention heads of each block; None takes those of init."""
+    hidden_dim: int | None = None
+    """Width of a token and of the embedding; None takes that of init."""
+    intermediate_dim: int | None = None
+    """Width of the feed-forward layers; None takes that of init."""
+    head_size: int | None = None
+    """Size of each head; None takes that of init, else max_sequence_length."""
+    max_sequence_length: int | None = None
+    """Longest input, in tokens; None takes that of init."""
+    init: pathlib.Path | None = None
+    """Preset to start from, such as training.convert or another run writes;
+    its tokenizer and vocabulary are used, too. None starts at random."""
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """What is optimized, and how."""
 
@@ -75,18 +96,27 @@ class RetrievalConfig:
     """Longest query, in tokens; the rest is cut off."""
     document_length: int
     """Longest document, in tokens; the rest is cut off."""
-    query_prompt: str = ""
-    """Text put before each query."""
-    document_prompt: str = ""
-    """Text put before each document."""
-    lowercase: bool = True
-    """Whether the tokenizer lower-cases (and strips accents)."""
-    pooling_mode: str = "mean"
-    """Tokens to one embedding: mean, cls or max."""
+    query_prompt: str | None = None
+    """Text put before each query; None takes that of init, else none."""
+    document_prompt: str | None = None
+    """Text put before each document; None takes that of init, else none."""
+    lowercase: bool | None = None
+    """Whether the tokenizer lower-cases (and strips accents); None takes what
+    init does, else yes."""
+    pooling_mode: str | None = None
+    """Tokens to one embedding: mean, cls or max; None takes that of init, else
+    mean."""
     temperature: float = 0.05
     """Cosine similarities are divided by it; the start where it is learned."""
     learn_temperature: bool = False
     """Whether the temperature trains with the model."""
+    hard_negatives: int = 0
+    """Documents that do not answer the query, of those in the data, beside
+    the other documents of the batch; drawn anew in each epoch."""
+    matryoshka_dims: tuple[int, ...] = ()
+    """Embedding sizes that are trained beside the full one, each the first
+    numbers of it (Kusupati et al. 2022); a served model is cut to one by
+    export.saved_model --embedding_dim."""
     crop_document: float = 0.0
     """Probability that a document shrinks to some consecutive sentences."""
     inverse_cloze: float = 0.0
@@ -197,7 +227,7 @@ class FinetuneConfig:
 
     config: str
     """Named configuration that the other flags change."""
-    model: ModelConfig
+    model: StartConfig
     training: TrainingConfig
     retrieval: RetrievalConfig
     run: RunConfig
@@ -231,7 +261,7 @@ def demo_retrieval() -> FinetuneConfig:
     """Search in documentation: minutes on two CPU cores, from scratch."""
     return FinetuneConfig(
         config="demo_retrieval",
-        model=ModelConfig(
+        model=StartConfig(
             num_layers=1,
             num_heads=4,
             hidden_dim=256,
@@ -260,8 +290,60 @@ def demo_retrieval() -> FinetuneConfig:
     )
 
 
+def retrieval() -> FinetuneConfig:
+    """Search with a trained encoder (--init), its embedding in three sizes."""
+    return FinetuneConfig(
+        config="retrieval",
+        model=StartConfig(dropout=0.0),
+        training=TrainingConfig(
+            steps=1_000,
+            global_batch_size=64,
+            learning_rate=5e-5,
+            warmup_steps=100,
+        ),
+        retrieval=RetrievalConfig(
+            query_length=48,
+            document_length=256,
+            matryoshka_dims=(192, 96),
+        ),
+        run=RunConfig(data=tyro.MISSING, workdir=tyro.MISSING),
+    )
+
+
+def compact_retrieval() -> FinetuneConfig:
+    """Two layers, d = 256, 4 heads of 256, from scratch: an hour on two CPU
+    cores."""
+    return FinetuneConfig(
+        config="compact_retrieval",
+        model=StartConfig(
+            num_layers=2,
+            num_heads=4,
+            hidden_dim=256,
+            intermediate_dim=512,
+            dropout=0.0,
+            max_sequence_length=256,  # and so head_size=256
+        ),
+        training=TrainingConfig(
+            steps=1_000,
+            global_batch_size=256,
+            learning_rate=2e-3,
+            warmup_steps=100,
+        ),
+        retrieval=RetrievalConfig(
+            query_length=48,
+            document_length=256,
+            crop_document=0.25,
+            inverse_cloze=0.25,
+            matryoshka_dims=(128, 64),
+        ),
+        run=RunConfig(data=tyro.MISSING, workdir=tyro.MISSING),
+    )
+
+
 FINETUNE_CONFIGS: dict[str, Callable[[], FinetuneConfig]] = {
     "demo_retrieval": demo_retrieval,
+    "retrieval": retrieval,
+    "compact_retrieval": compact_retrieval,
 }
 
 

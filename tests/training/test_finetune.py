@@ -179,7 +179,9 @@ def test_help_lists_the_named_runs(capsys):
 
 
 def test_unknown_named_run(capsys):
-    with pytest.raises(SystemExit, match="demo_retrieval. Received: nothing"):
+    with pytest.raises(
+        SystemExit, match="compact_retrieval. Received: nothing"
+    ):
         finetune.parse(["--config", "nothing"])
 
 

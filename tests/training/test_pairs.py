@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from keras_fixedhead.beir import write_beir
 from training.data.pairs import (
     Pair,
-    read_beir_pairs,
+    as_beir,
     read_jsonl,
-    write_beir_pairs,
+    read_pairs,
     write_jsonl,
 )
 
@@ -61,8 +62,8 @@ def test_jsonl_errors_name_file_and_line(tmp_path, line):
 
 
 def test_beir_round_trip(tmp_path):
-    write_beir_pairs(tmp_path / "beir", PAIRS)
-    pairs, left_out = read_beir_pairs(tmp_path / "beir")
+    write_beir(tmp_path / "beir", as_beir(PAIRS), "test")
+    pairs, left_out = read_pairs(tmp_path / "beir")
     assert pairs == [Pair(f"{p.id}/{p.id}", *p[1:]) for p in PAIRS]
     assert left_out == {}
     assert (tmp_path / "beir/qrels/test.tsv").read_text("utf-8") == (
@@ -95,16 +96,22 @@ def test_beir_reads_all_positive_judgements(beir):
         "query-id\tcorpus-id\tscore\nq2\td1\t2\nq2\td2\t0\nq1\td3\t1\n"
     )
     (beir / "qrels" / "dev.tsv").write_text("q1\td1\t1\r\nq1\td2\t1\r\n")
-    pairs, left_out = read_beir_pairs(beir)
+    pairs, left_out = read_pairs(beir)
     assert pairs == [
         Pair("q1/d1", "one", "T\n\ntext"),
         Pair("q1/d2", "one", "untitled"),
-        Pair("q2/d1", "two", "T\n\ntext"),
+        Pair("q2/d1", "two", "T\n\ntext", ("untitled",)),
     ]
-    assert left_out == {
-        "judged irrelevant": 1,
-        "judgements of blank texts": 1,
-    }
+    assert left_out == {"judgements of blank texts": 1}
+    assert read_pairs(beir, "dev") == (pairs[:2], {})
+
+
+def test_beir_counts_what_has_no_answer(beir):
+    (beir / "qrels" / "test.tsv").write_text("q1\td1\t0\nq2\td1\t1\n")
+    assert read_pairs(beir) == (
+        [Pair("q2/d1", "two", "T\n\ntext")],
+        {"irrelevant to queries without an answer": 1},
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,9 +121,9 @@ def test_beir_reads_all_positive_judgements(beir):
 def test_beir_errors_name_file_and_line(beir, line):
     (beir / "qrels" / "test.tsv").write_text(f"q1\td1\t1\n{line}\n")
     with pytest.raises(ValueError, match=r"test\.tsv:2: "):
-        read_beir_pairs(beir)
+        read_pairs(beir)
 
 
 def test_beir_needs_judgements(beir):
     with pytest.raises(ValueError, match="must hold qrels"):
-        read_beir_pairs(beir)
+        read_pairs(beir)

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from training.data.pairs import Pair, read_beir_pairs, read_jsonl, write_jsonl
+from training.data.pairs import Pair, read_jsonl, read_pairs, write_jsonl
 from training.prepare.__main__ import main
 
 PAIRS = [
@@ -60,7 +60,7 @@ def test_writes_the_whole_folder(tmp_path, source, capsys):
     }
     assert list(output.parent.iterdir()) == [output]
     train = read_jsonl(output / "train.jsonl")
-    heldout, _ = read_beir_pairs(output / "heldout")
+    heldout, _ = read_pairs(output / "heldout")
     assert set(train) <= set(PAIRS)
     assert {pair.document for pair in train + heldout} == {
         pair.document for pair in PAIRS
@@ -73,7 +73,8 @@ def test_writes_the_whole_folder(tmp_path, source, capsys):
         "pairs": 97,
         "clusters": 97,
         "training pairs": len(train),
-        "held-out pairs": len(heldout),
+        "held-out queries": len(heldout),
+        "held-out documents": len(heldout),
         "tokens in the vocabulary": len(tokens),
     }
     assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -84,13 +85,16 @@ def test_writes_the_whole_folder(tmp_path, source, capsys):
     assert manifest["vocabulary_sha256"] == digest
     assert manifest["arguments"] == {
         "source": str(source),
+        "source_split": None,
+        "heldout_source": None,
+        "heldout_split": None,
         "heldout": 0.3,
         "seed": 3,
         "vocabulary": None,
         "vocabulary_size": 16_000,
         "lowercase": True,
     }
-    assert "held-out pairs" in capsys.readouterr().out
+    assert "held-out queries" in capsys.readouterr().out
 
 
 def test_repeats_say_so_and_other_arguments_need_overwrite(
@@ -127,7 +131,7 @@ def test_repeats_say_so_and_other_arguments_need_overwrite(
 def test_takes_what_it_writes(tmp_path, source, vocabulary):
     first, second = tmp_path / "first", tmp_path / "second"
     assert prepare(source=source, vocabulary=vocabulary, output=first) == 0
-    pairs, _ = read_beir_pairs(first / "heldout")
+    pairs, _ = read_pairs(first / "heldout")
     assert (
         prepare(
             source=first / "heldout",
@@ -138,7 +142,7 @@ def test_takes_what_it_writes(tmp_path, source, vocabulary):
         == 0
     )
     train = read_jsonl(second / "train.jsonl")
-    heldout, _ = read_beir_pairs(second / "heldout")
+    heldout, _ = read_pairs(second / "heldout")
     assert len(train) + len(heldout) == len(pairs)
     assert {p.document for p in heldout} < {p.document for p in pairs}
 
@@ -186,7 +190,7 @@ def test_leaves_other_folders_alone(tmp_path, source, capsys, name, text):
 @pytest.mark.slow
 def test_docstrings_of_this_machine(tmp_path):
     assert prepare(output=tmp_path / "data") == 0
-    heldout, _ = read_beir_pairs(tmp_path / "data" / "heldout")
+    heldout, _ = read_pairs(tmp_path / "data" / "heldout")
     assert len(heldout) >= 2_500
     assert len({pair.query.lower() for pair in heldout}) == len(heldout)
     train = read_jsonl(pathlib.Path(tmp_path, "data", "train.jsonl"))

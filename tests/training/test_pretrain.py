@@ -289,7 +289,7 @@ def test_init_of_another_vocabulary(data, first_stage, tmp_path, capsys):
         "global_batch_size": 6,
     }
     error = failed(flags(other, tmp_path / "train", **changes), capsys)
-    assert "Different: vocabulary" in error
+    assert "must have the vocabulary of the data" in error
     assert not (tmp_path / "train").exists()
 
 

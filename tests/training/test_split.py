@@ -102,10 +102,10 @@ def test_split_depends_on_seed_and_cluster_alone():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_training_pairs_repeat_no_document(seed):
+def test_training_pairs_repeat_no_query_with_its_document(seed):
     pairs = corpus(31)
     copies = [
-        Pair(f"copy.{pair.id}", f"other {pair.query}", pair.document.upper())
+        Pair(f"copy.{pair.id}", pair.query.title(), pair.document.upper())
         for pair in pairs
     ]
     split = split_pairs(pairs + copies, heldout=0.2, seed=seed)

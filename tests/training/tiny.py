@@ -23,6 +23,7 @@ from training.configs import (
     PretrainConfig,
     RetrievalConfig,
     RunConfig,
+    StartConfig,
     TrainingConfig,
 )
 from training.data.corpus import Document, write_shard
@@ -62,8 +63,10 @@ def write_pairs(folder: pathlib.Path) -> pathlib.Path:
 
 def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on pairs, with fields of any of its parts changed by name."""
+    common = _common(data, workdir, head_size=5)
+    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
     tiny = FinetuneConfig(
-        **_common(data, workdir, head_size=5),
+        **common,
         retrieval=RetrievalConfig(
             query_length=7, document_length=13, validation_pairs=8
         ),
@@ -127,6 +130,8 @@ def flags(config, named):
     for name, value in given.items():
         if isinstance(value, bool):
             args.append(f"--{name}" if value else f"--no_{name}")
+        elif isinstance(value, tuple):
+            args += [f"--{name}", *map(str, value)]
         else:
             args += [f"--{name}", str(value)]
     return args

@@ -1,7 +1,8 @@
-"""Query-document pairs: a file of JSON lines, or from and to a BEIR folder."""
+"""Query-document pairs: files of JSON lines, BEIR folders, SQuAD's JSON."""
 
 import collections
 import os
+import pathlib
 import typing
 from collections.abc import Sequence
 
@@ -10,11 +11,61 @@ from collections.abc import Sequence
 
 
 class Pair(typing.NamedTuple):
-    """One query and the one document that answers it."""
+    """One query, a document that answers it, and some that do not."""
 
     id: str
     query: str
     document: str
+    negatives: tuple[str, ...] = ()
+
+
+def read_pairs(
+    source: str | os.PathLike, split: str | None = None
+) -> tuple[list[Pair], dict[str, int]]:
+    """Reads pairs of any format, told by the name.
+
+    Args:
+        source: a folder is one of BEIR, `.json` SQuAD's, and any other file
+            one of JSON lines.
+        split: which `qrels/SPLIT.tsv` of a BEIR folder; `None` takes all.
+
+    Returns:
+        The pairs, and how many judgements or lines were left out for which
+        reason.
+
+    Raises:
+        OSError, ValueError: See `read_jsonl`, `pairs_of`,
+            `training.data.squad.read_squad` and `keras_fixedhead.beir`.
+    """
+    collection = read_judged(source, split)
+    if collection is None:
+        return read_jsonl(source), {}
+    return pairs_of(collection)
+
+
+def read_judged(source: str | os.PathLike, split: str | None = None):
+    """Reads a `keras_fixedhead.beir.Beir`; `None` from a file of pairs.
+
+    Args:
+        source: As in `read_pairs`.
+        split: As in `read_pairs`.
+
+    Raises:
+        OSError, ValueError: As `read_pairs`; or `split` is given for a file,
+            which has none.
+    """
+    from keras_fixedhead import beir
+    from training.data.squad import read_squad
+
+    source = pathlib.Path(source)
+    if source.is_dir():
+        return beir.read_beir(source, split)
+    if split is not None:
+        raise ValueError(
+            "Only a BEIR folder has splits. "
+            f"Received: split {split!r} of {str(source)!r}"
+        )
+    return read_squad(source) if source.suffix == ".json" else None
 
 
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
@@ -22,8 +73,9 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
 
     Args:
         path: File whose lines are objects with the strings `query` and
-            `document`, and optionally an `id` without whitespace. A line
-            without an `id` takes its line number.
+            `document`; optionally an `id` without whitespace (the line's
+            number where it is missing), and `negatives`, a list of documents
+            that do not answer the query, or `negative`, one.
 
     Returns:
         The pairs, in the order of the file.
@@ -41,10 +93,11 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
             beir.identifier(record.get("id", number), "id", where),
             beir.text(record, "query", where),
             beir.text(record, "document", where),
+            _negatives(record, where),
         )
-        if not pair.query.strip() or not pair.document.strip():
+        if not all(text.strip() for text in (*pair[1:3], *pair.negatives)):
             raise ValueError(
-                f"{where}: the query and the document must not be blank. "
+                f"{where}: queries and documents must not be blank. "
                 f"Received: {record}"
             )
         if pair.id in pairs:
@@ -56,59 +109,88 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     return list(pairs.values())
 
 
+def _negatives(record, where):
+    from keras_fixedhead import beir
+
+    texts = record.get("negatives", [])
+    if not isinstance(texts, list) or {"negative", "negatives"} <= set(record):
+        raise ValueError(
+            f"{where}: 'negatives' must be a list of strings, and not beside "
+            f"'negative'. Received: {record}"
+        )
+    if "negative" in record:
+        texts = [record["negative"]]
+    return tuple(
+        beir.text({"negatives": text}, "negatives", where) for text in texts
+    )
+
+
 def write_jsonl(path: str | os.PathLike, pairs: Sequence[Pair]) -> None:
     """Writes pairs as one JSON object a line, as `read_jsonl` reads them."""
     from keras_fixedhead import beir
 
-    beir.write_records(path, (pair._asdict() for pair in pairs))
+    beir.write_records(
+        path,
+        (
+            {
+                name: value
+                for name, value in pair._asdict().items()
+                if name != "negatives" or value
+            }
+            for pair in pairs
+        ),
+    )
 
 
-def read_beir_pairs(
-    folder: str | os.PathLike,
-) -> tuple[list[Pair], dict[str, int]]:
-    """Reads the positive judgements of a BEIR folder as pairs.
+def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
+    """The positive judgements of a collection as pairs.
 
     Args:
-        folder: Folder of `keras_fixedhead.beir`; all its splits are read.
+        collection: A `keras_fixedhead.beir.Beir`.
 
     Returns:
         One pair for each query and document that are judged above 0, in the
-        order of the judgements; and how many judgements were left out for
-        which reason.
-
-    Raises:
-        OSError, ValueError: See `keras_fixedhead.beir.read_beir`.
+        order of the judgements; what is judged 0 or less for its query are
+        its negatives. And how many judgements were left out for which
+        reason.
     """
-    from keras_fixedhead import beir
-
-    documents, queries, judgements = beir.read_beir(folder)
-    pairs: dict[str, Pair] = {}
+    documents, queries, judgements = collection
+    found: dict[tuple[str, str], None] = {}
+    negatives: dict[str, list[str]] = {}
     left_out: collections.Counter[str] = collections.Counter()
     for query, document, score in judgements:
-        if score <= 0:
-            left_out["judged irrelevant"] += 1
-        elif not queries[query] or not documents[document]:
+        if not queries[query] or not documents[document]:
             left_out["judgements of blank texts"] += 1
+        elif score > 0:
+            found[query, document] = None
         else:
-            key = f"{query}/{document}"
-            pairs[key] = Pair(key, queries[query], documents[document])
-    return list(pairs.values()), dict(left_out)
+            negatives.setdefault(query, []).append(documents[document])
+    pairs = [
+        Pair(
+            f"{query}/{document}",
+            queries[query],
+            documents[document],
+            tuple(negatives.get(query, ())),
+        )
+        for query, document in found
+    ]
+    answered = {query for query, _ in found}
+    unused = [len(negatives[query]) for query in negatives.keys() - answered]
+    if unused:
+        left_out["irrelevant to queries without an answer"] = sum(unused)
+    return pairs, dict(left_out)
 
 
-def write_beir_pairs(folder: str | os.PathLike, pairs: Sequence[Pair]) -> None:
-    """Writes pairs as a BEIR folder whose one split is `test`.
+def as_beir(pairs: Sequence[Pair]):
+    """Pairs as a `keras_fixedhead.beir.Beir`.
 
-    Each pair becomes a query and a document of the same identifier, which
-    judge each other 1.
+    Each becomes a query and a document of the same identifier, which judge
+    each other 1.
     """
     from keras_fixedhead import beir
 
-    beir.write_beir(
-        folder,
-        beir.Beir(
-            {pair.id: pair.document for pair in pairs},
-            {pair.id: pair.query for pair in pairs},
-            [beir.Judgement(pair.id, pair.id, 1) for pair in pairs],
-        ),
-        split="test",
+    return beir.Beir(
+        {pair.id: pair.document for pair in pairs},
+        {pair.id: pair.query for pair in pairs},
+        [beir.Judgement(pair.id, pair.id, 1) for pair in pairs],
     )

@@ -4,10 +4,11 @@ Everything random is a function of the seed and of the update's number, so a
 run can start at any update and see the batches it would have seen there, on
 any number of replicas.
 
-Shape letters: B pairs of a global batch, M pairs of one replica, T tokens,
-S sentences of a document.
+Shape letters: B pairs of a global batch, M pairs of one replica, H hard
+negatives of a pair, T tokens, S sentences of a document.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
@@ -40,41 +41,85 @@ class Pairs:
         documents: List of strings, as many.
         keys: int64 array `[pairs, 2]`. Equal numbers in the first column are
             equal queries, in the second equal documents.
+        negatives: For each pair the documents that do not answer its query.
+        negative_keys: For each pair the numbers of these documents, as in the
+            second column of `keys`.
     """
 
     queries: list[str]
     documents: list[str]
     keys: np.ndarray
+    negatives: list[tuple[str, ...]]
+    negative_keys: list[tuple[int, ...]]
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> "Pairs":
         """The columns of these rows."""
         queries = [pair.query for pair in pairs]
         documents = [pair.document for pair in pairs]
-        keys = np.stack([_numbered(queries), _numbered(documents)], axis=1)
-        return cls(queries, documents, keys)
+        answers = collections.defaultdict(set)
+        for query, document in zip(queries, documents):
+            answers[query].add(document)
+        # What answers a query elsewhere in the data is no negative of it.
+        negatives = [
+            tuple(
+                text
+                for text in dict.fromkeys(pair.negatives)
+                if text not in answers[pair.query]
+            )
+            for pair in pairs
+        ]
+        numbers = _numbers([*documents, *itertools.chain(*negatives)])
+        query_numbers = _numbers(queries)
+        keys = np.array(
+            [
+                (query_numbers[query], numbers[document])
+                for query, document in zip(queries, documents)
+            ],
+            np.int64,
+        ).reshape(-1, 2)
+        return cls(
+            queries,
+            documents,
+            keys,
+            negatives,
+            [tuple(numbers[text] for text in texts) for texts in negatives],
+        )
+
+    @property
+    def have_negatives(self) -> bool:
+        """Whether any pair has one."""
+        return any(self.negatives)
 
     def __len__(self):
         return len(self.queries)
 
     def split(self, num_validation: int, seed: int) -> tuple["Pairs", "Pairs"]:
-        """Sets random pairs aside for evaluation during training.
+        """Sets pairs of random documents aside, to evaluate on in training.
 
         Returns:
-            The pairs to train on, and the ones set aside.
+            The pairs to train on, and the ones set aside. No document is in
+            both; pairs of the last document that are too many are in neither.
 
         Raises:
             ValueError: `num_validation` is not positive or leaves nothing.
         """
-        if not 0 < num_validation < len(self):
-            raise ValueError(
-                "`validation_pairs` must be positive and smaller than the "
-                f"{len(self)} pairs there are. Received: {num_validation}"
-            )
-        order = np.random.default_rng(seed).permutation(len(self))
-        return (
-            self._take(np.sort(order[num_validation:])),
-            self._take(order[:num_validation]),
+        rng = np.random.default_rng(seed)
+        _, document = np.unique(self.keys[:, 1], return_inverse=True)
+        place = rng.permutation(document.max() + 1)[document]
+        order = np.argsort(place, stable=True)
+        if 0 < num_validation < len(self):
+            last = place[order[num_validation - 1]]
+            rest = np.flatnonzero(place > last)
+            if len(rest):
+                return (
+                    self._take(rest),
+                    self._take(order[:num_validation]),
+                )
+        raise ValueError(
+            "`validation_pairs` must be positive and leave some of the "
+            f"{len(self)} pairs, of {place.max() + 1} documents. "
+            f"Received: {num_validation}"
         )
 
     def _take(self, indices):
@@ -82,6 +127,8 @@ class Pairs:
             [self.queries[i] for i in indices],
             [self.documents[i] for i in indices],
             self.keys[indices],
+            [self.negatives[i] for i in indices],
+            [self.negative_keys[i] for i in indices],
         )
 
 
@@ -90,8 +137,10 @@ class PairBatches:
 
     Each batch is a dictionary: `query` and `document` hold what the
     preprocessors return, int32 `[M, T]`; `keys` is int64 `[M, 2]`, as in
-    `Pairs`; `index`, in evaluation, int64 `[M]`, the pair's position, or -1
-    where a pair only fills up the last batch.
+    `Pairs`; with hard negatives, `negative` holds those of the first pair,
+    then those of the second, int32 `[M H, T]`, and `negative_keys` int64
+    `[M H]`, -1 where a pair has too few; `index`, in evaluation, int64 `[M]`,
+    the pair's position, or -1 where a pair only fills up the last batch.
 
     Args:
         config: Lengths and augmentation.
@@ -116,6 +165,11 @@ class PairBatches:
                 raise ValueError(
                     f"`{name}` must be a probability. Received: {probability}"
                 )
+        if config.hard_negatives < 0:
+            raise ValueError(
+                "`hard_negatives` must be at least 0. "
+                f"Received: {config.hard_negatives}"
+            )
         self.config = config
         self.global_batch_size = global_batch_size
         self.preprocessor = preprocessor
@@ -142,18 +196,22 @@ class PairBatches:
         queries = tf.constant(pairs.queries)
         sentences = _sentences(pairs.documents)
         keys = tf.constant(pairs.keys)
+        negatives = _ragged(pairs.negatives, tf.string)
+        negative_keys = _ragged(pairs.negative_keys, tf.int64)
+        # One more only where it is needed: the others stay what they were.
+        num_draws = 6 if self.config.hard_negatives else 5
 
         def replica_batches(step, indices):
             # Drawn for the whole batch on every worker, then divided, so that
             # a pair's draws do not depend on the number of workers.
             draws = tf.random.stateless_uniform(
-                [self.global_batch_size, 5], seed=[self.seed, step]
+                [self.global_batch_size, num_draws], seed=[self.seed, step]
             )
             last_row = share.first_row + share.replicas * share.size
             mine = slice(share.first_row, last_row)
             return (
                 tf.reshape(indices[mine], shape),
-                tf.reshape(draws[mine], [*shape, 5]),
+                tf.reshape(draws[mine], [*shape, num_draws]),
             )
 
         def batch(indices, draws):
@@ -163,12 +221,18 @@ class PairBatches:
                 draws[:, :2],
                 self.config.inverse_cloze,
             )
-            split = _crop(split, draws[:, 2:], self.config.crop_document)
+            split = _crop(split, draws[:, 2:5], self.config.crop_document)
             document = tf.strings.reduce_join(split, axis=1, separator=" ")
-            return {
-                **self._tokenize(query, document),
-                "keys": tf.gather(keys, indices),
-            }
+            texts = {"query": query, "document": document}
+            features = {"keys": tf.gather(keys, indices)}
+            if self.config.hard_negatives:
+                texts["negative"], features["negative_keys"] = _draw_negatives(
+                    tf.gather(negatives, indices),
+                    tf.gather(negative_keys, indices),
+                    draws[:, 5],
+                    self.config.hard_negatives,
+                )
+            return {**self._tokenize(texts), **features}
 
         return (
             shuffled(len(pairs), self.global_batch_size, self.seed, first_step)
@@ -190,7 +254,10 @@ class PairBatches:
             rows = tf.maximum(indices, 0)
             return {
                 **self._tokenize(
-                    tf.gather(queries, rows), tf.gather(documents, rows)
+                    {
+                        "query": tf.gather(queries, rows),
+                        "document": tf.gather(documents, rows),
+                    }
                 ),
                 "index": indices,
             }
@@ -201,28 +268,27 @@ class PairBatches:
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def _tokenize(self, query, document):
+    def _tokenize(self, texts):
+        kinds = {
+            "query": ("query", self.config.query_length),
+            "document": ("document", self.config.document_length),
+            "negative": ("document", self.config.document_length),
+        }
         return {
-            kind: tokenized(
+            name: tokenized(
                 self.preprocessor,
                 text,
-                prompt=kind if self.preprocessor.prompts else None,
-                sequence_length=length,
+                prompt=kinds[name][0] if self.preprocessor.prompts else None,
+                sequence_length=kinds[name][1],
                 fixed_size=not self.packed,
             )
-            for kind, text, length in (
-                ("query", query, self.config.query_length),
-                ("document", document, self.config.document_length),
-            )
+            for name, text in texts.items()
         }
 
 
-def _numbered(texts):
-    """Equal texts as equal numbers, int64 `[len(texts)]`."""
-    numbers = {}
-    return np.array(
-        [numbers.setdefault(text, len(numbers)) for text in texts], np.int64
-    )
+def _numbers(texts):
+    """A number for each different text."""
+    return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 
 def _sentences(documents):
@@ -231,10 +297,43 @@ def _sentences(documents):
         [part for part in _SENTENCE_END.split(document) if part.strip()]
         for document in documents
     ]
+    return _ragged(rows, tf.string)
+
+
+def _ragged(rows, dtype):
+    """Rows of any lengths as a ragged tensor `[rows, None]`."""
+    # `tf.ragged.constant` takes seconds for some ten thousand rows.
     return tf.RaggedTensor.from_row_lengths(
-        list(itertools.chain.from_iterable(rows)),
-        [len(row) for row in rows],
+        tf.constant(list(itertools.chain.from_iterable(rows)), dtype),
+        tf.constant([len(row) for row in rows], tf.int64),
     )
+
+
+def _draw_negatives(negatives, keys, draws, count):
+    """Draws some of the negatives of each pair, each once at most.
+
+    Args:
+        negatives: Ragged string tensor `[M, negatives]`.
+        keys: Ragged int64 tensor of the same shape.
+        draws: Float tensor `[M]` in `[0, 1)`: where they begin.
+        count: Integer, H.
+
+    Returns:
+        A string tensor `[M H]` and an int64 tensor `[M H]`, empty and -1 where
+        a pair has fewer.
+    """
+    counts = negatives.row_lengths()[:, None]  # [M, 1]
+    place = tf.range(count, dtype=tf.int64)[None, :]  # [1, H]
+    first = scaled(draws, tf.maximum(counts[:, 0], 1))[:, None]
+    column = (first + place) % tf.maximum(counts, 1)
+    is_one = tf.reshape(place < counts, [-1])
+    rows = tf.reshape(negatives.row_starts()[:, None] + column, [-1])
+    # The last is for pairs that have none.
+    texts = tf.concat([negatives.values, [""]], axis=0)
+    numbers = tf.concat([keys.values, tf.constant([-1], tf.int64)], axis=0)
+    last = tf.size(numbers, tf.int64) - 1
+    chosen = tf.where(is_one, rows, last)
+    return tf.gather(texts, chosen), tf.gather(numbers, chosen)
 
 
 def _cut_query(queries, sentences, draws, probability):

@@ -11,9 +11,18 @@ class PairsConfig:
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     source: str = "python"
-    """`python` (installed docstrings), a jsonl file, or a BEIR folder."""
+    """`python` (installed docstrings), a jsonl file (`query`, `document` and
+    perhaps `negatives`), a BEIR folder, or SQuAD's .json."""
+    source_split: str | None = None
+    """Judgements of a BEIR folder to train on, qrels/SPLIT.tsv; None takes
+    all."""
+    heldout_source: str | None = None
+    """What to hold out, of the same formats, as it is; None holds out a part
+    of source."""
+    heldout_split: str | None = None
+    """Judgements of a BEIR folder to hold out; None takes all."""
     heldout: float = 0.16
-    """Part of the clusters of near-duplicates to hold out."""
+    """Part of the clusters of near-duplicates in source to hold out."""
     seed: int = 0
     """Decides which clusters."""
     vocabulary: pathlib.Path | None = None

@@ -1,6 +1,5 @@
 """Query-document pairs to train and to evaluate on."""
 
-import os
 import pathlib
 import tempfile
 
@@ -34,8 +33,9 @@ def prepare_pairs(config: PairsConfig) -> dict:
         )
     arguments = arguments_of(config)
     names = [] if config.source == "python" else [config.source]
-    if config.vocabulary is not None:
-        names.append(str(config.vocabulary))
+    for other in (config.heldout_source, config.vocabulary):
+        if other is not None:
+            names.append(str(other))
     files = stamps(names)
     manifest = made_before(
         config.output, "pairs", arguments, files, config.overwrite
@@ -45,28 +45,23 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
     # TensorFlow takes seconds to import, which neither `--help` nor the
     # processes that read docstrings need wait for.
-    from training.data.pairs import write_beir_pairs, write_jsonl
+    from keras_fixedhead.beir import write_beir
+    from training.data.pairs import write_jsonl
     from training.data.vocabulary import (
         learn_vocabulary,
         read_vocabulary,
         write_vocabulary,
     )
-    from training.prepare.split import split_pairs
 
     status = Console(stderr=True).status
-    pairs, left_out = _read_pairs(config.source)
-    with status("Joining near-duplicates"):
-        split = split_pairs(pairs, config.heldout, config.seed)
-    if not split.train or not split.heldout:
-        raise ValueError(
-            f"`source` must give pairs to train on and to hold out. Received: "
-            f"{len(pairs)} pairs in {split.num_clusters} clusters, which "
-            f"gives {len(split.train)} and {len(split.heldout)}"
-        )
+    if config.heldout_source is None:
+        train, heldout, counts, left_out = _split(config, status)
+    else:
+        train, heldout, counts, left_out = _held_apart(config)
     if config.vocabulary is None:
         with status("Learning the vocabulary"):
             tokens = learn_vocabulary(
-                [text for p in split.train for text in (p.query, p.document)],
+                [text for p in train for text in (p.query, p.document)],
                 config.vocabulary_size,
                 config.lowercase,
             )
@@ -78,8 +73,8 @@ def prepare_pairs(config: PairsConfig) -> dict:
     ) as temporary:
         folder = pathlib.Path(temporary, "new")
         folder.mkdir()
-        write_jsonl(folder / "train.jsonl", split.train)
-        write_beir_pairs(folder / "heldout", split.heldout)
+        write_jsonl(folder / "train.jsonl", train)
+        write_beir(folder / "heldout", heldout, split="test")
         write_vocabulary(folder / "vocabulary.txt", tokens)
         return finish(
             folder,
@@ -88,10 +83,10 @@ def prepare_pairs(config: PairsConfig) -> dict:
                 "kind": "pairs",
                 "arguments": arguments,
                 "counts": {
-                    "pairs": len(pairs),
-                    "clusters": split.num_clusters,
-                    "training pairs": len(split.train),
-                    "held-out pairs": len(split.heldout),
+                    **counts,
+                    "training pairs": len(train),
+                    "held-out queries": len(heldout.queries),
+                    "held-out documents": len(heldout.documents),
                     "tokens in the vocabulary": len(tokens),
                 },
                 "left_out": left_out,
@@ -100,12 +95,50 @@ def prepare_pairs(config: PairsConfig) -> dict:
         )
 
 
-def _read_pairs(source):
-    from training.data.pairs import read_beir_pairs, read_jsonl
+def _split(config, status):
+    """Parts the source into pairs to train on and pairs to hold out."""
+    from training.data.pairs import as_beir
+    from training.prepare.split import split_pairs
+
+    pairs, left_out = _read_source(config)
+    with status("Joining near-duplicates"):
+        split = split_pairs(pairs, config.heldout, config.seed)
+    if not split.train or not split.heldout:
+        raise ValueError(
+            f"`source` must give pairs to train on and to hold out. Received: "
+            f"{len(pairs)} pairs in {split.num_clusters} clusters, which "
+            f"gives {len(split.train)} and {len(split.heldout)}"
+        )
+    counts = {"pairs": len(pairs), "clusters": split.num_clusters}
+    return split.train, as_beir(split.heldout), counts, left_out
+
+
+def _held_apart(config):
+    """Takes the whole of both sources, but for queries that are in both."""
+    from training.data.pairs import as_beir, read_jsonl, read_judged
+    from training.prepare.split import words_of
+
+    pairs, left_out = _read_source(config)
+    heldout = read_judged(config.heldout_source, config.heldout_split)
+    if heldout is None:
+        heldout = as_beir(read_jsonl(config.heldout_source))
+    asked = {words_of(heldout.queries[j.query]) for j in heldout.judgements}
+    train = [pair for pair in pairs if words_of(pair.query) not in asked]
+    if len(train) < len(pairs):
+        left_out["pairs of held-out queries"] = len(pairs) - len(train)
+    if not train or not heldout.judgements:
+        raise ValueError(
+            "`source` and `heldout_source` must give different queries to "
+            f"train on and to hold out. Received: {len(train)} pairs and "
+            f"{len(heldout.judgements)} judgements"
+        )
+    return train, heldout, {"pairs": len(pairs)}, left_out
+
+
+def _read_source(config):
+    from training.data.pairs import read_pairs
     from training.prepare.docstrings import installed_folders, read_docstrings
 
-    if source == "python":
+    if config.source == "python":
         return read_docstrings(installed_folders())
-    if os.path.isdir(source):
-        return read_beir_pairs(source)
-    return read_jsonl(source), {}
+    return read_pairs(config.source, config.source_split)

@@ -41,9 +41,10 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
         seed: Decides which clusters.
 
     Returns:
-        The pairs to train on, without those that repeat a document word for
-        word, and one pair of each held-out cluster, so that each held-out
-        query has one right document. Both keep the order of `pairs`.
+        The pairs to train on, without those that repeat another's query and
+        document word for word, and one pair of each held-out cluster, so that
+        each held-out query has one right document. Both keep the order of
+        `pairs`.
     """
     clusters = cluster_pairs(pairs)
     train, held_out = set(), set()
@@ -51,8 +52,11 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
         if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
             held_out.add(cluster[0])
         else:
-            # Backwards, so that of equal documents the first one stays.
-            by_words = {_words(pair.document): pair for pair in cluster[::-1]}
+            # Backwards, so that of equal pairs the first one stays.
+            by_words = {
+                (words_of(pair.query), words_of(pair.document)): pair
+                for pair in cluster[::-1]
+            }
             train.update(by_words.values())
     return Split(
         [pair for pair in pairs if pair in train],
@@ -76,7 +80,7 @@ def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
         The clusters, each in the order of `pairs`, ordered by their first
         pair.
     """
-    words = [frozenset(_words(pair.document)) for pair in pairs]
+    words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS
     index = datasketch.MinHashLSH(num_perm=permutations, params=(_BANDS, _ROWS))
     sketches = datasketch.MinHash.generator(
@@ -86,7 +90,7 @@ def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     clusters = DisjointSet(range(len(pairs)))
     queries: dict[tuple[str, ...], int] = {}
     for number, (pair, sketch) in enumerate(zip(pairs, sketches)):
-        clusters.merge(number, queries.setdefault(_words(pair.query), number))
+        clusters.merge(number, queries.setdefault(words_of(pair.query), number))
         for other in index.query(sketch):
             if clusters.connected(number, other):
                 continue
@@ -98,7 +102,8 @@ def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     return [[pairs[number] for number in subset] for subset in members]
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text, without case and punctuation."""
     return tuple(_WORD.findall(text.lower()))
 
 

@@ -1,7 +1,9 @@
-"""The encoder that a run trains."""
+"""The encoder that a run trains: of a new shape, or from a preset."""
 
-from keras_fixedhead import FixedHeadBackbone
-from training.configs import ModelConfig
+import dataclasses
+
+from keras_fixedhead import FixedHeadBackbone, FixedHeadTextEmbedder
+from training.configs import ModelConfig, StartConfig
 
 
 def make_encoder(
@@ -26,3 +28,94 @@ def make_encoder(
         dtype=model.dtype,
         **arguments,
     )
+
+
+_SHAPE = (
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "head_size",
+    "max_sequence_length",
+)
+
+
+def read_start(
+    model: StartConfig,
+) -> tuple[FixedHeadTextEmbedder | None, StartConfig]:
+    """Reads the preset that a run starts from, if it has one.
+
+    Args:
+        model: What is given of the shape.
+
+    Returns:
+        The preset as an embedder, or `None`; and the whole shape.
+
+    Raises:
+        ValueError: `init` is no preset with a tokenizer, or a shape that is
+            given is not its own; or without `init` the shape is not whole.
+    """
+    if model.init is None:
+        missing = [
+            name
+            for name in _SHAPE
+            if name != "head_size" and getattr(model, name) is None
+        ]
+        if missing:
+            raise ValueError(
+                "`init` must be a preset to start from, or the shape must be "
+                f"given. Received: init=None, without {', '.join(missing)}"
+            )
+        return None, model
+    start = FixedHeadTextEmbedder.from_preset(str(model.init))
+    if start.preprocessor is None:
+        raise ValueError(
+            "`init` must be a preset with a tokenizer. "
+            f"Received: {str(model.init)!r}"
+        )
+    theirs = {name: getattr(start.backbone, name) for name in _SHAPE}
+    refuse_differences(
+        model.init,
+        {
+            name: (theirs[name], getattr(model, name))
+            for name in _SHAPE
+            if getattr(model, name) is not None
+        },
+    )
+    return start, dataclasses.replace(model, **theirs)
+
+
+def refuse_differences(init, values):
+    """Raises a `ValueError` where a preset is not what a run says.
+
+    Args:
+        init: The preset's folder.
+        values: `{name: (what the preset has, what the run says)}`.
+    """
+    different = [
+        f"{name} (there {theirs!r}, now {ours!r})"
+        for name, (theirs, ours) in sorted(values.items())
+        if theirs != ours
+    ]
+    if different:
+        raise ValueError(
+            f"`init` {str(init)!r} must be as the run says. "
+            f"Different: {', '.join(different)}"
+        )
+
+
+def copy_encoder(
+    backbone: FixedHeadBackbone, model: ModelConfig
+) -> FixedHeadBackbone:
+    """Makes an encoder with the weights of another.
+
+    Args:
+        backbone: The other.
+        model: Its dropout and dtype are the new one's.
+    """
+    config = backbone.get_config()
+    del config["name"]
+    config.update(dropout=model.dropout, dtype=model.dtype)
+    copy = FixedHeadBackbone(**config)
+    copy.set_weights(backbone.get_weights())
+    return copy

@@ -20,7 +20,7 @@ from training.configs import PretrainConfig
 from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
 from training.preset import weights_sha256
-from training.tasks.encoder import make_encoder
+from training.tasks.encoder import make_encoder, refuse_differences
 from training.tasks.task import Task
 
 _INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
@@ -129,20 +129,25 @@ class MaskedLMTask(Task):
         )
         ours = self.model.backbone.get_config()
         theirs = earlier.backbone.get_config()
-        different = [
-            f"{name} (there {theirs[name]!r}, now {ours[name]!r})"
-            for name in sorted(ours.keys() - {"name", "dtype", "dropout"})
-            if theirs[name] != ours[name]
-        ]
-        vocabulary = earlier.preprocessor.tokenizer.get_vocabulary()
-        if vocabulary != self._corpus.vocabulary:
-            different.append("vocabulary")
-        if earlier.next_sentence != self.model.next_sentence:
-            different.append("next_sentence")
-        if different:
+        refuse_differences(
+            preset,
+            {
+                name: (theirs[name], ours[name])
+                for name in ours.keys() - {"name", "dtype", "dropout"}
+            }
+            | {
+                "next_sentence": (
+                    earlier.next_sentence,
+                    self.model.next_sentence,
+                )
+            },
+        )
+        if (
+            earlier.preprocessor.tokenizer.get_vocabulary()
+            != self._corpus.vocabulary
+        ):
             raise ValueError(
-                f"`init` {str(preset)!r} must be of the run's own shape. "
-                f"Different: {', '.join(different)}"
+                f"`init` {str(preset)!r} must have the vocabulary of the data."
             )
         self.model.set_weights(earlier.get_weights())
 

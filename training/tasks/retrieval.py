@@ -1,7 +1,7 @@
 """The retrieval task: one encoder for queries and documents, contrastive.
 
-Shape letters: M pairs of this replica, C pairs of all replicas, D embedding
-size, N pairs of an evaluation.
+Shape letters: M pairs of this replica, C pairs of all replicas, H hard
+negatives of a pair, D embedding size, N pairs of an evaluation.
 """
 
 import dataclasses
@@ -22,7 +22,8 @@ from keras_fixedhead.metrics import mrr_at_k, recall_at_k
 from training.configs import FinetuneConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
-from training.tasks.encoder import make_encoder
+from training.preset import preset_sha256
+from training.tasks.encoder import copy_encoder, make_encoder, read_start
 from training.tasks.task import Task
 
 # Positions and segments start this much smaller than BERT's: they are the same
@@ -73,7 +74,8 @@ class DualEncoder(keras.layers.Layer):
 class RetrievalTask(Task):
     """Contrastive training on pairs, with negatives from the whole batch.
 
-    Reads `train.jsonl` and `vocabulary.txt` from the data folder.
+    Reads `train.jsonl` from the data folder, and `vocabulary.txt` where there
+    is no preset to start from.
 
     Args:
         config: The run.
@@ -93,7 +95,8 @@ class RetrievalTask(Task):
                 "whole batch. "
                 f"Received: {config.run.accumulation_steps}"
             )
-        retrieval, model = config.retrieval, config.model
+        self._start, self._model = read_start(config.model)
+        retrieval, model = config.retrieval, self._model
         for name in ("query_length", "document_length"):
             if not 2 < getattr(retrieval, name) <= model.max_sequence_length:
                 raise ValueError(
@@ -106,28 +109,27 @@ class RetrievalTask(Task):
                 "`temperature` must be positive. "
                 f"Received: {retrieval.temperature}"
             )
+        sizes = retrieval.matryoshka_dims
+        if len(set(sizes)) < len(sizes) or not all(
+            0 < size < model.hidden_dim for size in sizes
+        ):
+            raise ValueError(
+                "`matryoshka_dims` must be different sizes below "
+                f"hidden_dim={model.hidden_dim}. Received: {sizes}"
+            )
+        self._sizes = (model.hidden_dim, *sizes)
         data = config.run.data
-        vocabulary = (data / "vocabulary.txt").read_text(encoding="utf-8")
-        prompts = {
-            "query": retrieval.query_prompt,
-            "document": retrieval.document_prompt,
-        }
-        self._preprocessor = FixedHeadTextEmbedderPreprocessor(
-            FixedHeadTokenizer(
-                # Not splitlines(), which splits at more than line feeds.
-                vocabulary.removesuffix("\n").split("\n"),
-                lowercase=retrieval.lowercase,
-            ),
-            # Positions further on are not trained.
-            sequence_length=max(
-                retrieval.query_length, retrieval.document_length
-            ),
-            prompts=prompts if any(prompts.values()) else None,
-        )
+        self._preprocessor = self._make_preprocessor(data, retrieval)
         seed = config.training.seed
-        self._training_pairs, self._validation_pairs = Pairs.of(
-            read_jsonl(data / "train.jsonl")
-        ).split(retrieval.validation_pairs, seed)
+        pairs = Pairs.of(read_jsonl(data / "train.jsonl"))
+        if retrieval.hard_negatives and not pairs.have_negatives:
+            raise ValueError(
+                "`hard_negatives` must be 0: no pair of the data has "
+                f"`negatives`. Received: {retrieval.hard_negatives}"
+            )
+        self._training_pairs, self._validation_pairs = pairs.split(
+            retrieval.validation_pairs, seed
+        )
         self._batches = PairBatches(
             retrieval,
             config.training.global_batch_size,
@@ -136,31 +138,80 @@ class RetrievalTask(Task):
             packed=config.run.packed,
         )
 
+    def _make_preprocessor(self, data, retrieval):
+        prompts = {
+            "query": retrieval.query_prompt,
+            "document": retrieval.document_prompt,
+        }
+        given = {k: text for k, text in prompts.items() if text is not None}
+        if self._start is None:
+            text = (data / "vocabulary.txt").read_text(encoding="utf-8")
+            tokenizer = FixedHeadTokenizer(
+                # Not splitlines(), which splits at more than line feeds.
+                text.removesuffix("\n").split("\n"),
+                lowercase=retrieval.lowercase is not False,
+            )
+        else:
+            tokenizer = self._start.preprocessor.tokenizer
+            if retrieval.lowercase not in (None, tokenizer.lowercase):
+                raise ValueError(
+                    "`lowercase` must be as in init, "
+                    f"{tokenizer.lowercase}. Received: {retrieval.lowercase}"
+                )
+            given = self._start.preprocessor.prompts | given
+        prompts = {"query": "", "document": "", **given}
+        return FixedHeadTextEmbedderPreprocessor(
+            tokenizer,
+            # Positions further on are not trained.
+            sequence_length=max(
+                retrieval.query_length, retrieval.document_length
+            ),
+            prompts=prompts if any(prompts.values()) else None,
+        )
+
+    @property
+    def metrics(self):
+        return tuple(f"loss_d{size}" for size in self._sizes[1:])
+
     @property
     def settings(self):
-        data = self._config.run.data
+        config = self._config
+        model = dataclasses.asdict(config.model)
+        init = model.pop("init")
+        names = ["train.jsonl"]
+        if init is None:
+            names.append("vocabulary.txt")
         return {
-            "retrieval": dataclasses.asdict(self._config.retrieval),
+            "model": model,
+            "init_sha256": init and preset_sha256(init, "init"),
+            "retrieval": dataclasses.asdict(config.retrieval),
             "data_sha256": {
-                name: hashlib.sha256((data / name).read_bytes()).hexdigest()
-                for name in ("train.jsonl", "vocabulary.txt")
+                name: hashlib.sha256(
+                    (config.run.data / name).read_bytes()
+                ).hexdigest()
+                for name in names
             },
         }
 
     def build(self):
-        model, retrieval = self._config.model, self._config.retrieval
-        backbone = make_encoder(
-            model, self._preprocessor.tokenizer.vocabulary_size()
-        )
-        for table in (
-            backbone.position_embedding.position_embeddings,
-            backbone.segment_embedding.embeddings,
-        ):
-            table.assign(table.value * _SHARED_SCALE)
+        model, retrieval = self._model, self._config.retrieval
+        pooling_mode = retrieval.pooling_mode
+        if self._start is None:
+            backbone = make_encoder(
+                model, self._preprocessor.tokenizer.vocabulary_size()
+            )
+            for table in (
+                backbone.position_embedding.position_embeddings,
+                backbone.segment_embedding.embeddings,
+            ):
+                table.assign(table.value * _SHARED_SCALE)
+        else:
+            backbone = copy_encoder(self._start.backbone, model)
+            pooling_mode = pooling_mode or self._start.pooling_mode
         embedder = FixedHeadTextEmbedder(
             backbone,
             preprocessor=self._preprocessor,
-            pooling_mode=retrieval.pooling_mode,
+            pooling_mode=pooling_mode or "mean",
         )
         self.model = DualEncoder(
             embedder,
@@ -182,24 +233,52 @@ class RetrievalTask(Task):
         # comes straight from the data has none.
         keys = tf.identity(batch["keys"])
         replica = tf.distribute.get_replica_context()
-        # [M, ...] -> [C, ...], through which gradients flow back to the
-        # replicas the candidates are from
-        candidate_queries, candidate_documents, candidate_keys = (
-            replica.all_gather(values, axis=0)
-            for values in (queries, documents, keys)
+
+        def gathered(values):
+            # [M, ...] -> [C, ...], through which gradients flow back to the
+            # replicas the candidates are from
+            return replica.all_gather(values, axis=0)
+
+        candidate_queries, candidate_documents = map(
+            gathered, (queries, documents)
         )
         size = tf.shape(queries)[0]
-        losses = symmetric_contrastive_loss(
-            queries,
-            documents,
-            candidate_queries,
-            candidate_documents,
-            labels=replica.replica_id_in_sync_group * size + tf.range(size),
-            temperature=self.model.temperature,
-            excluded=same_keys(keys, candidate_keys),
+        labels = replica.replica_id_in_sync_group * size + tf.range(size)
+        negatives = excluded_negatives = None
+        if "negative" in batch:
+            # [M H, D] -> [C H, D]
+            negatives = gathered(self.model(batch["negative"], training=True))
+            negative_keys = gathered(tf.identity(batch["negative_keys"]))
+            excluded_negatives = (negative_keys[None, :] < 0) | (
+                negative_keys[None, :] == keys[:, 1:]
+            )  # [M, C H]
+        excluded = same_keys(keys, gathered(keys))
+
+        def share(size):
+            """This replica's part of the mean loss, of so many numbers."""
+            losses = symmetric_contrastive_loss(
+                *(
+                    _cut(rows, size)
+                    for rows in (
+                        queries,
+                        documents,
+                        candidate_queries,
+                        candidate_documents,
+                    )
+                ),
+                labels=labels,
+                temperature=self.model.temperature,
+                excluded=excluded,
+                negatives=None if negatives is None else _cut(negatives, size),
+                excluded_negatives=excluded_negatives,
+            )
+            total = tf.reduce_sum(losses)
+            return total / tf.cast(totals["examples"], total.dtype)
+
+        shares = [share(size) for size in self._sizes]
+        return tf.add_n(shares) / len(shares), dict(
+            zip(self.metrics, shares[1:], strict=True)
         )
-        share = tf.reduce_sum(losses)
-        return share / tf.cast(totals["examples"], share.dtype), {}
 
     def evaluation_dataset(self, context):
         return self._batches.evaluation(self._validation_pairs, context)
@@ -217,12 +296,26 @@ class RetrievalTask(Task):
     def figures(self, outputs):
         real = outputs["index"] >= 0
         keys = self._validation_pairs.keys[outputs["index"][real]]
-        return retrieval_figures(
-            outputs["query"][real], outputs["document"][real], keys
-        )
+        queries, documents = outputs["query"][real], outputs["document"][real]
+        found = retrieval_figures(queries, documents, keys)
+        for size in self._sizes[1:]:
+            cut = retrieval_figures(
+                np.array(_cut(queries, size)),
+                np.array(_cut(documents, size)),
+                keys,
+            )
+            found |= {f"{name}_d{size}": value for name, value in cut.items()}
+        return found
 
     def save(self, folder: pathlib.Path):
         self.model.embedder.save_to_preset(str(folder))
+
+
+def _cut(embeddings, size):
+    """The first numbers of each row, of length 1 again."""
+    if size == embeddings.shape[-1]:
+        return embeddings
+    return keras.ops.normalize(embeddings[:, :size], axis=-1, order=2)
 
 
 def retrieval_figures(queries, documents, keys) -> dict[str, float]:

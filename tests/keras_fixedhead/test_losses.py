@@ -63,6 +63,32 @@ def test_symmetric_loss_is_the_mean_of_both_directions(sides):
     np.testing.assert_allclose(loss, expected, atol=1e-5)
 
 
+def test_hard_negatives_are_further_documents(sides):
+    queries, documents, labels, excluded = sides
+    rng = np.random.default_rng(7)
+    negatives = rng.normal(size=(11, 5)).astype("float32")
+    not_wrong = rng.random((3, 11)) < 0.3
+    loss = symmetric_contrastive_loss(
+        *map(
+            ops.convert_to_tensor,
+            (queries[4:], documents[4:], queries, documents, labels),
+        ),
+        temperature=0.3,
+        excluded=ops.convert_to_tensor(excluded),
+        negatives=ops.convert_to_tensor(negatives),
+        excluded_negatives=ops.convert_to_tensor(not_wrong),
+    )
+    forward = numpy_loss(
+        queries[4:],
+        np.concatenate([documents, negatives]),
+        labels,
+        0.3,
+        np.concatenate([excluded, not_wrong], axis=1),
+    )
+    backward = numpy_loss(documents[4:], queries, labels, 0.3, excluded)
+    np.testing.assert_allclose(loss, (forward + backward) / 2, atol=1e-5)
+
+
 def test_bfloat16_embeddings_give_a_float32_loss(sides):
     queries, documents, labels, excluded = sides
     loss = contrastive_loss(

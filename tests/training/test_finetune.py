@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
@@ -88,6 +89,158 @@ def _validation_pairs(config, workdir):
     run = dataclasses.replace(config.run, data=data)
     task = RetrievalTask(dataclasses.replace(config, run=run))
     return task._validation_pairs
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """An embedder of other sizes, pooling and prompts than a run's own."""
+    folder = tmp_path_factory.mktemp("start")
+    embedder = tiny.embedder(prompts={"query": "two ", "other": "one "})
+    embedder.save_to_preset(str(folder))
+    return folder
+
+
+# What a run takes from the preset that it starts from.
+_FROM_INIT = dict.fromkeys(
+    (
+        "num_layers",
+        "num_heads",
+        "hidden_dim",
+        "intermediate_dim",
+        "head_size",
+        "max_sequence_length",
+    )
+)
+
+
+def test_starts_from_a_preset(data, start, tmp_path):
+    (data_alone := tmp_path / "data").mkdir()
+    # Not even a vocabulary is needed.
+    (data_alone / "train.jsonl").write_bytes(
+        (data / "train.jsonl").read_bytes()
+    )
+    changes = _FROM_INIT | {"init": start, "steps": 2, "warmup_steps": 1}
+    changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
+    changes |= {"document_prompt": "red ", "learning_rate": 1e-9}
+    args = flags(data_alone, tmp_path / "run", **changes)
+    assert finetune.main(args) == 0
+    before = FixedHeadTextEmbedder.from_preset(str(start))
+    after = FixedHeadTextEmbedder.from_preset(str(tmp_path / "run" / "preset"))
+    for one, two in zip(before.get_weights(), after.get_weights()):
+        np.testing.assert_allclose(one, two, atol=1e-7)
+    assert after.pooling_mode == "cls"
+    assert after.embedding_dim is None
+    assert after.preprocessor.prompts == {
+        "query": "two ",
+        "document": "red ",
+        "other": "one ",
+    }
+    config = after.backbone.get_config()
+    assert config.pop("dropout") == 0.1
+    theirs = before.backbone.get_config()
+    for name in config.keys() - {"name", "dtype"}:
+        assert config[name] == theirs[name], name
+    # Figures of each size are those of its first numbers.
+    last = tiny.metrics(tmp_path / "run")[-1]
+    config = tiny.retrieval(data_alone, tmp_path, **changes)
+    pairs = RetrievalTask(config)._validation_pairs
+    queries, documents = (
+        after.encode_text(texts, prompt=prompt, verbose=0)
+        for texts, prompt in (
+            (pairs.queries, "query"),
+            (pairs.documents, "document"),
+        )
+    )
+    for size in (5, 3):
+        figures = retrieval_figures(
+            *(
+                rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
+                for rows in (queries, documents)
+            ),
+            pairs.keys,
+        )
+        assert figures == pytest.approx(
+            {name: last[f"{name}_d{size}"] for name in figures}
+        )
+
+
+def numpy_loss(query, candidates, answer, left_out):
+    scores = candidates @ query / 0.05
+    kept = [i for i in range(len(scores)) if i == answer or not left_out[i]]
+    return np.log(np.exp(scores[kept]).sum()) - scores[answer]
+
+
+def test_loss_by_hand(data, start, tmp_path):
+    """Its mean over sizes, with the negatives of all and nobody's twice."""
+    changes = _FROM_INIT | {"init": start, "dropout": 0.0}
+    changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
+    task = RetrievalTask(
+        tiny.retrieval(data, tmp_path, global_batch_size=23, **changes)
+    )
+    task.build()
+    dataset = task.training_dataset(tf.distribute.InputContext(), 0)
+    batch = next(iter(dataset))
+    keys, negative_keys = batch["keys"].numpy(), batch["negative_keys"].numpy()
+    assert (negative_keys < 0).any()
+    assert set(negative_keys) & set(keys[:, 1])
+    queries, documents, negatives = (
+        task.model(batch[name]).numpy()
+        for name in ("query", "document", "negative")
+    )
+    same = (keys[:, None] == keys[None]).any(-1)
+    unfit = [(negative_keys < 0) | (negative_keys == key) for key in keys[:, 1]]
+    means = {}
+    for size in (13, 5, 3):
+        q, d, n = (
+            rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
+            for rows in (queries, documents, negatives)
+        )
+        both = [*d, *n]
+        means[size] = np.mean(
+            [
+                numpy_loss(q[i], np.array(both), i, [*same[i], *unfit[i]]) / 2
+                + numpy_loss(d[i], q, i, same[i]) / 2
+                for i in range(23)
+            ]
+        )
+    loss, sizes = task.loss(batch, task.totals(batch))
+    assert float(loss) == pytest.approx(np.mean(list(means.values())), abs=1e-4)
+    assert float(sizes["loss_d5"]) == pytest.approx(means[5], abs=1e-4)
+    assert float(sizes["loss_d3"]) == pytest.approx(means[3], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"init": None}, "`init` .* Received: init=None, without num_layers"),
+        ({"num_heads": 7}, r"num_heads \(there 5, now 7\)"),
+        ({"head_size": 5}, r"Different: head_size \(there 9, now 5\)"),
+        ({"lowercase": False}, "`lowercase` must be as in init, True"),
+        ({"document_length": 20}, "max_sequence_length=19. Received: 20"),
+        ({"matryoshka_dims": (13,)}, "below hidden_dim=13. Received: .13"),
+        ({"matryoshka_dims": (5, 5)}, "`matryoshka_dims` must be different"),
+        ({"matryoshka_dims": (0,)}, "`matryoshka_dims` .* Received: .0,"),
+        ({"hard_negatives": -1}, "`hard_negatives` .* Received: -1"),
+    ],
+)
+def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
+    changes = _FROM_INIT | {"init": start} | change
+    with pytest.raises(ValueError, match=message):
+        finetune.finetune(tiny.retrieval(data, tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_hard_negatives_must_be_in_the_data(tmp_path):
+    data = tiny.write_pairs(tmp_path / "data")
+    lines = (data / "train.jsonl").read_text().splitlines()
+    pairs = [{**json.loads(line), "negatives": []} for line in lines]
+    (data / "train.jsonl").write_text(
+        "".join(f"{json.dumps(pair)}\n" for pair in pairs)
+    )
+    with pytest.raises(ValueError, match="no pair of the data has"):
+        finetune.finetune(
+            tiny.retrieval(data, tmp_path / "run", hard_negatives=1)
+        )
 
 
 def test_finished_run_says_so(data, workdir, capsys):

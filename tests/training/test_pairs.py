@@ -27,6 +27,19 @@ def test_jsonl_round_trip(tmp_path):
     assert "猫" in path.read_text("utf-8")
 
 
+def test_jsonl_of_triples(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(
+        '{"query": "q", "document": "d", "negative": "n"}\n'
+        '{"query": "q", "document": "d", "negatives": ["m", "n"]}\n'
+        '{"query": "q", "document": "d", "negatives": []}\n'
+    )
+    read = read_jsonl(path)
+    assert [pair.negatives for pair in read] == [("n",), ("m", "n"), ()]
+    write_jsonl(path, read)
+    assert read_jsonl(path) == read
+
+
 def test_jsonl_without_id_takes_the_line_number(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('\n{"query": "q", "document": "d", "more": 1}\n\n')
@@ -46,6 +59,12 @@ def test_jsonl_without_id_takes_the_line_number(tmp_path):
         b'{"query": "q", "document": ""}',
         b'{"query": "q", "document": "\\ud800"}',
         b'{"query": "q", "document": "\xff"}',
+        b'{"query": "q", "document": "d", "negative": 3}',
+        b'{"query": "q", "document": "d", "negative": " "}',
+        b'{"query": "q", "document": "d", "negative": null}',
+        b'{"query": "q", "document": "d", "negatives": "n"}',
+        b'{"query": "q", "document": "d", "negatives": ["n", 3]}',
+        b'{"query": "q", "document": "d", "negative": "n", "negatives": []}',
         b'{"id": 7, "query": "q", "document": "d"}',
         b'{"id": "a b", "query": "q", "document": "d"}',
         b'{"id": "", "query": "q", "document": "d"}',

@@ -6,7 +6,14 @@ import pathlib
 
 import pytest
 
-from training.data.pairs import Pair, read_jsonl, read_pairs, write_jsonl
+from keras_fixedhead.beir import read_collection, write_beir
+from training.data.pairs import (
+    Pair,
+    as_beir,
+    read_jsonl,
+    read_pairs,
+    write_jsonl,
+)
 from training.prepare.__main__ import main
 
 PAIRS = [
@@ -147,9 +154,68 @@ def test_takes_what_it_writes(tmp_path, source, vocabulary):
     assert {p.document for p in heldout} < {p.document for p in pairs}
 
 
+def test_holds_another_source_out_as_it_is(tmp_path, source, vocabulary):
+    other = tmp_path / "dev.json"
+    questions = [
+        {"id": f"q{i}", "question": text}
+        for i, text in enumerate(["Query: NUMBER 5?", "a new one"])
+    ]
+    paragraphs = [
+        {"context": PAIRS[7].document, "qas": questions},
+        {"context": "without a question", "qas": []},
+    ]
+    other.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    output = tmp_path / "data"
+    assert (
+        prepare(
+            source=source,
+            heldout_source=other,
+            vocabulary=vocabulary,
+            output=output,
+        )
+        == 0
+    )
+    # A query that is asked there is not trained on, its document may be.
+    assert read_jsonl(output / "train.jsonl") == [*PAIRS[:5], *PAIRS[6:]]
+    heldout = read_collection(output / "heldout")
+    assert heldout.documents == [PAIRS[7].document, "without a question"]
+    assert heldout.relevant == [{0: 1}, {0: 1}]
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["left_out"] == {"pairs of held-out queries": 1}
+    assert manifest["counts"]["held-out queries"] == 2
+
+
+def test_holds_out_a_split_of_a_beir_folder(tmp_path, vocabulary):
+    beir = tmp_path / "beir"
+    write_beir(beir, as_beir(PAIRS), "train")
+    rows = [f"p{i}\tp{i}\t2\n" for i in range(3)] + ["p0\tp9\t0\n"]
+    (beir / "qrels" / "dev.tsv").write_text("".join(rows))
+    output = tmp_path / "data"
+    flags = {"source": beir, "heldout_source": beir, "output": output}
+    assert (
+        prepare(
+            source_split="train",
+            heldout_split="dev",
+            vocabulary=vocabulary,
+            **flags,
+        )
+        == 0
+    )
+    train = read_jsonl(output / "train.jsonl")
+    assert [pair.query for pair in train] == [p.query for p in PAIRS[3:]]
+    heldout = read_collection(output / "heldout")
+    assert heldout.relevant == [{0: 2}, {1: 2}, {2: 2}]
+    assert len(heldout.documents) == 97
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
+        (
+            {"heldout_source": "source.jsonl"},
+            "`source` and `heldout_source` must give different queries",
+        ),
+        ({"source_split": "dev"}, "Only a BEIR folder has splits"),
         ({"heldout": 0}, "`heldout` must be between 0 and 1. Received: 0.0"),
         ({"heldout": 1}, "`heldout` must be between 0 and 1. Received: 1.0"),
         ({"heldout": 1e-9}, "`source` must give pairs to train on and to"),
@@ -158,8 +224,9 @@ def test_takes_what_it_writes(tmp_path, source, vocabulary):
     ],
 )
 def test_wrong_arguments_are_one_line(
-    tmp_path, source, vocabulary, capsys, flags, message
+    tmp_path, source, vocabulary, capsys, monkeypatch, flags, message
 ):
+    monkeypatch.chdir(tmp_path)
     flags = {"source": source, "vocabulary": vocabulary} | flags
     assert prepare(output=tmp_path / "data", **flags) == 1
     error = capsys.readouterr().err

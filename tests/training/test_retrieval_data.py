@@ -58,18 +58,25 @@ def test_keys_are_equal_for_equal_texts():
     assert len(set(documents)) == len({p["document"] for p in tiny.pairs(29)})
 
 
-def test_split_sets_pairs_aside():
-    training, validation = PAIRS.split(5, seed=1)
-    assert (len(training), len(validation)) == (24, 5)
-    rows = collections.Counter(zip(training.queries, training.documents))
-    rows += collections.Counter(zip(validation.queries, validation.documents))
-    assert rows == collections.Counter(zip(PAIRS.queries, PAIRS.documents))
-    again, other = PAIRS.split(5, seed=1), PAIRS.split(5, seed=2)
+def test_split_sets_documents_aside():
+    pairs = Pairs.of(
+        [Pair(str(i), f"query {i}", f"document {i // 3}") for i in range(29)]
+    )
+    whole = set(zip(pairs.queries, pairs.documents))
+    for count in range(1, 27):
+        training, validation = pairs.split(count, seed=1)
+        assert len(validation) == count
+        # What is too much of the last document is in neither.
+        assert 0 <= 29 - len(training) - count <= 2
+        assert not set(training.documents) & set(validation.documents)
+        assert whole > set(zip(training.queries, training.documents))
+        assert whole > set(zip(validation.queries, validation.documents))
+    again, other = pairs.split(count, seed=1), pairs.split(count, seed=2)
     np.testing.assert_array_equal(again[1].keys, validation.keys)
     assert other[1].queries != validation.queries
     for count in (0, 29):
         with pytest.raises(ValueError, match=f"Received: {count}"):
-            PAIRS.split(count, seed=1)
+            pairs.split(count, seed=1)
 
 
 def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
@@ -135,6 +142,70 @@ def test_prompts_and_lengths():
         batch["query"]["padding_mask"], [[1, 1, 1, 1, 0]] * 6
     )
     assert (batch["query"]["token_ids"][:, -1] == 0).all()
+
+
+# Number i has i % 4 documents that do not answer it.
+WITH_NEGATIVES = Pairs.of(
+    [
+        Pair(
+            str(i),
+            f"{word} dog",
+            f"{word} runs",
+            tuple(f"{word} {tiny.WORDS[j]} eats" for j in range(i % 4)),
+        )
+        for i, word in enumerate(tiny.WORDS)
+    ]
+)
+
+
+def test_negatives_are_the_pairs_own():
+    made = batches(hard_negatives=2, packed=False, prompts=PROMPTS)
+    drawn = collections.defaultdict(set)
+    for batch in take(made, 40, pairs=WITH_NEGATIVES):
+        assert batch["negative"]["token_ids"].shape == (12, 13)
+        found = np.reshape(texts(batch["negative"]), (6, 2))
+        numbers = batch["negative_keys"].reshape(6, 2)
+        for i, both, two in zip(batch["keys"][:, 0], found, numbers):
+            own = dict(
+                zip(
+                    WITH_NEGATIVES.negatives[i],
+                    WITH_NEGATIVES.negative_keys[i],
+                )
+            )
+            assert list(two) == [own.get(text, -1) for text in both]
+            real = {text for text in both if text}
+            assert len(real) == (two >= 0).sum() == min(i % 4, 2)
+            drawn[i].update(real)
+    assert len(drawn) == 20
+    assert all(drawn[i] == set(WITH_NEGATIVES.negatives[i]) for i in drawn)
+
+
+def test_negatives_divide_as_the_pairs_do():
+    made = batches(hard_negatives=3, packed=False)
+    (whole,) = take(made, 1, pairs=WITH_NEGATIVES)
+    replicas = take(
+        made,
+        2,
+        pairs=WITH_NEGATIVES,
+        context=tf.distribute.InputContext(num_replicas_in_sync=2),
+    )
+    joined = tf.nest.map_structure(
+        lambda *values: np.concatenate(values), *replicas
+    )
+    assert_same(joined, whole)
+
+
+def test_negatives_are_numbered_as_documents_and_answer_nothing():
+    pairs = Pairs.of(
+        [
+            Pair("a", "red", "cat", ("dog", "bird", "dog", "fish")),
+            Pair("b", "red", "bird"),
+            Pair("c", "blue", "fish", ("cat",)),
+        ]
+    )
+    assert pairs.negatives == [("dog", "fish"), (), ("cat",)]
+    assert pairs.keys[:, 1].tolist() == [0, 1, 2]
+    assert pairs.negative_keys == [(3, 2), (), (0,)]
 
 
 def sentences(key):

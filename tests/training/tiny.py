@@ -36,16 +36,26 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]
 
 
 def pairs(count=37):
-    """Pairs whose documents have three sentences; number 3 is 2 again."""
+    """Pairs whose documents have three sentences; number 3 is 2 again.
+
+    Two of three have documents that do not answer the query, one of them
+    that of number 5.
+    """
+
+    def texts(number):
+        a, b, c = (WORDS[(number * k) % len(WORDS)] for k in (1, 3, 7))
+        return f"{a} {b}", f"{a} {c} runs. {b} {c} sleeps. {c} {a} {b}."
+
     made = []
     for i in range(count):
         j = 2 if i == 3 else i
-        a, b, c = (WORDS[(j * k) % len(WORDS)] for k in (1, 3, 7))
+        query, document = texts(j)
         made.append(
             {
                 "id": f"pair.{i}",
-                "query": f"{a} {b}",
-                "document": f"{a} {c} runs. {b} {c} sleeps. {c} {a} {b}.",
+                "query": query,
+                "document": document,
+                "negatives": (texts(5)[1], f"{query} eats.")[: j % 3],
             }
         )
     return made

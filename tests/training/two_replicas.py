@@ -27,6 +27,8 @@ RETRIEVAL = _EXACT | {
     "crop_document": 0.5,
     "inverse_cloze": 0.5,
     "learn_temperature": True,
+    "hard_negatives": 2,
+    "matryoshka_dims": (7, 2),
     "steps": 4,
 }
 

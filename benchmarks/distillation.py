@@ -27,8 +27,8 @@ from rich.table import Table
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import ndcg_at_k, recall_at_k
+from keras_fixedhead.principal_components import principal_components
 from keras_fixedhead.retrieval import bm25, build_index, search_index
-from training.data.teacher import principal_components
 
 _DEPTH = 100
 

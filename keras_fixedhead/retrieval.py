@@ -1,14 +1,33 @@
-"""Ranking documents: exact search over embeddings, BM25, and their fusion.
+"""Ranking documents: indexes of embeddings, BM25, and their fusion.
 
-Shape letters: Q queries, N documents, D embedding size, K documents ranked.
+Shape letters: Q queries, N documents, S documents of a sample, D embedding
+size, R numbers kept of it, K documents ranked.
 
 The packages behind it come with `pip install keras_fixedhead[retrieval]`.
 """
 
+import math
 import typing
 from collections.abc import Sequence
 
 import numpy as np
+
+from keras_fixedhead.principal_components import principal_components
+
+PRECISIONS = ("float32", "int8", "binary")
+REDUCTIONS = ("truncate", "pca")
+
+# Of the graph: neighbours of a document on the upper levels (twice as many on
+# the lowest), and how many candidates are kept while it is built and searched.
+_NEIGHBOURS = 16
+_BUILD_CANDIDATES = 200
+_SEARCH_CANDIDATES = 128
+# Bits of a query's numbers where those of a document have one.
+_QUERY_BITS = 8
+# One cell in so many is searched where documents are parted into cells.
+_CELLS_SEARCHED = 4
+_ROTATION_SEED = 1234
+_UNIT_TOLERANCE = 1e-3
 
 
 class Ranking(typing.NamedTuple):
@@ -24,44 +43,166 @@ class Ranking(typing.NamedTuple):
     scores: np.ndarray
 
 
-def build_index(embeddings):
-    """Builds an index that is searched exactly, by inner product.
+def new_index(
+    sample,
+    precision="float32",
+    dimension=None,
+    reduction="truncate",
+    approximate=False,
+):
+    """Makes an index without documents, to which they are added in parts.
 
-    On normalized embeddings the inner product is the cosine.
+    Scores are inner products, of the numbers kept: the cosine, where
+    embeddings have length 1. If all rows of the sample have (or are zero),
+    documents and queries are normalized again once they are reduced; of a
+    sample where any has not, none is. The index takes whole documents and
+    whole queries, also when it was saved by `faiss.write_index` and read by
+    `faiss.read_index`: what is done to them is part of it.
 
     Args:
-        embeddings: float array `[N, D]`, one row per document.
+        sample: float array `[S, D]`, documents from which the directions of
+            `"pca"`, the ranges of `"int8"` and the centre of `"binary"` are
+            learned. Numbers outside the ranges are clipped: a sample is
+            drawn from everywhere in the collection.
+        precision: `"float32"`, 4 R bytes a document. `"int8"`, R bytes: each
+            dimension in 256 steps. `"binary"`, R / 8 + 8 bytes: after a
+            random rotation the sides on which a document lies of the centre,
+            and two numbers that correct what these estimate; all documents
+            are scored by the numbers of the query (Gao and Long 2024,
+            "RaBitQ: Quantizing High-Dimensional Vectors with a Theoretical
+            Error Bound for Approximate Nearest Neighbor Search").
+        dimension: int, R, from 1 to D; `None` keeps all.
+        reduction: `"truncate"` keeps the first numbers, for models trained
+            for it (see `FixedHeadTextEmbedder`); `"pca"` the principal
+            components of the sample. These are not centred: so of all
+            projections they keep the inner products of the sample best, by
+            their squared error.
+        approximate: bool. Whether a part of the documents is searched, where
+            all would take too long. `"float32"` and `"int8"` are searched
+            over a graph (Malkov and Yashunin 2018, "Efficient and robust
+            approximate nearest neighbor search using Hierarchical Navigable
+            Small World graphs"), which takes about 140 bytes more a document
+            and long to build, and is for embeddings of length 1. Built by
+            one thread (`faiss.omp_set_num_threads(1)`) it is the same each
+            time. `"binary"`, which a graph would make three times as large,
+            is parted around centres of the sample, one in every 39 of it at
+            the most; a quarter of the parts is searched. It takes 8 bytes
+            more.
 
     Returns:
-        A `faiss.IndexFlatIP`, which `faiss.write_index` saves.
+        A trained FAISS index; `index.add(rows)` adds documents `[N, D]`.
 
     Raises:
         ImportError: FAISS is not installed.
-        ValueError: `embeddings` is not a matrix of finite numbers, or has no
-            row.
+        ValueError: `sample` is not a matrix of finite numbers, or has no
+            row, or for `"pca"` fewer than R; there is no such precision or
+            reduction, or `dimension` is not from 1 to D.
     """
     faiss = _import("faiss")
-    embeddings = _matrix("embeddings", embeddings)
-    if not len(embeddings):
+    sample = _matrix("sample", sample)
+    rows, width = sample.shape
+    if not rows:
         raise ValueError(
-            "`embeddings` must hold at least one document. "
-            f"Received: shape {embeddings.shape}"
+            "`sample` must hold at least one document. "
+            f"Received: shape {sample.shape}"
         )
-    index = faiss.IndexFlatIP(embeddings.shape[1])
+    _one_of("precision", precision, PRECISIONS)
+    _one_of("reduction", reduction, REDUCTIONS)
+    kept = width if dimension is None else dimension
+    if not 1 <= kept <= width:
+        raise ValueError(
+            f"`dimension` must be None or from 1 to {width}, the width of "
+            f"`sample`. Received: {dimension}"
+        )
+    directions = np.eye(width, kept)  # [D, R]
+    if kept < width and reduction == "pca":
+        if rows < kept:
+            raise ValueError(
+                "`sample` must have as many rows as `dimension` for the "
+                f"principal components. Received: {rows} rows, "
+                f"dimension={dimension}"
+            )
+        directions = principal_components(sample, kept)
+    if precision == "binary":
+        rotation = faiss.RandomRotationMatrix(kept, kept)
+        rotation.init(_ROTATION_SEED)
+        directions = rotation.apply(directions.astype("float32"))
+    index = _quantized(faiss, kept, precision, approximate, rows)
+    if kept < width or precision == "binary":
+        index = faiss.IndexPreTransform(index)
+        if kept < width and _of_unit_length(sample):
+            index.prepend_transform(faiss.NormalizationTransform(kept))
+        linear = faiss.LinearTransform(width, kept)
+        faiss.copy_array_to_vector(
+            directions.T.astype("float32").ravel(), linear.A
+        )
+        linear.is_trained = True
+        index.prepend_transform(linear)
+    index.train(sample)
+    return index
+
+
+def build_index(embeddings, **options):
+    """Builds an index of documents, searched by inner product.
+
+    Args:
+        embeddings: float array `[N, D]`, one row per document.
+        **options: as in `new_index`, of which all documents are the sample;
+            without any, the index is exact.
+
+    Returns:
+        A FAISS index, which `faiss.write_index` saves.
+
+    Raises:
+        ImportError: FAISS is not installed.
+        ValueError: as `new_index`, of which `embeddings` are the sample.
+    """
+    embeddings = _matrix("embeddings", embeddings)
+    index = new_index(embeddings, **options)
     index.add(embeddings)
     return index
+
+
+def bytes_per_document(index):
+    """What a document takes of an index, in memory and in its file.
+
+    Args:
+        index: A FAISS index, as `new_index` makes, with documents in it.
+
+    Returns:
+        float; what all documents share, such as directions, is left out.
+
+    Raises:
+        ImportError: FAISS is not installed.
+        ValueError: `index` holds no documents.
+    """
+    faiss = _import("faiss")
+    if not index.ntotal:
+        raise ValueError("`index` must hold documents. Received: none")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return bytes_per_document(index.index)
+    if isinstance(index, faiss.IndexHNSW):
+        # The neighbours of a document, where they begin, and its level.
+        graph = 4 * index.hnsw.neighbors.size() / index.ntotal + 8 + 4
+        return graph + bytes_per_document(index.storage)
+    if isinstance(index, faiss.IndexIVF):
+        return index.code_size + 8.0  # its number
+    return float(index.code_size)
 
 
 def search_index(index, embeddings, k):
     """Finds the documents with the highest scores for each query.
 
     Args:
-        index: A FAISS index of N documents, as `build_index` makes.
+        index: A FAISS index of N documents, as `new_index` and `build_index`
+            make.
         embeddings: float array `[Q, D]`, one row per query.
         k: int, how many documents to rank.
 
     Returns:
-        A `Ranking` with K = min(k, N), scored by the index's measure.
+        A `Ranking` with K = min(k, N), scored by the index's measure: the
+        inner product, or what is estimated of it.
 
     Raises:
         ValueError: `embeddings` is not a matrix of finite numbers of the
@@ -183,6 +324,50 @@ def reciprocal_rank_fusion(rankings: Sequence[Ranking], k, constant=60):
     return fused
 
 
+def _quantized(faiss, size, precision, approximate, rows):
+    """An index of the precision, without documents or training."""
+    measure = faiss.METRIC_INNER_PRODUCT
+    int8 = faiss.ScalarQuantizer.QT_8bit
+    if not approximate:
+        if precision == "float32":
+            return faiss.IndexFlatIP(size)
+        if precision == "int8":
+            return faiss.IndexScalarQuantizer(size, int8, measure)
+        index = faiss.IndexRaBitQ(size, measure)
+        index.qb = _QUERY_BITS
+        return index
+    if precision == "float32":
+        index = faiss.IndexHNSWFlat(size, _NEIGHBOURS, measure)
+    elif precision == "int8":
+        index = faiss.IndexHNSWSQ(size, int8, _NEIGHBOURS, measure)
+    else:
+        return _binary_cells(faiss, size, measure, rows)
+    index.hnsw.efConstruction = _BUILD_CANDIDATES
+    index.hnsw.efSearch = _SEARCH_CANDIDATES
+    return index
+
+
+def _binary_cells(faiss, size, measure, rows):
+    """An index of bits, parted around centres that training finds."""
+    # FAISS's own rules: so many cells for so many documents, each of at least
+    # so many.
+    cells = max(1, min(4 * math.isqrt(rows), rows // 39))
+    quantizer = faiss.IndexFlatIP(size)
+    index = faiss.IndexIVFRaBitQ(quantizer, size, cells, measure)
+    index.own_fields = True
+    quantizer.this.disown()
+    index.cp.spherical = True
+    index.nprobe = -(-cells // _CELLS_SEARCHED)
+    index.qb = _QUERY_BITS
+    return index
+
+
+def _of_unit_length(rows):
+    lengths = np.linalg.norm(rows, axis=1)
+    lengths = lengths[lengths > 0]
+    return len(lengths) and np.abs(lengths - 1).max() <= _UNIT_TOLERANCE
+
+
 def _import(module):
     """Imports a module of the optional extra."""
     import importlib
@@ -211,3 +396,10 @@ def _positive(name, value):
     if value < 1:
         raise ValueError(f"`{name}` must be positive. Received: {value}")
     return value
+
+
+def _one_of(name, value, choices):
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {value!r}"
+        )

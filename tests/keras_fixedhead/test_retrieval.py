@@ -1,15 +1,19 @@
-"""Search, BM25 and fusion against their definitions in NumPy."""
+"""Indexes, BM25 and fusion against their definitions in NumPy."""
 
 import math
 import sys
 
+import faiss
 import numpy as np
 import pytest
 
 from keras_fixedhead.retrieval import (
+    PRECISIONS,
     Ranking,
     bm25,
     build_index,
+    bytes_per_document,
+    new_index,
     reciprocal_rank_fusion,
     search_index,
 )
@@ -70,6 +74,212 @@ def test_exact_search_refuses(embeddings, message):
 def test_index_needs_documents():
     with pytest.raises(ValueError, match=r"at least one.*\(0, 7\)"):
         build_index(np.zeros((0, 7)))
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def clustered(count, width=29):
+    """Rows of length 1 that lie around a few directions, as texts do."""
+    rng = np.random.default_rng(7)
+    centres = rng.normal(size=(11, width)) + 1
+    rows = centres[rng.integers(11, size=count)]
+    scales = np.geomspace(1, 0.1, width)
+    noise = rng.normal(size=(count, width)) * scales
+    return unit(rows * scales + noise).astype("float32")
+
+
+def shares_found(found, scores, k=5):
+    """The share of the best documents that are among those found."""
+    best = np.argsort(-scores, axis=1)[:, :k]
+    return np.mean(
+        [len(np.intersect1d(a, b)) / k for a, b in zip(found[:, :k], best)]
+    )
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("reduction", ["truncate", "pca"])
+def test_reduced_by_numpy(reduction, normalized):
+    rows = clustered(53) * (1 if normalized else 3)
+    documents, queries = rows[:43], rows[43:]
+    index = build_index(documents, dimension=7, reduction=reduction)
+    if reduction == "pca":
+        directions = np.linalg.svd(documents.astype("float64"))[2][:7].T
+    else:
+        directions = np.eye(29)[:, :7]
+    kept, asked = documents @ directions, queries @ directions
+    if normalized:
+        kept, asked = unit(kept), unit(asked)
+    found = search_index(index, queries, 5)
+    scores = asked @ kept.T
+    expected = np.argsort(-scores, axis=1)[:, :5]
+    np.testing.assert_array_equal(found.documents, expected)
+    np.testing.assert_allclose(
+        found.scores, np.take_along_axis(scores, expected, 1), rtol=1e-4
+    )
+
+
+def test_zero_rows_have_no_length():
+    rows = clustered(13)
+    rows[3] = 0
+    index = build_index(rows, dimension=7)
+    best = search_index(index, rows[:3], 1)
+    np.testing.assert_allclose(best.scores, 1, rtol=1e-5)
+
+
+def test_components_keep_inner_products_better_than_first_numbers():
+    rows = clustered(101)[:, ::-1]  # the first numbers vary least
+    queries = rows[:17]
+    shares = [
+        shares_found(
+            search_index(
+                build_index(rows, dimension=7, reduction=reduction), queries, 5
+            ).documents,
+            queries @ rows.T,
+        )
+        for reduction in ("pca", "truncate")
+    ]
+    assert shares[0] > shares[1] + 0.1
+
+
+def test_int8_is_within_half_a_step():
+    documents, queries = clustered(61)[:43], clustered(61)[43:]
+    found = search_index(build_index(documents, precision="int8"), queries, 43)
+    scores = np.take_along_axis(queries @ documents.T, found.documents, 1)
+    step = np.ptp(documents, axis=0) / 255
+    bound = np.abs(queries) @ step / 2
+    error = np.abs(found.scores - scores)
+    assert (error <= bound[:, None] + 1e-6).all()
+    assert error.max() > bound.max() / 100
+
+
+def test_binary_estimates_inner_products_by_hand():
+    """RaBitQ's estimate, from the bits and the two numbers of a document."""
+    documents, queries = clustered(61)[:43], clustered(61)[43:]
+    index = build_index(documents, precision="binary")
+    found = search_index(index, queries, 43)
+    transform = faiss.downcast_VectorTransform(index.chain.at(0))
+    turned, asked = transform.apply(documents), transform.apply(queries)
+    # It only turns.
+    np.testing.assert_allclose(
+        asked @ turned.T, queries @ documents.T, atol=1e-6
+    )
+    centre = turned.mean(axis=0)
+    rest = turned - centre
+    bits = np.sign(rest)
+    # The sides, as long as to have the right product with their own document.
+    length = (rest**2).sum(1) / np.abs(rest).sum(1)
+    scores = (
+        (asked @ centre)[:, None]
+        + (asked - centre) @ (bits * length[:, None]).T
+        + (rest @ centre)[None]
+    )
+    np.testing.assert_allclose(
+        found.scores,
+        np.take_along_axis(scores, found.documents, 1),
+        atol=0.01,  # of the query's 8 bits
+    )
+    assert shares_found(found.documents, queries @ documents.T) > 0.6
+
+
+SHAPES = [
+    (precision, reduction, approximate)
+    for precision in PRECISIONS
+    for reduction in (None, "truncate", "pca")
+    for approximate in (False, True)
+]
+
+
+@pytest.mark.parametrize("precision, reduction, approximate", SHAPES)
+def test_files_parts_and_bytes(precision, reduction, approximate, tmp_path):
+    rows = clustered(211)
+    documents, queries = rows[:199], rows[199:]
+    options = {"precision": precision, "approximate": approximate}
+    if reduction:
+        options |= {"dimension": 13, "reduction": reduction}
+    index = new_index(documents, **options)
+    assert index.is_trained and not index.ntotal
+    empty = faiss.serialize_index(index).size
+    index.add(documents[:101])
+    index.add(documents[101:])
+    found = search_index(index, queries, 17)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    # Whole queries, of the file alone.
+    path = tmp_path / "index.faiss"
+    faiss.write_index(index, str(path))
+    read = search_index(faiss.read_index(str(path)), queries, 17)
+    np.testing.assert_array_equal(read.documents, found.documents)
+    np.testing.assert_array_equal(read.scores, found.scores)
+    # More than documents ask for.
+    assert search_index(index, queries, 997).documents.shape == (12, 199)
+
+    size = bytes_per_document(index)
+    # How many documents each of the 199 // 39 parts has is in the file, too.
+    parts = 8 * 5 if (precision, approximate) == ("binary", True) else 0
+    growth = path.stat().st_size - empty - parts
+    assert size * 199 == pytest.approx(growth, abs=0.5)
+    kept = 13 if reduction else 29
+    codes = {"float32": 4 * kept, "int8": kept, "binary": -(-kept // 8) + 8}
+    links = size - codes[precision]
+    if not approximate:
+        assert links == 0
+    elif precision == "binary":
+        assert links == 8
+    else:
+        assert 130 < links < 160
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_approximate_search_finds_nearly_what_exact_finds(precision):
+    rows = clustered(1013)
+    documents, queries = rows[:997], rows[997:]
+    exact, near = (
+        search_index(
+            build_index(documents, precision=precision, approximate=way),
+            queries,
+            10,
+        ).documents
+        for way in (False, True)
+    )
+    scores = queries @ documents.T
+    assert shares_found(near, scores, 10) > 0.95 * shares_found(
+        exact, scores, 10
+    )
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_one_thread_builds_the_same_each_time(precision):
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    files = [
+        faiss.serialize_index(
+            build_index(clustered(199), precision=precision, approximate=True)
+        ).tobytes()
+        for _ in range(2)
+    ]
+    faiss.omp_set_num_threads(threads)
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"precision": "int4"}, "`precision`.*float32, int8, binary.*'int4'"),
+        ({"reduction": "svd"}, "`reduction`.*truncate, pca.*'svd'"),
+        ({"dimension": 0}, "`dimension`.*from 1 to 7.*0"),
+        ({"dimension": 8}, "`dimension`.*from 1 to 7.*8"),
+        ({"dimension": 5, "reduction": "pca"}, "Received: 3 rows"),
+    ],
+)
+def test_index_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        new_index(random(3, 7), **options)
+
+
+def test_bytes_need_documents():
+    with pytest.raises(ValueError, match="must hold documents"):
+        bytes_per_document(new_index(random(3, 7)))
 
 
 def test_bm25_is_lucenes():

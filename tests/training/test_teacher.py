@@ -5,7 +5,7 @@ import pytest
 
 from tests.training import tiny
 from training.data import teacher as module
-from training.data.teacher import principal_components, teacher_embeddings
+from training.data.teacher import teacher_embeddings
 
 TEXTS = tiny.texts(17)
 IDENTITY = {"teacher": "a", "prompt": None, "sequence_length": 11}
@@ -188,28 +188,6 @@ def test_processes_of_one_number_do_not_write_one_file(tmp_path, monkeypatch):
     module._write(path, np.ones(5))
     np.testing.assert_array_equal(np.load(path), np.ones(5))
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_components_are_those_of_the_singular_values():
-    vectors = np.random.default_rng(3).normal(size=(23, 7)) + 0.5
-    _, _, expected = np.linalg.svd(vectors)
-    components = principal_components(vectors.astype("float32"), 5)
-    assert components.shape == (7, 5)
-    # Either sign is one; here the largest number of each is positive.
-    np.testing.assert_allclose(
-        np.abs(components), np.abs(expected[:5].T), atol=1e-5
-    )
-    np.testing.assert_allclose(components.T @ components, np.eye(5), atol=1e-9)
-    largest = np.abs(components).argmax(axis=0)
-    assert (components[largest, range(5)] > 0).all()
-
-
-def test_components_beyond_the_dimensions_are_zero():
-    vectors = np.random.default_rng(3).normal(size=(23, 3))
-    components = principal_components(vectors, 5)
-    assert not components[:, 3:].any()
-    products = vectors @ components
-    np.testing.assert_allclose(products @ products.T, vectors @ vectors.T)
 
 
 def test_a_damaged_file_is_named(teacher, tmp_path):

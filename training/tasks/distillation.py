@@ -18,9 +18,10 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.planner import encoder_flops
+from keras_fixedhead.principal_components import principal_components
 from training.configs import DistillConfig
 from training.data.global_batch import Share, evaluation_batches, shuffled
-from training.data.teacher import principal_components, teacher_embeddings
+from training.data.teacher import teacher_embeddings
 from training.data.texts import read_texts, tokenized
 from training.preset import preset_sha256
 from training.strategy import worker_number

@@ -18,7 +18,6 @@ import statistics
 import time
 
 import numpy as np
-import tensorflow as tf
 import tyro
 from rich.console import Console
 from rich.progress import track
@@ -26,9 +25,10 @@ from rich.table import Table
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
-from keras_fixedhead.metrics import ndcg_at_k, recall_at_k
+from keras_fixedhead.metrics import measure
 from keras_fixedhead.principal_components import principal_components
 from keras_fixedhead.retrieval import bm25, build_index, search_index
+from training.embedding import TextEncoder
 
 _DEPTH = 100
 
@@ -54,27 +54,21 @@ class Encoder:
 
     def __init__(self, preset, batch_size):
         self.model = FixedHeadTextEmbedder.from_preset(str(preset))
-        self._embed = tf.function(
-            self.model.embed_packed, reduce_retracing=True
-        )
-        self._batch_size = batch_size
-        self.size = self.model.embedding_dim or self.model.backbone.hidden_dim
+        self._encode = TextEncoder(self.model, batch_size=batch_size)
+        self.size = self._encode.size
         self.rates = []
 
     def embed(self, texts):
         """Embeddings `[N, D]`."""
-        order = np.argsort([len(text) for text in texts])
-        rows = np.empty((len(texts), self.size))
-        for start in range(0, len(texts), self._batch_size):
-            chosen = order[start : start + self._batch_size]
-            began = time.perf_counter()
-            rows[chosen] = self._embed(
-                self.model.preprocessor.pad_to_longest(
-                    tf.constant([texts[i] for i in chosen])
-                )
-            )
-            self.rates.append(len(chosen) / (time.perf_counter() - began))
-        return rows
+        began = time.perf_counter()
+
+        def timed(count):
+            nonlocal began
+            now = time.perf_counter()
+            self.rates.append(count / (now - began))
+            began = now
+
+        return self._encode(texts, on_batch=timed)
 
 
 def evaluate(config, folder, teacher, student, components):
@@ -106,9 +100,10 @@ def evaluate(config, folder, teacher, student, components):
     }
     rankings["BM25"] = bm25(documents, queries, _DEPTH)
     return {
-        name: (
-            ndcg_at_k(ranking.documents, collection.relevant, 10),
-            recall_at_k(ranking.documents, collection.relevant, _DEPTH),
+        name: tuple(
+            measure(
+                ranking.documents, collection.relevant, ("nDCG@10", "R@100")
+            ).values()
         )
         for name, ranking in rankings.items()
     }

@@ -11,7 +11,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead import retrieval
-from keras_fixedhead.files import replaced
+from keras_fixedhead.files import replaced, write_json
 
 _INDEX, _KEY = "index.faiss", "index.json"
 _SAMPLE = 16  # documents embedded again before an index is used again
@@ -107,7 +107,5 @@ def build_or_read(folder, connection, collection, batch_size):
     # The key last: without it an index is not used again.
     (folder / _KEY).unlink(missing_ok=True)
     write(folder / _INDEX, index)
-    text = json.dumps(key, indent=2) + "\n"
-    with replaced(folder / _KEY) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_json(folder / _KEY, key)
     return index, False

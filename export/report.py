@@ -3,18 +3,15 @@
 Shape letters: Q queries, K documents ranked.
 """
 
-import json
-
 import numpy as np
 import rich.console
 import rich.markup
 import rich.table
 
 from keras_fixedhead import metrics
-from keras_fixedhead.files import replaced
 from keras_fixedhead.pictures import new_figure, save_figure
 
-FIGURES = ("recall@1", "recall@10", "mrr@10")
+FIGURES = {"recall@1": "R@1", "recall@10": "R@10", "mrr@10": "RR@10"}
 _CURVE = (1, 2, 5, 10, 20, 50, 100)
 _EXAMPLES = 5
 _HITS = 3
@@ -32,13 +29,13 @@ def measure(rankings, relevant):
     Returns:
         `{system: {figure: float}}` for `FIGURES`.
     """
-    return {
-        system: {
-            "recall@1": metrics.recall_at_k(ranking.documents, relevant, 1),
-            "recall@10": metrics.recall_at_k(ranking.documents, relevant, 10),
-            "mrr@10": metrics.mrr_at_k(ranking.documents, relevant, 10),
-        }
+    found = {
+        system: metrics.measure(ranking.documents, relevant, FIGURES.values())
         for system, ranking in rankings.items()
+    }
+    return {
+        system: {name: values[FIGURES[name]] for name in FIGURES}
+        for system, values in found.items()
     }
 
 
@@ -123,13 +120,6 @@ def print_figures(figures, title):
     rich.console.Console().print(table)
 
 
-def write_json(path, figures):
-    """Writes a JSON file, as a whole or not at all."""
-    text = json.dumps(figures, indent=2) + "\n"
-    with replaced(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
 def draw(path, figures, rankings, relevant, title):
     """Draws the figures as bars, and recall against the depth read.
 
@@ -153,10 +143,12 @@ def draw(path, figures, rankings, relevant, title):
         )
         bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
         depths = [k for k in _CURVE if k <= rankings[system].documents.shape[1]]
-        documents = rankings[system].documents
+        recall = metrics.measure(
+            rankings[system].documents, relevant, [f"R@{k}" for k in depths]
+        )
         curve.plot(
             depths,
-            [metrics.recall_at_k(documents, relevant, k) for k in depths],
+            list(recall.values()),
             color=_COLORS[system],
             marker="o",
             markersize=4,

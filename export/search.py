@@ -16,6 +16,7 @@ import tyro
 
 from export import cli, client, index, local_server, report
 from keras_fixedhead import beir, retrieval
+from keras_fixedhead.files import write_json
 
 # Lists are fused deeper than they are read, see `reciprocal_rank_fusion`.
 _DEPTH = 100
@@ -112,7 +113,7 @@ def evaluate(connection, documents, found, arguments):
         found.relevant,
         title,
     )
-    report.write_json(
+    write_json(
         arguments.output / "metrics.json",
         {
             "queries": len(found.queries),

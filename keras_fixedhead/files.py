@@ -1,6 +1,7 @@
 """Files that are whole or not there."""
 
 import contextlib
+import json
 import os
 import secrets
 
@@ -26,3 +27,19 @@ def replaced(path):
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_json(path, values):
+    """Writes a JSON file, whole or not at all.
+
+    Args:
+        path: `pathlib.Path`.
+        values: what `json.dumps` takes; finite numbers alone.
+
+    Raises:
+        OSError: if it cannot be written.
+        ValueError: if a number is not finite.
+    """
+    text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+    with replaced(path) as partial:
+        partial.write_text(text, encoding="utf-8")

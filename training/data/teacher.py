@@ -9,12 +9,12 @@ import pathlib
 import sys
 
 import numpy as np
-import tensorflow as tf
 from rich.console import Console
 from rich.progress import Progress
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.files import replaced
+from training.embedding import TextEncoder
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64
@@ -61,8 +61,7 @@ def teacher_embeddings(
     # Side by side, they would all be at the same file.
     number, workers = worker
     first = number * count // workers
-    size = teacher.embedding_dim or teacher.backbone.hidden_dim
-    embed = tf.function(teacher.embed_packed, reduce_retracing=True)
+    encode = TextEncoder(teacher, sequence_length, _BATCH_SIZE)
     with Progress(
         console=Console(stderr=True), disable=not sys.stderr.isatty()
     ) as progress:
@@ -71,18 +70,11 @@ def teacher_embeddings(
             i = (first + i) % count
             part = texts[i * _TEXTS_PER_FILE : (i + 1) * _TEXTS_PER_FILE]
             if not paths[i].exists():
-                rows = np.empty((len(part), size))
-                # Of like lengths, a batch has little padding.
-                order = np.argsort([len(text) for text in part])
-                for start in range(0, len(part), _BATCH_SIZE):
-                    chosen = order[start : start + _BATCH_SIZE]
-                    inputs = teacher.preprocessor.pad_to_longest(
-                        tf.constant([part[row] for row in chosen]),
-                        prompt=prompt,
-                        sequence_length=sequence_length,
-                    )
-                    rows[chosen] = embed(inputs).numpy()
-                    progress.advance(task, len(chosen))
+                rows = encode(
+                    part,
+                    prompt,
+                    on_batch=lambda done: progress.advance(task, done),
+                )
                 lengths = np.linalg.norm(rows, axis=1, keepdims=True)
                 if not (np.isfinite(lengths) & (lengths > 0)).all():
                     raise ValueError(
@@ -90,7 +82,7 @@ def teacher_embeddings(
                         "finite: it is no teacher"
                     )
                 rows /= lengths
-                _write(paths[i], rows.astype("float32"))
+                _write(paths[i], rows)
             else:
                 progress.advance(task, len(part))
     # Not all of it in memory twice.

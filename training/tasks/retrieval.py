@@ -18,7 +18,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
-from keras_fixedhead.metrics import mrr_at_k, recall_at_k
+from keras_fixedhead.metrics import measure
 from training.configs import FinetuneConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
@@ -336,8 +336,5 @@ def retrieval_figures(queries, documents, keys) -> dict[str, float]:
     # Best first, and duplicates last.
     ranking = np.argsort(np.where(duplicate, np.inf, -scores), axis=1)[:, :10]
     relevant = [[i] for i in range(len(queries))]
-    return {
-        "recall@1": recall_at_k(ranking, relevant, 1),
-        "recall@10": recall_at_k(ranking, relevant, 10),
-        "mrr@10": mrr_at_k(ranking, relevant, 10),
-    }
+    figures = measure(ranking, relevant, ("R@1", "R@10", "RR@10"))
+    return dict(zip(("recall@1", "recall@10", "mrr@10"), figures.values()))

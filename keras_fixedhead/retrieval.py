@@ -357,6 +357,8 @@ def _binary_cells(faiss, size, measure, rows):
     index.own_fields = True
     quantizer.this.disown()
     index.cp.spherical = True
+    # FAISS warns of fewer, which a small collection cannot help.
+    index.cp.min_points_per_centroid = 1
     index.nprobe = -(-cells // _CELLS_SEARCHED)
     index.qb = _QUERY_BITS
     return index

@@ -1,0 +1,79 @@
+"""Verb: what smaller indexes of a model's embeddings cost, and keep.
+
+    python -m training.embedding_report --model runs/demo/train/preset \
+        --collection data/cranfield data/medline --output runs/demo/sizes
+
+Embeds each collection once and searches it in many ways: with all numbers of
+an embedding, its first ones (Matryoshka) or its principal components, which
+are learned on the documents alone; with 4 bytes, 1 byte or 1 bit a number;
+all documents, or a part of them. Times tell indexes apart from tens of
+thousands of documents on; below that, all are quick.
+"""
+
+import dataclasses
+import pathlib
+import sys
+
+import tyro
+
+from training import cli
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig:
+    """What is measured, on what, and where to."""
+
+    collection: tuple[pathlib.Path, ...]
+    """BEIR folders; figures of several are averaged."""
+    model: pathlib.Path
+    """Preset of an embedder. Its prompts `query` and `document` are put
+    before the texts where it has them."""
+    output: pathlib.Path
+    """Folder for report.json and report.png."""
+    dimensions: tuple[int, ...] | None = None
+    """Sizes that embeddings are reduced to; None is a half and a quarter."""
+    split: str = "test"
+    """The name of the judgements, qrels/SPLIT.tsv."""
+    sequence_length: int | None = None
+    """The most tokens of a text; None is the model's."""
+    batch_size: int = 64
+    """Texts embedded at once."""
+    timed_queries: int = 50
+    """Queries of a collection asked in each round of timing."""
+    rounds: int = 5
+    """Rounds of timing; in each, every index is asked in turn."""
+    seed: int = 0
+    """Of the intervals' resampling."""
+
+
+def embedding_report(config: ReportConfig) -> None:
+    """Measures and writes; see `training.index_sizes.measure_sizes`."""
+    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    from training.index_sizes import measure_sizes
+
+    measure_sizes(config)
+
+
+def parse(args: list[str] | None = None) -> ReportConfig:
+    """Reads what is measured from the command line."""
+    return tyro.cli(
+        ReportConfig,
+        args=args,
+        prog="python -m training.embedding_report",
+        description="Shows which size of an index to serve: quality, bytes "
+        "and time of fewer numbers and fewer bits. First numbers are served "
+        "by `export.saved_model --embedding_dim`, principal components and "
+        "bits by `export.index --dimension --reduction pca --precision`. "
+        "Collections of a few hundred documents tell qualities apart; times "
+        "need tens of thousands.",
+        use_underscores=True,
+    )
+
+
+def main(args: list[str] | None = None) -> int:
+    """Runs the verb and returns its exit status."""
+    return cli.run(embedding_report, parse(args), "training.embedding_report")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,391 @@
+"""Quality, bytes and time of indexes of the same embeddings."""
+
+import dataclasses
+import pathlib
+import statistics
+import time
+
+import numpy as np
+import rich.box
+import rich.console
+import rich.table
+
+from keras_fixedhead import FixedHeadTextEmbedder, pictures, retrieval
+from keras_fixedhead.files import write_json
+from keras_fixedhead.metrics import measure_queries
+from training.embedding import TextEncoder
+from training.embedding_report import ReportConfig
+from training.ranking import check_indexes, read_judged
+
+_DEPTH = 100
+_FIGURES = ("nDCG@10", "R@100")
+_RESAMPLES = 2000
+_NATIVE = "native"
+_COLORS = {"float32": "#4269d0", "int8": "#d9541e", "binary": "#2f9e6e"}
+_MARKERS = {_NATIVE: "o", "truncate": "s", "pca": "^"}
+_LABELS = {
+    _NATIVE: "all numbers",
+    "truncate": "first numbers",
+    "pca": "principal components",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way to keep and search embeddings, averaged over collections.
+
+    Attributes:
+        dimension: Numbers kept of an embedding.
+        reduction: `"native"`, `"truncate"` or `"pca"`.
+        precision: Of `retrieval.PRECISIONS`.
+        search: `"exact"` or `"approximate"`.
+        ndcg_at_10: Mean over queries.
+        difference: Of it to that of all numbers, float32, exact.
+        interval: Of the difference, 95%: a bootstrap of the queries, paired.
+        recall_at_100: Mean over queries.
+        bytes_per_document: Of the index.
+        milliseconds_per_query: Median of single queries on one thread.
+        build_seconds: Of learning and filling the index, on all threads.
+    """
+
+    dimension: int
+    reduction: str
+    precision: str
+    search: str
+    ndcg_at_10: float
+    difference: float
+    interval: tuple[float, float]
+    recall_at_100: float
+    bytes_per_document: float
+    milliseconds_per_query: float
+    build_seconds: float
+
+
+def measure_sizes(config: ReportConfig) -> list[Row]:
+    """Measures, prints a table, and writes report.json and report.png.
+
+    Args:
+        config: What is measured, on what, and where to.
+
+    Returns:
+        A row for each way to keep and search embeddings.
+
+    Raises:
+        OSError: A file is missing or cannot be written.
+        ValueError: A collection is malformed, has nothing to measure or too
+            few documents for the principal components; there is no such
+            dimension.
+    """
+    for name in ("timed_queries", "rounds"):
+        if getattr(config, name) < 1:
+            raise ValueError(
+                f"`{name}` must be positive. Received: {getattr(config, name)}"
+            )
+    collections = {
+        str(folder): read_judged(folder, config.split)
+        for folder in config.collection
+    }
+    config.output.mkdir(parents=True, exist_ok=True)
+    pictures.check_picture(config.output / "report.png")
+    encode = TextEncoder(
+        FixedHeadTextEmbedder.from_preset(str(config.model)),
+        config.sequence_length,
+        config.batch_size,
+    )
+    ways = _ways(encode.size, config.dimensions)
+    check_indexes(collections.values(), encode.size, ways)
+    measured, words = [], []
+    for folder, collection in collections.items():
+        documents, queries = encode.embed_collection(collection, folder)
+        measured.append(_measure(config, ways, documents, queries, collection))
+        ranking = retrieval.bm25(
+            collection.documents, collection.queries, _DEPTH
+        )
+        words.append(
+            measure_queries(ranking.documents, collection.relevant, _FIGURES)
+        )
+    rows = _rows(ways, measured, encode.size, config.seed)
+    bm25 = {
+        name: float(np.mean([values[name].mean() for values in words]))
+        for name in _FIGURES
+    }
+    title = (
+        f"{config.model}, {sum(len(c.queries) for c in collections.values()):,}"
+        f" queries, {sum(len(c.documents) for c in collections.values()):,} "
+        f"documents of {', '.join(f.name for f in config.collection)}"
+    )
+    _print(rows, bm25, title)
+    write_json(
+        config.output / "report.json",
+        {
+            "model": str(config.model),
+            "collections": {
+                folder: {
+                    "documents": len(collection.documents),
+                    "queries": len(collection.queries),
+                }
+                for folder, collection in collections.items()
+            },
+            "rows": [dataclasses.asdict(row) for row in rows],
+            "bm25": {
+                "ndcg_at_10": bm25["nDCG@10"],
+                "recall_at_100": bm25["R@100"],
+            },
+        },
+    )
+    draw_report(rows, bm25["nDCG@10"], title, config.output / "report.png")
+    return rows
+
+
+def pareto_front(rows: list[Row]) -> list[Row]:
+    """The rows than which none is both smaller and better.
+
+    Args:
+        rows: Any.
+
+    Returns:
+        Those rows, from the smallest to the largest.
+    """
+    front: list[Row] = []
+    for row in sorted(
+        rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
+    ):
+        if not front or row.ndcg_at_10 > front[-1].ndcg_at_10:
+            front.append(row)
+    return front
+
+
+def draw_report(
+    rows: list[Row], bm25: float, title: str, output: pathlib.Path
+) -> None:
+    """Draws quality against bytes, and against time.
+
+    Args:
+        rows: What was measured.
+        bm25: nDCG@10 of BM25.
+        title: Stands above.
+        output: The picture; its ending names the format.
+
+    Raises:
+        OSError: It cannot be written.
+        ValueError: Its ending names no format.
+    """
+    from matplotlib.lines import Line2D
+
+    figure = pictures.new_figure(13, 6)
+    sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    front = pareto_front(rows)
+    for axis, x in (
+        (sizes, "bytes_per_document"),
+        (times, "milliseconds_per_query"),
+    ):
+        axis.axhline(bm25, color="#6b6b6b", linestyle="--", linewidth=1)
+        for row in rows:
+            color = _COLORS[row.precision]
+            exact = row.search == "exact"
+            axis.plot(
+                getattr(row, x),
+                row.ndcg_at_10,
+                marker=_MARKERS[row.reduction],
+                markersize=8,
+                linestyle="none",
+                markeredgecolor=color,
+                markerfacecolor=color if exact else "white",
+            )
+        axis.set_xscale("log")
+        axis.grid(color="#e5e5e5")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    sizes.plot(
+        [row.bytes_per_document for row in front],
+        [row.ndcg_at_10 for row in front],
+        color="#b0b0b0",
+        linewidth=1.5,
+        zorder=1,
+    )
+    _label(sizes, rows)
+    sizes.annotate(
+        "BM25",
+        (1, bm25),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+        color="#6b6b6b",
+    )
+    ticks = sorted({round(row.bytes_per_document) for row in rows})
+    ticks = [
+        tick
+        for number, tick in enumerate(ticks)
+        if not number or tick > 1.25 * ticks[number - 1]
+    ]
+    sizes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    sizes.minorticks_off()
+    sizes.set_xlabel("bytes a document in the index")
+    sizes.set_ylabel("nDCG@10")
+    times.set_xlabel("milliseconds a query, one thread")
+
+    def sample(color, marker, label, fill=True, line="none"):
+        return Line2D(
+            [],
+            [],
+            color=color,
+            marker=marker,
+            markerfacecolor=color if fill else "white",
+            linestyle=line,
+            label=label,
+        )
+
+    used = {row.reduction for row in rows}
+    figure.legend(
+        handles=[
+            *(sample(color, "o", name) for name, color in _COLORS.items()),
+            *(
+                sample("#6b6b6b", marker, _LABELS[name])
+                for name, marker in _MARKERS.items()
+                if name in used
+            ),
+            sample("#6b6b6b", "o", "approximate search", fill=False),
+            sample("#b0b0b0", "", "none smaller and better", line="-"),
+        ],
+        loc="outside lower center",
+        ncols=8,
+        frameon=False,
+        fontsize=9,
+    )
+    figure.suptitle(title, fontsize=11)
+    pictures.save_figure(figure, output)
+
+
+def _label(axis, rows):
+    """Writes the dimension beside each exact search."""
+    for row in rows:
+        if row.search == "exact":
+            axis.annotate(
+                row.dimension,
+                (row.bytes_per_document, row.ndcg_at_10),
+                xytext=(0, 8 if row.reduction == "pca" else -16),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+                color=_COLORS[row.precision],
+            )
+
+
+def _ways(size, dimensions):
+    """Arguments of `new_index` for each row, all numbers first."""
+    if dimensions is None:
+        dimensions = (size // 2, size // 4)
+    kept = [{"dimension": None, "reduction": "truncate"}]
+    kept += [
+        {"dimension": dimension, "reduction": reduction}
+        for dimension in dimensions
+        for reduction in retrieval.REDUCTIONS
+    ]
+    return [
+        {**each, "precision": precision, "approximate": approximate}
+        for each in kept
+        for precision in retrieval.PRECISIONS
+        for approximate in (False, True)
+    ]
+
+
+def _measure(config, ways, documents, queries, collection):
+    """What each index of one collection does, in the order of `ways`."""
+    import faiss
+
+    indexes, found = [], []
+    for way in ways:
+        began = time.perf_counter()
+        index = retrieval.build_index(documents, **way)
+        seconds = time.perf_counter() - began
+        ranking = retrieval.search_index(index, queries, _DEPTH)
+        figures = measure_queries(
+            ranking.documents, collection.relevant, _FIGURES
+        )
+        size = retrieval.bytes_per_document(index)
+        found.append(
+            {"seconds": seconds, "bytes": size, "times": [], **figures}
+        )
+        indexes.append(index)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        # In turn, so that other work on the machine slows all.
+        for _ in range(config.rounds):
+            for index, figures in zip(indexes, found):
+                for row in range(min(len(queries), config.timed_queries)):
+                    began = time.perf_counter()
+                    index.search(queries[row : row + 1], _DEPTH)
+                    seconds = time.perf_counter() - began
+                    figures["times"].append(1000 * seconds)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return found
+
+
+def _rows(ways, measured, size, seed):
+    """Averages collections, each of which counts the same."""
+    rng = np.random.default_rng(seed)
+    counts = [len(found[0]["nDCG@10"]) for found in measured]
+    draws = [rng.integers(n, size=(_RESAMPLES, n)) for n in counts]
+    rows = []
+    for number, way in enumerate(ways):
+        each = [found[number] for found in measured]
+        differences = [
+            found[number]["nDCG@10"] - found[0]["nDCG@10"] for found in measured
+        ]
+        resampled = np.mean(
+            [
+                difference[draw].mean(axis=1)
+                for difference, draw in zip(differences, draws)
+            ],
+            axis=0,
+        )
+        low, high = np.quantile(resampled, (0.025, 0.975))
+        rows.append(
+            Row(
+                dimension=way["dimension"] or size,
+                reduction=way["reduction"] if way["dimension"] else _NATIVE,
+                precision=way["precision"],
+                search="approximate" if way["approximate"] else "exact",
+                ndcg_at_10=float(np.mean([f["nDCG@10"].mean() for f in each])),
+                difference=float(np.mean([d.mean() for d in differences])),
+                interval=(float(low), float(high)),
+                recall_at_100=float(np.mean([f["R@100"].mean() for f in each])),
+                bytes_per_document=float(np.mean([f["bytes"] for f in each])),
+                milliseconds_per_query=float(
+                    np.mean([statistics.median(f["times"]) for f in each])
+                ),
+                build_seconds=float(np.mean([f["seconds"] for f in each])),
+            )
+        )
+    return rows
+
+
+def _print(rows, bm25, title):
+    table = rich.table.Table(
+        title=title, title_justify="left", box=rich.box.SIMPLE, pad_edge=False
+    )
+    for name in ("numbers", "precision", "search"):
+        table.add_column(name, no_wrap=True)
+    for name in ("nDCG@10", "95% of diff.", "R@100", "bytes", "ms", "build s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        low, high = row.interval
+        table.add_row(
+            f"{row.dimension} {row.reduction}",
+            row.precision,
+            row.search,
+            f"{row.ndcg_at_10:.4f}",
+            f"{low:+.3f} {high:+.3f}",
+            f"{row.recall_at_100:.3f}",
+            f"{row.bytes_per_document:,.0f}",
+            f"{row.milliseconds_per_query:.3f}",
+            f"{row.build_seconds:.2f}",
+        )
+    table.add_row(
+        "BM25", "", "", f"{bm25['nDCG@10']:.4f}", "", f"{bm25['R@100']:.3f}"
+    )
+    rich.console.Console().print(table)

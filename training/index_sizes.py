@@ -6,7 +6,6 @@ import statistics
 import time
 
 import numpy as np
-import rich.box
 import rich.console
 import rich.table
 
@@ -214,7 +213,9 @@ def draw_report(
         fontsize=9,
         color="#6b6b6b",
     )
-    ticks = sorted({round(row.bytes_per_document) for row in rows})
+    ticks = sorted(
+        {round(row.bytes_per_document) for row in rows if row.search == "exact"}
+    )
     ticks = [
         tick
         for number, tick in enumerate(ticks)
@@ -224,6 +225,11 @@ def draw_report(
     sizes.minorticks_off()
     sizes.set_xlabel("bytes a document in the index")
     sizes.set_ylabel("nDCG@10")
+    for formatted in (
+        times.xaxis.set_major_formatter,
+        times.xaxis.set_minor_formatter,
+    ):
+        formatted("{x:g}")
     times.set_xlabel("milliseconds a query, one thread")
 
     def sample(color, marker, label, fill=True, line="none"):
@@ -366,7 +372,11 @@ def _rows(ways, measured, size, seed):
 
 def _print(rows, bm25, title):
     table = rich.table.Table(
-        title=title, title_justify="left", box=rich.box.SIMPLE, pad_edge=False
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for name in ("numbers", "precision", "search"):
         table.add_column(name, no_wrap=True)
@@ -377,7 +387,7 @@ def _print(rows, bm25, title):
         table.add_row(
             f"{row.dimension} {row.reduction}",
             row.precision,
-            row.search,
+            "exact" if row.search == "exact" else "approx.",
             f"{row.ndcg_at_10:.4f}",
             f"{low:+.3f} {high:+.3f}",
             f"{row.recall_at_100:.3f}",

@@ -4,13 +4,14 @@ Shape letters: N texts, D embedding size.
 """
 
 import functools
+import threading
 import time
 import urllib.parse
 
 import numpy as np
 import tenacity
 
-from export import transport
+from export import batches, transport
 from export.session import DEFAULT_SIGNATURE
 from export.transport import ServerError
 
@@ -36,7 +37,8 @@ class Client:
         model_name: as given.
         requests: the number of predict requests that were answered.
 
-    A client is a context manager, which closes the connection.
+    A client is a context manager, which closes the connection. Several threads
+    may ask at once.
     """
 
     def __init__(self, model_name, link, timeout):
@@ -44,6 +46,7 @@ class Client:
         self.requests = 0
         self._link, self._timeout = link, timeout
         self._signatures = None
+        self._counting = threading.Lock()
 
     def __enter__(self):
         return self
@@ -94,7 +97,8 @@ class Client:
                 self._link.predict, batch, signature, signatures[signature]
             )
             answers.append(self._ask(ask))
-            self.requests += 1
+            with self._counting:
+                self.requests += 1
             if on_batch:
                 on_batch(len(next(iter(batch.values()))))
         if len(answers) == 1:
@@ -140,7 +144,7 @@ class Client:
                     raise
                 time.sleep(_FIRST_PAUSE)
 
-    def embed(self, texts, kind=None, batch_size=32, on_batch=None):
+    def embed(self, texts, kind=None, batch_size=32, on_batch=None, threads=1):
         """Embeds texts, in batches of like length.
 
         Args:
@@ -150,25 +154,21 @@ class Client:
             batch_size: int, texts per request.
             on_batch: function called with the number of texts of each batch
                 that is done.
+            threads: int, requests under way at once.
 
         Returns:
             float32 array `[N, D]`, in the order of `texts`.
 
         Raises:
+            ValueError: if `texts` is empty, or the model embeds no texts.
             ServerError: as `predict`.
         """
-        if not len(texts):
-            raise ValueError("`texts` is empty; pass at least one text.")
-        signature = kind if kind in self.signatures() else DEFAULT_SIGNATURE
-        # A batch costs what its longest text costs.
-        order = np.argsort([len(text) for text in texts], kind="stable")
-        ordered = np.array([texts[i].encode() for i in order], object)
-        embeddings = self.predict(
-            {"text": ordered}, signature, batch_size, on_batch
-        )["embedding"]
-        in_order = np.empty_like(embeddings)
-        in_order[order] = embeddings
-        return in_order
+        signature = batches.signature_of(self.signatures(), kind)
+
+        def ask(batch):
+            return self.predict({"text": batch}, signature)[batches.OUTPUT]
+
+        return batches.embed(ask, texts, batch_size, threads, on_batch)
 
     def _ask(self, attempt):
         """Returns `attempt(seconds left)`, tried again until the deadline."""

@@ -48,6 +48,7 @@ def _without_running_tensorflow():
 with _without_running_tensorflow():
     from tensorflow.core.framework import op_def_pb2, tensor_pb2, types_pb2
     from tensorflow.core.protobuf import (
+        config_pb2,
         error_codes_pb2,
         meta_graph_pb2,
         saved_model_pb2,
@@ -63,6 +64,7 @@ with _without_running_tensorflow():
     from tensorflow_serving.config import model_server_config_pb2
 
 __all__ = [
+    "config_pb2",
     "data_type",
     "error_codes_pb2",
     "from_tensor_proto",

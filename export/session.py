@@ -21,6 +21,11 @@ _INIT_OP = "__saved_model_init_op"
 _Pointer = ctypes.c_void_p
 _DEALLOCATOR = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_size_t, _Pointer)
 _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
+# void absl::SetMinLogLevel(absl::LogSeverityAtLeast), of TensorFlow 2.20.
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_SET_LOG_LEVEL = (
+    "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
+)
 
 
 class _Buffer(ctypes.Structure):
@@ -65,6 +70,7 @@ def _library():
         ("TF_DeleteGraph", None, [_Pointer]),
         ("TF_NewSessionOptions", _Pointer, []),
         ("TF_DeleteSessionOptions", None, [_Pointer]),
+        ("TF_SetConfig", None, [_Pointer, text, size, _Pointer]),
         ("TF_NewBuffer", ctypes.POINTER(_Buffer), []),
         ("TF_DeleteBuffer", None, [ctypes.POINTER(_Buffer)]),
         (
@@ -108,6 +114,9 @@ def _library():
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
+    # Before its Python does, TensorFlow's C++ prints whatever it likes.
+    if set_log_level := getattr(library, _SET_LOG_LEVEL, None):
+        set_log_level(integer(int(os.environ.get(_LOG_LEVEL, 0))))
     ops = messages.package_folder("tensorflow_text") / "python" / "ops"
     with _Status(library) as status:
         for path in sorted(ops.glob("*.so")):
@@ -216,6 +225,9 @@ class SavedModelSession:
 
     Args:
         folder: path of the folder that holds `saved_model.pb`.
+        op_threads: int, the threads that one operation may use; all the
+            machine's by default. TensorFlow takes what the first session of a
+            process says.
 
     Attributes:
         meta_graph: the `MetaGraphDef` that the loader read.
@@ -228,14 +240,21 @@ class SavedModelSession:
     called while a run is under way.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder, op_threads=0):
         library = self._library = _library()
+        config = messages.config_pb2.ConfigProto(
+            intra_op_parallelism_threads=op_threads
+        ).SerializeToString()
         graph = library.TF_NewGraph()
         options = library.TF_NewSessionOptions()
         buffer = library.TF_NewBuffer()
         tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
         try:
             with _Status(library) as status:
+                library.TF_SetConfig(
+                    options, config, len(config), status.handle
+                )
+                status.check()
                 session = library.TF_LoadSessionFromSavedModel(
                     options,
                     None,

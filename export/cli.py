@@ -1,5 +1,6 @@
 """What the command lines of `export` share."""
 
+import signal
 import sys
 
 import tyro
@@ -12,7 +13,7 @@ def run(main, arguments_class, argv=None):
 
     A `ValueError`, `OSError` or `ImportError`, which is how this project says
     that an argument, a file, a server or an installation is wrong, is printed
-    as one line.
+    as one line. An interrupt (Ctrl-C) ends the command without a traceback.
 
     Args:
         main: function of the parsed arguments that returns an exit status.
@@ -31,3 +32,6 @@ def run(main, arguments_class, argv=None):
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT

@@ -3,6 +3,8 @@
 Shape letters: Q queries, K documents ranked.
 """
 
+import typing
+
 import numpy as np
 import rich.console
 import rich.markup
@@ -17,6 +19,22 @@ _EXAMPLES = 5
 _HITS = 3
 _COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
 _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
+
+
+class Hit(typing.NamedTuple):
+    """A document that answers a query.
+
+    Attributes:
+        rank: int, from 1.
+        id: the document's identifier.
+        text: its text.
+        score: float, higher is better.
+    """
+
+    rank: int
+    id: str
+    text: str
+    score: float
 
 
 def measure(rankings, relevant):
@@ -40,7 +58,9 @@ def measure(rankings, relevant):
 
 
 def _tidy(text, width=72):
-    line = " ".join(text.split())
+    # Control characters would be obeyed by the terminal.
+    line = "".join(c if c.isprintable() else " " for c in text[: 8 * width])
+    line = " ".join(line.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
@@ -48,25 +68,23 @@ def _tail(name, width=44):
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
-def print_hits(query, ranking, collection):
-    """Prints the hits of one query; `ranking` holds its row alone."""
+def print_hits(query, hits, console):
+    """Prints the `Hit`s of one query."""
     table = rich.table.Table(
-        title=rich.markup.escape(query), title_justify="left"
+        title=rich.markup.escape(_tidy(query)), title_justify="left"
     )
     table.add_column("rank", justify="right")
     table.add_column("score", justify="right")
     table.add_column("document", overflow="fold")
     table.add_column("text")
-    for rank, (row, score) in enumerate(
-        zip(ranking.documents[0], ranking.scores[0]), 1
-    ):
+    for hit in hits:
         table.add_row(
-            str(rank),
-            f"{score:.3f}",
-            rich.markup.escape(collection.document_ids[row]),
-            rich.markup.escape(_tidy(collection.documents[row])),
+            str(hit.rank),
+            f"{hit.score:.3f}",
+            rich.markup.escape(_tidy(hit.id)),
+            rich.markup.escape(_tidy(hit.text)),
         )
-    rich.console.Console().print(table)
+    console.print(table)
 
 
 def print_examples(rankings, collection):

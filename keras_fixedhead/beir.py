@@ -6,7 +6,6 @@ Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -97,13 +96,6 @@ class Collection:
     queries: list[str]
     relevant: list[dict[int, int]]
 
-    def fingerprint(self) -> str:
-        """A SHA-256 of the documents and their names."""
-        digest = hashlib.sha256()
-        for name, text in zip(self.document_ids, self.documents):
-            digest.update(json.dumps([name, text]).encode())
-        return digest.hexdigest()
-
 
 def read_collection(
     folder: str | os.PathLike, split: str = "test"
@@ -169,17 +161,30 @@ def read_records(
         ValueError: names the file and the line that is none.
     """
     for where, line in _read_lines(path):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{where}: a line must be JSON: {error}"
-            ) from error
-        if not isinstance(record, dict):
-            raise ValueError(
-                f"{where}: a line must be a JSON object. Received: {record!r}"
-            )
-        yield where, record
+        yield where, parse_record(line, where)
+
+
+def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
+    """Returns the object that a line holds.
+
+    Args:
+        line: JSON; bytes are UTF-8.
+        where: "file:line", for errors.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(line, bytes):
+        line = _decode(line, where)
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: a line must be JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"{where}: a line must be a JSON object. Received: {record!r}"
+        )
+    return record
 
 
 def write_records(
@@ -218,17 +223,31 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
     return value
 
 
+def document(record: Mapping[str, typing.Any], where: str) -> str:
+    """Returns what is searched of a document: its title before its text.
+
+    Raises:
+        ValueError: there is no text, or the title is none.
+    """
+    title = text({"title": ""} | record, "title", where)
+    return f"{title}\n\n{text(record, 'text', where)}".strip()
+
+
+def _decode(line, where):
+    try:
+        return line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: a line must be in UTF-8: {error}"
+        ) from error
+
+
 def _read_lines(path):
     """Yields ("file:line", line) of the lines with text."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             where = f"{os.fspath(path)}:{number}"
-            try:
-                line = line.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{where}: a line must be in UTF-8: {error}"
-                ) from error
+            line = _decode(line, where)
             if line:
                 yield where, line
 
@@ -238,8 +257,7 @@ def _read_texts(path):
     texts = {}
     for where, record in read_records(path):
         key = identifier(record.get("_id"), "_id", where)
-        title = text({"title": ""} | record, "title", where)
-        texts[key] = f"{title}\n\n{text(record, 'text', where)}".strip()
+        texts[key] = document(record, where)
     return texts
 
 

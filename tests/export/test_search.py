@@ -1,18 +1,25 @@
-"""From a BEIR folder and a served model to figures, picture and index."""
+"""Queries, whatever is in them, and what an index answers to them."""
 
+import functools
+import io
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import rich.console
 
-from export import cli, index, search
-from keras_fixedhead import beir, retrieval
+from export import cli, encoder, index, index_folder, query_file, search
+from keras_fixedhead import beir
 
 DOCUMENTS = {
     "d1": "the quick brown fox jumps over the lazy dog",
     "d2": "open the file and read it line by line",
     "d3": "return the sum of two numbers",
-    "d4": "a dog reads two files",
+    "d4": "a dog reads two files \x1b[31m",
     "d5": "sum of the numbers in a file",
 }
 QUERIES = {"q1": "brown fox", "q2": "read lines", "q3": "not judged"}
@@ -23,10 +30,10 @@ def write_lines(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-@pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("beir")
+    (folder / "qrels").mkdir()
     write_lines(
         folder / "corpus.jsonl",
         (
@@ -46,37 +53,280 @@ def folder(tmp_path):
     return folder
 
 
-def run(folder, output, url, *words):
-    return cli.run(
-        search.main,
-        search.Arguments,
-        [
-            *("--collection", str(folder), "--output", str(output)),
-            *("--model_name", "tiny", "--server", url, "--batch_size", "2"),
-            *words,
-        ],
-    )
+@pytest.fixture(scope="module")
+def opened(base_path):
+    with encoder.Source(saved_model=base_path).open() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def made(folder, opened, tmp_path_factory):
+    """The folder of an index of the documents."""
+    output = tmp_path_factory.mktemp("made")
+    options = index_folder.Options()
+    index.update(output, folder, None, opened, options, 2)
+    return output
+
+
+@pytest.fixture(scope="module")
+def oracle(embedder):
+    """A function of a query to the documents, best first, by Keras."""
+    texts = [*map(str.strip, DOCUMENTS.values())]
+    documents = np.array(embedder(embedder.preprocessor(texts)))
+
+    @functools.cache
+    def best(query):
+        inputs = embedder.preprocessor([f"query: {query}"])
+        scores = np.array(embedder(inputs))[0] @ documents.T
+        order = np.argsort(-scores)
+        return [list(DOCUMENTS)[row] for row in order], scores[order]
+
+    return best
+
+
+@pytest.fixture(params=["saved_model", "grpc", "rest"])
+def source_words(request, base_path, server):
+    """The flags of one of the three ways to the model."""
+    if request.param == "saved_model":
+        return ["--saved_model", str(base_path)]
+    return ["--server", getattr(server, f"{request.param}_url")]
+
+
+def run(*words):
+    return cli.run(search.main, search.Arguments, [*map(str, words)])
+
+
+HOSTILE = [
+    "a " * 500_000,
+    "w" * 1_000_000,
+    "西西弗斯 سيزيف Сизиф",
+    "😀" * 40,
+    "a\x00b\x07\x1b[2J\u202e\ufeff",
+    "\x01",
+    "[PAD] [MASK] [UNK]",
+]
+WRONG = {
+    b'{"query": ""}': "'query' is blank",
+    b'{"query": " \\n\\u3000"}': "'query' is blank",
+    b'{"query": "a \\ud800"}': "lone surrogate U+D800 as character 3",
+    b'{"query": "a \\udcff"}': "the byte 0xff as character 3",
+    b'{"query": "\xff"}': "must be in UTF-8",
+    b'{"query": 7}': "'query' must be a string",
+    b'{"question": "a"}': "'text' must be a string",
+    b'["query"]': "must be a JSON object",
+    b'{"query": ': "must be JSON",
+    b"[" * 100_000: "must be JSON",
+}
+
+
+def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
+    queries = tmp_path / "queries.jsonl"
+    lines = [
+        b'{"query": "brown fox", "id": 7}',
+        b'{"text": "read lines", "_id": "q"}',
+        *(json.dumps({"query": query}).encode() for query in HOSTILE),
+        b"  ",
+        *WRONG,
+    ]
+    queries.write_bytes(b"\n".join(lines))
+    output = tmp_path / "answers.jsonl"
+    words = ["--queries", queries, "--output", output, "--k", "3"]
+    assert run("--index", made, *source_words, *words) == 1
+    answers = [json.loads(line) for line in output.read_bytes().splitlines()]
+    right = ["brown fox", "read lines", *HOSTILE]
+    assert [answer["id"] for answer in answers[:3]] == [7, "q", None]
+    for answer, query in zip(answers, right):
+        assert answer["query"] == query
+        # Texts are cut: the oracle need not read a megabyte.
+        names, scores = oracle(query[:2000])
+        hits = answer["hits"]
+        assert [hit["rank"] for hit in hits] == [1, 2, 3]
+        assert [hit["id"] for hit in hits] == names[:3]
+        np.testing.assert_allclose(
+            [hit["score"] for hit in hits], scores[:3], atol=1e-5
+        )
+        assert "text" not in hits[0]
+    wrong = answers[len(right) :]
+    assert len(wrong) == len(WRONG)
+    for number, (answer, message) in enumerate(zip(wrong, WRONG.values())):
+        where = f"queries.jsonl:{len(right) + number + 2}: "
+        assert where in answer["error"]
+        assert message in answer["error"]
+        assert "hits" not in answer
+    assert f"{len(WRONG)} queries have an error" in capsys.readouterr().out
+
+
+def test_answers_many(made, opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(query_file, "_CHUNK", 3)
+    queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
+    texts = [f"sum {'a' * n}" for n in range(7)]
+    write_lines(queries, (json.dumps({"query": text}) for text in texts))
+    searched = index_folder.load(made)
+
+    def ask(texts):
+        return search.answer(opened, searched, texts, 11)
+
+    assert query_file.answer(str(queries), output, ask, with_texts=True) == 0
+    answers = [json.loads(line) for line in output.read_bytes().splitlines()]
+    assert [answer["query"] for answer in answers] == texts
+    # As many hits as there are documents, with what they say.
+    hits = {hit["id"]: hit["text"] for hit in answers[6]["hits"]}
+    assert hits == {n: text.strip() for n, text in DOCUMENTS.items()}
+
+
+def test_an_unfinished_file_is_none(made, tmp_path):
+    queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
+    write_lines(queries, ['{"query": "a"}'])
+    output.write_text("before")
+
+    def ask(texts):
+        raise OSError("the server is away")
+
+    with pytest.raises(OSError):
+        query_file.answer(str(queries), output, ask, with_texts=False)
+    assert output.read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_answers_queries(made, source_words, oracle, capsys):
+    words = ["--query", "a [fox]", "--query", "dog\x1b[31m\n", "--k", "2"]
+    assert run("--index", made, *source_words, *words) == 0
+    printed = capsys.readouterr().out
+    assert "5 documents, 13 numbers in float32, by tiny version 3" in printed
+    assert "a [fox]" in printed
+    assert printed.count("rank") == 2
+    # What would be obeyed by a terminal is not printed.
+    assert "\x1b[31m" not in printed
+    for query in ("a [fox]", "dog\x1b[31m\n"):
+        for name in oracle(query)[0][:2]:
+            assert name in printed
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("a \udcff", "`query` 'a ?' must be in UTF-8, but has the byte 0xff"),
+        ("\ud800", "has the lone surrogate U+D800"),
+        (" ", "`query` ' ' is blank"),
+    ],
+)
+def test_queries_that_are_none(made, base_path, capsys, query, message):
+    words = ["--saved_model", base_path, "--query", query]
+    assert run("--index", made, *words) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_converses(made, opened, capsys, monkeypatch):
+    searched, asked = index_folder.load(made), []
+
+    def ask(queries):
+        asked.extend(queries)
+        if len(asked) == 2:
+            raise OSError("the server is [away]")
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return search.answer(opened, searched, queries, 1)
+
+    typed = b"a fox\n\n  \nlost\nslow\nbad \xff\ndog\x01\n:q\nnever\n"
+    stdin = io.TextIOWrapper(io.BytesIO(typed), errors="surrogateescape")
+    monkeypatch.setattr(sys, "stdin", stdin)
+    search.converse(ask, rich.console.Console())
+    assert asked == ["a fox", "lost", "slow", "dog\x01"]
+    printed = capsys.readouterr().out
+    assert printed.count("rank") == 2
+    assert "error: the server is [away]" in printed
+    assert "the byte 0xff as character 5" in printed
+    # The end of the input (Ctrl-D) ends it, too.
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    search.converse(ask, rich.console.Console())
+
+
+@pytest.mark.slow
+def test_converses_in_a_terminal(made, base_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "export.search", "--index", made,
+         "--saved_model", base_path],
+        stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    for wanted, typed in (
+        (b"query> ", "西 fox\n".encode()),
+        (b"rank", b"\xff\n"),
+        (b"0xff", b"\x04"),
+    ):
+        while wanted not in shown:
+            shown += os.read(ours, 1024)
+        shown = shown.rpartition(wanted)[2]
+        os.write(ours, typed)
+    assert process.wait(60) == 0
+    os.close(ours)
+
+
+def rewrite_manifest(made, folder, **model):
+    """Copies the manifest with another model."""
+    manifest = json.loads((made / "index.json").read_text())
+    manifest["model"] |= model
+    for path in made.iterdir():
+        if path.name != "index.json":
+            (folder / path.name).symlink_to(path)
+    (folder / "index.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("model", "way", "message"),
+    [
+        ({"version": 2, "sha256": "0"}, "file", "tiny version 2, the other ti"),
+        ({"sha256": "0123456789abcd"}, "file", "SHA-256 0123456789ab... and"),
+        ({"version": 2}, "server", "one is tiny version 2, the other tiny v"),
+    ],
+)
+def test_another_model(
+    made, tmp_path, base_path, server, capsys, model, way, message
+):
+    rewrite_manifest(made, tmp_path, **model)
+    words = {
+        "file": ["--saved_model", base_path],
+        "server": ["--server", server.grpc_url],
+    }[way]
+    assert run("--index", tmp_path, *words, "--query", "a") == 1
+    assert message in capsys.readouterr().err
+
+
+def test_another_model_of_the_same_name(made, opened, tmp_path):
+    rewrite_manifest(made, tmp_path, sha256=None)
+    searched = index_folder.load(tmp_path)
+    searched.check(opened)
+
+    def ask(batch, signature):
+        return -opened.ask(batch, signature)
+
+    other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
+    with pytest.raises(ValueError, match="embeds the same documents otherwise"):
+        searched.check(other)
 
 
 @pytest.mark.parametrize("url", ["grpc_url", "rest_url"])
-def test_measures(folder, tmp_path, server, embedder, capsys, url):
+def test_measures(folder, tmp_path, server, oracle, capsys, url):
     output = tmp_path / "run"
-    assert run(folder, output, getattr(server, url)) == 0
+    words = [
+        *("--collection", folder, "--output", output, "--batch_size", "2"),
+        *("--server", getattr(server, url), "--model_name", "tiny"),
+    ]
+    assert run(*words) == 0
     figures = json.loads((output / "metrics.json").read_text())
     # 5 documents and 2 queries in batches of 2.
-    assert figures["served_requests"] == 3 + 1
+    assert figures["requests"] == 3 + 1
     assert figures["documents"] == 5
     assert figures["queries"] == 2
     assert figures["model_version"] == 3
-    # The oracle: the same ranking by hand, with the Keras model.
     found = beir.read_collection(folder)
-    documents = np.array(embedder(embedder.preprocessor(found.documents)))
-    queries = [f"query: {text}" for text in found.queries]
-    scores = np.array(embedder(embedder.preprocessor(queries))) @ documents.T
-    order = np.argsort(-scores, axis=1)
     ranks = [
-        1 + min(order[q].tolist().index(row) for row in rows)
-        for q, rows in enumerate(found.relevant)
+        1 + min(oracle(query)[0].index(f"d{row + 1}") for row in rows)
+        for query, rows in zip(found.queries, found.relevant)
     ]
     assert figures["encoder"]["mrr@10"] == pytest.approx(
         np.mean([1 / rank for rank in ranks])
@@ -90,66 +340,57 @@ def test_measures(folder, tmp_path, server, embedder, capsys, url):
     assert "recall@10" in printed
 
 
-def test_index_is_kept_and_checked(folder, tmp_path, server, capsys):
-    output = tmp_path / "run"
-    run(folder, output, server.grpc_url)
-    assert "embedded and indexed" in capsys.readouterr().out
-    words = ("--query", "a fox", "--query", "two", "--k", "3")
-    assert run(folder, output, server.grpc_url, *words) == 0
-    printed = capsys.readouterr().out
-    assert "used again" in printed
-    assert printed.count("rank") == 2
-    # Another model under the same number: its embeddings are not these.
-    other = np.random.default_rng(0).normal(size=(5, 13))
-    kept = output / "index.faiss"
-    before = kept.read_bytes()
-    index.write(kept, retrieval.build_index(other))
-    run(folder, output, server.grpc_url)
-    assert "embedded and indexed" in capsys.readouterr().out
-    assert kept.read_bytes() == before
-    # Other documents, if only for a reader: their embeddings are the same.
-    lines = (folder / "corpus.jsonl").read_text().replace("lazy", "LAZY")
-    (folder / "corpus.jsonl").write_text(lines)
-    run(folder, output, server.grpc_url)
-    assert "embedded and indexed" in capsys.readouterr().out
+def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
+    output = tmp_path / "index"
+    source = ["--saved_model", str(base_path)]
+    words = ["--corpus", str(folder), "--output", str(output)]
+    words += ["--precision", "int8", *source]
+    assert cli.run(index.main, index.Arguments, words) == 0
+    words = ["--collection", folder, "--index", output, *source]
+    assert run(*words, "--output", tmp_path) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "13 numbers in int8, by tiny version 3, 0 of them" in printed
+    assert (tmp_path / "metrics.json").exists()
 
 
-def test_serves_itself(folder, tmp_path, base_path, capsys):
-    status = cli.run(
-        search.main,
-        search.Arguments,
-        [
-            *("--collection", str(folder), "--output", str(tmp_path / "run")),
-            *("--model_name", "tiny", "--serve", str(base_path)),
-            *("--query", "a dog"),
-        ],
-    )
-    assert status == 0
-    assert "a dog" in capsys.readouterr().out
+def test_serves_itself(made, base_path, oracle, capsys):
+    words = ["--serve", base_path, "--query", "a dog"]
+    assert run("--index", made, *words) == 0
+    assert oracle("a dog")[0][0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Pass either `server`"),
-        (["--server", "nowhere"], "`server` must be"),
+        (["--index", "MADE"], "There is no query"),
+        (["--index", "MADE", "--query", "a"], "Pass one of `saved_model`"),
+        (["--query", "a"], "`index` must be the folder"),
+        (["--index", "no", "--query", "a", "--serve", "x"], "no complete ind"),
+        (["--index", "MADE", "--query", "a", "--k", "0"], "`k` must be"),
+        (["--index", "MADE", "--queries", "-"], "`output` belongs to"),
+        (["--query", "a", "--queries", "-"], "one of `query`, `queries` and"),
         (
-            ["--serve", "nowhere"],
+            ["--index", "MADE", "--query", "a", "--server", "nowhere"],
+            "`server` must be",
+        ),
+        (
+            ["--index", "MADE", "--query", "a", "--serve", "nowhere"],
             "did not start: error: `model_base_path`",
         ),
-        (["--server", "grpc://x", "--split", "no"], "no.tsv"),
+        (
+            ["--collection", "BEIR", "--output", "MADE", "--split", "no"],
+            "no.tsv",
+        ),
     ],
 )
-def test_command_line_errors(folder, tmp_path, capsys, words, message):
-    status = cli.run(
-        search.main,
-        search.Arguments,
-        [
-            *("--collection", str(folder), "--output", str(tmp_path / "run")),
-            *("--model_name", "tiny", *words),
-        ],
-    )
-    assert status == 1
+def test_command_line_errors(
+    folder, made, base_path, capsys, monkeypatch, words, message
+):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    words = [str({"MADE": made, "BEIR": folder}.get(w, w)) for w in words]
+    if "--split" in words:
+        words += ["--saved_model", str(base_path)]
+    assert run(*words) == 1
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

@@ -47,17 +47,6 @@ def test_titles_stand_before_texts(folder):
     assert beir.read_collection(folder).documents == ["Title\n\ntext"]
 
 
-def test_a_fingerprint_is_of_names_and_texts(folder):
-    before = beir.read_collection(folder).fingerprint()
-    assert beir.read_collection(folder).fingerprint() == before
-    for old, new in {"fox": "FOX", '"d2"': '"d4"'}.items():
-        text = (folder / "corpus.jsonl").read_text()
-        (folder / "corpus.jsonl").write_text(text.replace(old, new))
-        write_lines(folder / "qrels" / "test.tsv", [HEADER])
-        assert beir.read_collection(folder).fingerprint() != before
-        (folder / "corpus.jsonl").write_text(text)
-
-
 @pytest.mark.parametrize(
     ("name", "lines", "message"),
     [

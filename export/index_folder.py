@@ -1,0 +1,264 @@
+"""The folder of an index: its manifest, its FAISS index and its parts.
+
+The manifest is written last and names the files that belong to it, so the
+folder always holds either the whole index of before or the whole new one.
+
+Shape letters: N documents, D embedding size.
+"""
+
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import typing
+
+import faiss
+import numpy as np
+
+import keras_fixedhead
+from export import embedding, parts, progress
+from export.encoder import Model
+from keras_fixedhead import retrieval
+from keras_fixedhead.files import replaced, write_json
+
+MANIFEST = "index.json"
+_SAMPLE = 65_536  # vectors that an index is trained on, at most
+_BLOCK_BYTES = 2**20
+_CHECKED = 16  # parts of which a document is embedded before a search
+_PACKAGES = ("faiss-cpu", "numpy", "pyarrow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the FAISS index is made of; see `retrieval.new_index`."""
+
+    precision: typing.Literal[retrieval.PRECISIONS] = "float32"
+    """What the index holds of each number: int8 is a quarter of float32,
+    binary 1/32."""
+
+    dimension: int | None = None
+    """Numbers of an embedding that the index holds; all by default."""
+
+    reduction: typing.Literal["truncate", "pca"] = "truncate"
+    """How it leaves the others out: the first ones stay (for models that are
+    trained so), or the main components of the documents."""
+
+    approximate: bool = False
+    """Search a part of the documents only, which is faster where there are
+    many."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """An index that is open.
+
+    Attributes:
+        folder: its path.
+        manifest: what the file `MANIFEST` holds.
+        model: the `encoder.Model` of its embeddings.
+        options: its `Options`.
+        vectors: the FAISS index of N documents.
+        documents: a `parts.Documents`, identifiers and texts by row.
+    """
+
+    folder: pathlib.Path
+    manifest: dict
+    model: Model
+    options: Options
+    vectors: faiss.Index
+    documents: parts.Documents
+
+    def check(self, encoder):
+        """Raises a `ValueError` if an encoder is not that of the index."""
+        difference = self.model.difference(encoder.model)
+        if difference:
+            raise ValueError(
+                f"The index {self.folder} was made by another model: "
+                f"{difference}. Embeddings of two models cannot be compared: "
+                "search with that model, or make an index of this one."
+            )
+        if self.model.sha256 and encoder.model.sha256:
+            return
+        names = [part["file"] for part in self.manifest["parts"]]
+        step = max(len(names) // _CHECKED, 1)
+        paths = [self.folder / parts.FOLDER / name for name in names[::step]]
+        if not all(embedding.same_embeddings(encoder, paths)):
+            raise ValueError(
+                f"The index {self.folder} was made by another model than the "
+                f"{encoder.model} of today: it embeds the same documents "
+                "otherwise. Make the index again with `python -m "
+                "export.index`."
+            )
+
+    def __str__(self):
+        """Says in a line what the index holds."""
+        made = self.options
+        numbers = f"{self.manifest['embedding_dim']} numbers"
+        if made.dimension is not None:
+            numbers = f"{made.dimension} ({made.reduction}) of {numbers}"
+        words = [
+            f"{self.manifest['documents']:,} documents",
+            f"{numbers} in {made.precision}",
+            *(["approximate"] if made.approximate else []),
+            f"by {self.model}",
+        ]
+        return ", ".join(words)
+
+
+def read_manifest(folder):
+    """Reads the manifest of a folder; None if it has none yet.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is none.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["format"] != 1:
+            raise ValueError(f"its format is {manifest['format']}, not 1")
+        return manifest
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{path} is not the manifest of an index: {error}. Remove it, and "
+            "`python -m export.index` writes it again."
+        ) from error
+
+
+def load(folder):
+    """Opens an index.
+
+    Raises:
+        OSError: if a file is missing.
+        ValueError: if there is no complete index.
+    """
+    folder = pathlib.Path(folder)
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise ValueError(
+            f"`index` {folder} holds no complete index ({MANIFEST} is not "
+            "there). `python -m export.index` makes one, and continues one "
+            "that was interrupted."
+        )
+    path = folder / manifest["index"]
+    try:
+        vectors = faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise ValueError(
+            f"{path} cannot be read as a FAISS index. `python -m "
+            f"export.index` makes it again from the parts beside it. {error}"
+        ) from error
+    return Index(
+        folder,
+        manifest,
+        Model(**manifest["model"]),
+        Options(**manifest["options"]),
+        vectors,
+        parts.Documents(
+            [folder / parts.FOLDER / p["file"] for p in manifest["parts"]],
+            [part["documents"] for part in manifest["parts"]],
+        ),
+    )
+
+
+def complete(folder, path, model, shards, options):
+    """Makes the FAISS index of parts that are all there, and the manifest.
+
+    Args:
+        folder: `pathlib.Path` of the index folder.
+        path: path of the corpus, for its name.
+        model: the `encoder.Model` of the parts.
+        shards: list of the `corpus.Shard`s.
+        options: the `Options`.
+
+    Raises:
+        OSError: if a file cannot be written.
+        ValueError: if the options do not suit the embeddings.
+    """
+    manifest = {
+        "format": 1,
+        "corpus": path.name,
+        "documents": sum(shard.documents for shard in shards),
+        "model": dataclasses.asdict(model),
+        "options": dataclasses.asdict(options),
+        "parts": [
+            {
+                "file": parts.path_of(folder, shard, model).name,
+                "documents": shard.documents,
+                "sha256": shard.sha256,
+            }
+            for shard in shards
+        ],
+    }
+    # Another index gets another name, so that this one's stays until then.
+    digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+    name = f"index-{digest[:16]}.faiss"
+    before = read_manifest(folder)
+    if before and before["index"] == name and (folder / name).is_file():
+        return
+    vectors = _build(folder, manifest, options)
+    with replaced(folder / name) as partial:
+        _write(partial, vectors)
+    manifest |= {
+        "index": name,
+        "index_bytes": (folder / name).stat().st_size,
+        "embedding_dim": vectors.d,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(
+            "T", "seconds"
+        ),
+        "versions": {
+            "keras_fixedhead": keras_fixedhead.__version__,
+            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        },
+    }
+    write_json(folder / MANIFEST, manifest)
+
+
+def _build(folder, manifest, options):
+    """Returns the FAISS index of the parts, read one at a time."""
+    listed = manifest["parts"]
+    paths = [folder / parts.FOLDER / part["file"] for part in listed]
+    count = manifest["documents"]
+    rows = np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)
+    sample, start = [], 0
+    for part, path in zip(listed, paths):
+        end = start + part["documents"]
+        drawn = rows[(start <= rows) & (rows < end)]
+        if len(drawn):
+            sample.append(parts.vectors(path)[drawn - start])
+        start = end
+    index = retrieval.new_index(
+        np.concatenate(sample), **dataclasses.asdict(options)
+    )
+    with progress.documents("index", count) as advance:
+        for part, path in zip(listed, paths):
+            index.add(parts.vectors(path))
+            advance(part["documents"])
+    return index
+
+
+def _write(path, index):
+    # FAISS does not look whether the end of a file that it opens is written.
+    with open(path, "wb") as stream:
+        writer = faiss.PyCallbackIOWriter(stream.write, _BLOCK_BYTES)
+        faiss.write_index(index, writer)
+
+
+def sweep(folder, everything=False):
+    """Removes what a killed run has left, or (`everything`) all files of a
+    folder that its manifest does not name."""
+    for path in [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]:
+        path.unlink()
+    if everything:
+        manifest = read_manifest(folder)
+        named = {part["file"] for part in manifest["parts"]}
+        for path in folder.glob("index-*.faiss"):
+            if path.name != manifest["index"]:
+                path.unlink()
+        for path in (folder / parts.FOLDER).glob("*.parquet"):
+            if path.name not in named:
+                path.unlink()

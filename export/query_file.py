@@ -1,0 +1,117 @@
+"""Queries of a file, or of standard input, answered line by line."""
+
+import contextlib
+import itertools
+import json
+import pathlib
+import sys
+
+from keras_fixedhead import beir
+from keras_fixedhead.files import replaced
+
+_STANDARD = "-"
+_CHUNK = 1024  # lines in memory
+_ESCAPED = range(0xDC80, 0xDD00)  # bytes that are no UTF-8 (PEP 383)
+
+
+def problem(query):
+    """Says what is wrong with a query, as the end of a sentence; or None."""
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        code, place = ord(query[error.start]), error.start + 1
+        if code in _ESCAPED:
+            return (
+                f"must be in UTF-8, but has the byte 0x{code - 0xDC00:x} as "
+                f"character {place}"
+            )
+        return (
+            f"has the lone surrogate U+{code:X} as character {place}, which "
+            "is no text"
+        )
+    return None if query.strip() else "is blank"
+
+
+def answer(queries, output, ask, with_texts):
+    """Answers a file of queries, one JSON object a line, with such a file.
+
+    A line that is no query has `error` for an answer, and the others are
+    answered.
+
+    Args:
+        queries: path of a file, or "-" for standard input.
+        output: path of a file, or "-" for standard output.
+        ask: function of a list of queries to their lists of `report.Hit`s.
+        with_texts: bool, whether to write the hits' texts.
+
+    Returns:
+        int, how many lines have an error.
+
+    Raises:
+        OSError: if a file cannot be read or written.
+    """
+    failed = 0
+    name = "standard input" if queries == _STANDARD else queries
+    with _reading(queries) as lines, _writing(output) as stream:
+        numbered = (
+            (f"{name}:{number}", line)
+            for number, line in enumerate(lines, 1)
+            if not line.isspace()
+        )
+        while chunk := list(itertools.islice(numbered, _CHUNK)):
+            answers = [_read(line, where) for where, line in chunk]
+            good = [a for a in answers if "error" not in a]
+            found = ask([a["query"] for a in good]) if good else []
+            for answered, hits in zip(good, found, strict=True):
+                answered["hits"] = [
+                    {
+                        key: value
+                        for key, value in hit._asdict().items()
+                        if with_texts or key != "text"
+                    }
+                    for hit in hits
+                ]
+            failed += len(answers) - len(good)
+            stream.writelines(map(_to_line, answers))
+            stream.flush()
+    return failed
+
+
+def _read(line, where):
+    """Returns the query and the identifier of a line, or also an error."""
+    found = {"query": None, "id": None}
+    try:
+        record = beir.parse_record(line, where)
+        for name in ("_id", "id"):
+            found["id"] = record.get(name, found["id"])
+        key = "query" if "query" in record else "text"
+        found["query"] = record.get(key)
+        if isinstance(found["query"], str) and problem(found["query"]):
+            raise ValueError(f"{where}: {key!r} {problem(found['query'])}.")
+        beir.text(record, key, where)
+    except ValueError as error:
+        found["error"] = str(error)
+    return found
+
+
+def _to_line(answered):
+    line = json.dumps(answered, ensure_ascii=False)
+    try:
+        return line.encode() + b"\n"
+    except UnicodeEncodeError:  # what was wrong with the query
+        return json.dumps(answered).encode() + b"\n"
+
+
+def _reading(path):
+    if path == _STANDARD:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return open(path, "rb")
+
+
+@contextlib.contextmanager
+def _writing(path):
+    if str(path) == _STANDARD:
+        yield sys.stdout.buffer
+        return
+    with replaced(pathlib.Path(path)) as partial, open(partial, "wb") as stream:
+        yield stream

@@ -35,19 +35,19 @@ class Options:
     """What the FAISS index is made of; see `retrieval.new_index`."""
 
     precision: typing.Literal[retrieval.PRECISIONS] = "float32"
-    """What the index holds of each number: int8 is a quarter of float32,
-    binary 1/32."""
+    """What the index holds of a number: float32 all of it, int8 a quarter,
+    binary one bit (and 8 bytes for each document)."""
 
     dimension: int | None = None
     """Numbers of an embedding that the index holds; all by default."""
 
-    reduction: typing.Literal["truncate", "pca"] = "truncate"
+    reduction: typing.Literal[retrieval.REDUCTIONS] = "truncate"
     """How it leaves the others out: the first ones stay (for models that are
     trained so), or the main components of the documents."""
 
     approximate: bool = False
-    """Search a part of the documents only, which is faster where there are
-    many."""
+    """Search by a graph, which finds most of what all documents would give;
+    for many of them. It takes long to build."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,11 +161,11 @@ def test_continues_after_an_interrupt(update, opened, tmp_path):
 @pytest.mark.slow
 def test_continues_after_a_kill(corpus, tmp_path, base_path):
     output = tmp_path / "index"
-    texts = [f"{text} " * 40 for text in TEXTS * 1000]
+    texts = [f"{text} " * 40 for text in TEXTS * 100]
     corpus.write_text(to_lines({"text": text} for text in texts))
     words = [sys.executable, "-m", "export.index", "--corpus", str(corpus),
              "--output", str(output), "--saved_model", str(base_path),
-             "--shard_documents", "101"]  # fmt: skip
+             "--shard_documents", "61"]  # fmt: skip
     for end in (signal.SIGKILL, signal.SIGINT):
         before = len(list(output.glob("parts/*.parquet")))
         process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
@@ -174,12 +174,13 @@ def test_continues_after_a_kill(corpus, tmp_path, base_path):
         process.send_signal(end)
         error = process.communicate()[1]
         assert "Traceback" not in error
-    assert (process.returncode, error) == (130, "interrupted\n")
+    assert process.returncode == 130
+    assert error.endswith("interrupted\n")
     kept = {p: p.stat().st_mtime_ns for p in output.glob("parts/*.parquet")}
     subprocess.run(words, check=True)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     names, _, vectors = read(output)
-    assert names == [str(n) for n in range(1, 11_001)]
+    assert names == [str(n) for n in range(1, 1101)]
     assert np.isfinite(vectors).all()
     assert not list(output.glob("**/*.partial"))
 

@@ -1,0 +1,284 @@
+"""How many texts a second become embeddings, beside other libraries?
+
+    python -m benchmarks.embedding --preset runs/minilm \
+        --source all-MiniLM-L6-v2 --peers runs/peers/bin/python \
+        --collection cranfield --workdir runs/embedding
+
+Ours (the export in float32 and bfloat16, by TensorFlow's C++), KerasHub's
+`BertTextEmbedder`, sentence-transformers and ONNX Runtime, with one encoder's
+weights, from text to embedding, each on the same processors: the documents of
+a BEIR folder, and their sentences. The systems run in turn, the same texts
+each, and what has no turn waits. First everyone's embeddings are compared to
+ours. Prints texts a second, and ratios pair by pair. `--peers` is a Python with
+torch, sentence-transformers, onnx, onnxruntime and onnxscript. A later call
+with the same work folder takes the exports of the first.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import tyro
+from rich.progress import track
+
+from keras_fixedhead.beir import read_collection
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_WORKER = pathlib.Path(__file__).with_name("embedding_worker.py")
+# Largest part of a processor that a system may take while it has no turn.
+_IDLE = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The encoder, the texts and the peers."""
+
+    preset: pathlib.Path
+    """Preset folder of a text embedder."""
+    source: pathlib.Path
+    """The Hugging Face folder that it was converted from."""
+    peers: pathlib.Path
+    """The Python of the peers."""
+    collection: pathlib.Path
+    """BEIR folder."""
+    workdir: pathlib.Path
+    """Folder for the exports."""
+    documents: int = 96
+    """How many, drawn by chance."""
+    sentences: int = 512
+    document_length: int = 256
+    """Tokens of a document, the rest is cut."""
+    sentence_length: int = 128
+    """Tokens of a sentence, and what the padded KerasHub pads to."""
+    batch_size: int = 32
+    onnx_batch_size: int = 16
+    repeats: int = 7
+
+
+class Worker:
+    """A system in its own process."""
+
+    def __init__(self, python, system, arguments, threads):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(_ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_NUM_INTRAOP_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "true",
+        }
+        self._process = subprocess.Popen(
+            [python, _WORKER, system, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self.name = system
+        if self._answer() != "ready":
+            raise RuntimeError(f"{system} answered before it was asked")
+
+    def _answer(self):
+        line = self._process.stdout.readline().strip()
+        if not line:
+            command = " ".join(map(str, self._process.args))
+            raise RuntimeError(f"{self.name} ended. Look why: {command}")
+        return line
+
+    def embed(self, texts, output=None):
+        """Seconds, and processor seconds since the last answer."""
+        request = {"texts": texts, "output": output and str(output)}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._answer())
+        return answer["seconds"], answer["idle"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def export(config, length, dtype):
+    """The folder of a version of the preset that cuts at a length."""
+    versions = config.workdir / f"{dtype}_{length}"
+    if not (versions / "1").exists():
+        preset = config.workdir / f"preset_{length}"
+        script = (
+            "import sys, keras_fixedhead\n"
+            "embedder = keras_fixedhead.FixedHeadTextEmbedder.from_preset("
+            "sys.argv[1])\n"
+            "embedder.preprocessor.sequence_length = int(sys.argv[3])\n"
+            "embedder.save_to_preset(sys.argv[2])\n"
+        )
+        python = [sys.executable, "-c", script]
+        if not (preset / "task.json").exists():
+            subprocess.run(
+                [*python, config.preset, preset, str(length)], check=True
+            )
+        words = ["--model", preset, "--output", versions, "--version", "1"]
+        subprocess.run(
+            [sys.executable, "-m", "export.saved_model"]
+            + [*words, "--dtype", dtype],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    return versions / "1"
+
+
+def systems(config, length, threads):
+    """`{name: (python, system, arguments, threads of an operation)}`."""
+    source, batch_size = str(config.source), config.batch_size
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        arguments = {
+            "folder": str(export(config, length, dtype)),
+            "batch_size": batch_size,
+            "threads": threads,
+        }
+        found[f"ours, {dtype}"] = (sys.executable, "ours", arguments, 1)
+    hub = {"folder": source, "length": length, "batch_size": batch_size}
+    for name, trim in (
+        (f"KerasHub, padded to {length}", False),
+        ("KerasHub, sorted and trimmed", True),
+    ):
+        arguments = {**hub, "trim": trim}
+        found[name] = (sys.executable, "keras_hub", arguments, threads)
+    torch = {**hub, "threads": threads}
+    found["sentence-transformers"] = (
+        *(config.peers, "sentence_transformers", torch),
+        threads,
+    )
+    for name, int8 in (("float32", False), ("int8", True)):
+        arguments = {
+            **torch,
+            "batch_size": config.onnx_batch_size,
+            "int8": int8,
+            "workdir": str(config.workdir),
+        }
+        found[f"ONNX Runtime, {name}"] = (
+            *(config.peers, "onnx_runtime", arguments),
+            threads,
+        )
+    return found
+
+
+def cosine(rows, expected):
+    """The least cosine of two arrays of unit vectors."""
+    return float((rows * expected).sum(axis=1).min())
+
+
+def measure(config, texts, length, threads):
+    """Texts a second `[systems, repeats]` and least cosines, by system."""
+    rates, cosines = {}, {}
+    with contextlib.ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(Worker(*arguments))
+            for name, arguments in systems(config, length, threads).items()
+        }
+        output = config.workdir / "embeddings.npy"
+        expected = None
+        for name, worker in workers.items():
+            worker.embed(texts, output)
+            rows = np.load(output)
+            expected = rows if expected is None else expected
+            cosines[name] = cosine(rows, expected)
+            whole = "bfloat16" not in name and "int8" not in name
+            if whole and cosines[name] < 0.9999:
+                raise RuntimeError(
+                    f"{name} computes something else: the least cosine to "
+                    f"{next(iter(workers))} is {cosines[name]:.5f}"
+                )
+        for _ in track(range(config.repeats), transient=True):
+            seconds, idle = {}, {}
+            for name, worker in workers.items():
+                seconds[name], idle[name] = worker.embed(texts)
+                rates.setdefault(name, []).append(len(texts) / seconds[name])
+            for name, spun in idle.items():
+                others = sum(seconds.values()) - seconds[name]
+                if spun > _IDLE * others:
+                    raise RuntimeError(
+                        f"{name} took {spun:.2f} s of a processor in the "
+                        f"{others:.1f} s of the others' turns"
+                    )
+    return {name: np.array(row) for name, row in rates.items()}, cosines
+
+
+def describe(lengths):
+    low, median, high = np.percentile(lengths, [25, 50, 75]).astype(int)
+    return (
+        f"{np.mean(lengths):.0f} tokens in the mean (quartiles {low}, "
+        f"{median}, {high}; {max(lengths)} at most)"
+    )
+
+
+def token_lengths(config, texts, length):
+    """How many tokens each text has, [CLS] and [SEP] included."""
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(
+        str(config.source / "tokenizer.json")
+    )
+    tokenizer.enable_truncation(length)
+    tokenizer.no_padding()
+    return [len(row.ids) for row in tokenizer.encode_batch(texts)]
+
+
+def draw(texts, number, random):
+    return [texts[i] for i in random.permutation(len(texts))[:number]]
+
+
+def main():
+    config = tyro.cli(
+        Config,
+        prog="python -m benchmarks.embedding",
+        description=__doc__,
+        use_underscores=True,
+    )
+    config = dataclasses.replace(
+        config, workdir=config.workdir.resolve(), source=config.source.resolve()
+    )
+    config.workdir.mkdir(parents=True, exist_ok=True)
+    threads = len(os.sched_getaffinity(0))
+    random = np.random.default_rng(0)
+    documents = read_collection(config.collection).documents
+    sentences = [
+        sentence
+        for text in documents
+        for sentence in re.split(r"(?<=[.?!])\s+", text)
+        if len(sentence.split()) > 2
+    ]
+    print(f"{threads} processors")
+    for what, texts, number, length in (
+        ("documents", documents, config.documents, config.document_length),
+        ("sentences", sentences, config.sentences, config.sentence_length),
+    ):
+        texts = draw(texts, number, random)
+        rates, cosines = measure(config, texts, length, threads)
+        lengths = token_lengths(config, texts, length)
+        print(f"\n{len(texts)} {what}, {describe(lengths)}:\n")
+        first = rates["ours, float32"]
+        print("| | texts/s | ours, float32 / it | least cosine |")
+        print("|---|---|---|---|")
+        for name, row in rates.items():
+            print(
+                f"| {name} | {np.median(row):.0f} | "
+                f"{np.median(first / row):.2f} | {cosines[name]:.4f} |"
+            )
+        half = rates["ours, bfloat16"] / rates["ONNX Runtime, int8"]
+        print(
+            f"\nOurs in bfloat16 / ONNX Runtime in int8: {np.median(half):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""One system that embeds texts, in a process of its own.
+
+    python embedding_worker.py SYSTEM ARGUMENTS
+
+Started by `benchmarks.embedding`, by whichever Python has the system's
+packages: PyTorch beside TensorFlow in one process may crash, and TensorFlow's
+threads are one setting per process. ARGUMENTS is a JSON object of the system's
+arguments. Each line of standard input is a JSON object, `texts` and `output`:
+the texts are embedded and, if there is an `output`, saved there as float32
+`[N, D]`. The answer is a JSON object on a line: `seconds`, and `idle`, the
+seconds of processor time between the answer before and this request.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+
+
+def by_length(texts, batch_size, embed, threads=1):
+    """Embeds batches of like lengths, the longest first; float `[N, D]`."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    batches = [
+        order[start : start + batch_size]
+        for start in range(0, len(texts), batch_size)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        rows = np.concatenate(
+            list(pool.map(lambda b: embed([texts[i] for i in b]), batches))
+        )
+    return rows[np.argsort(order)]
+
+
+def ours(folder, batch_size, threads):
+    """An export, by TensorFlow's C++, so many batches at once."""
+    from export.session import SavedModelSession
+
+    session = SavedModelSession(folder)
+
+    def embed(batch):
+        text = np.array([text.encode() for text in batch], object)
+        return session.run({"text": text})["embedding"]
+
+    return lambda texts: by_length(texts, batch_size, embed, threads)
+
+
+def keras_hub(folder, length, batch_size, trim):
+    """KerasHub's own embedder, padded to `length` or to the longest."""
+    import functools
+
+    import keras
+    import keras_hub
+    import tensorflow as tf
+
+    embedder = keras_hub.models.BertTextEmbedder.from_preset(folder)
+    embedder.preprocessor.sequence_length = length
+    for layer in embedder.backbone.transformer_layers:
+        # Its own is the tanh form whatever the folder says.
+        layer._feedforward_intermediate_dense.activation = functools.partial(
+            keras.activations.gelu, approximate=False
+        )
+    call = tf.function(embedder, reduce_retracing=True)
+
+    def embed(batch):
+        inputs = embedder.preprocessor(tf.constant(batch))
+        if trim:
+            mask = inputs["padding_mask"].numpy()
+            longest = mask.sum(axis=1).max()
+            inputs = {name: x[:, :longest] for name, x in inputs.items()}
+        return call(inputs).numpy()
+
+    if trim:
+        return lambda texts: by_length(texts, batch_size, embed)
+    return lambda texts: np.concatenate(
+        [
+            embed(texts[start : start + batch_size])
+            for start in range(0, len(texts), batch_size)
+        ]
+    )
+
+
+def sentence_transformers(folder, length, batch_size, threads):
+    """`SentenceTransformer.encode`, which sorts by length itself."""
+    import sentence_transformers
+    import torch
+
+    torch.set_num_threads(threads)
+    model = sentence_transformers.SentenceTransformer(folder, device="cpu")
+    model.max_seq_length = length
+    return lambda texts: model.encode(
+        texts, batch_size=batch_size, show_progress_bar=False
+    )
+
+
+def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
+    """ONNX Runtime with Hugging Face's fast tokenizer."""
+    import onnxruntime
+    import tokenizers
+
+    path = pathlib.Path(workdir) / "encoder.onnx"
+    if not path.exists():
+        export_onnx(folder, path)
+    if int8:
+        from onnxruntime.quantization import quantize_dynamic
+
+        path, whole = path.with_name("encoder_int8.onnx"), path
+        if not path.exists():
+            quantize_dynamic(whole, path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"]
+    )
+    tokenizer = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+    tokenizer.enable_truncation(length)
+    tokenizer.enable_padding()
+
+    def embed(batch):
+        rows = tokenizer.encode_batch(batch)
+        inputs = {
+            "input_ids": np.array([row.ids for row in rows]),
+            "attention_mask": np.array([row.attention_mask for row in rows]),
+        }
+        return session.run(None, inputs)[0]
+
+    return lambda texts: by_length(texts, batch_size, embed)
+
+
+def export_onnx(folder, path):
+    """Writes Hugging Face's encoder with mean pooling, sizes left open."""
+    import torch
+    import transformers
+
+    class Embedder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = transformers.AutoModel.from_pretrained(
+                folder, attn_implementation="eager"
+            ).eval()
+
+        def forward(self, input_ids, attention_mask):
+            x = self.encoder(
+                input_ids=input_ids, attention_mask=attention_mask
+            ).last_hidden_state
+            mask = attention_mask[:, :, None].to(x.dtype)
+            pooled = (x * mask).sum(1) / mask.sum(1)
+            return torch.nn.functional.normalize(pooled, dim=1)
+
+    ids = torch.ones(3, 17, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    mask[1, 11:] = 0
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    torch.onnx.export(
+        Embedder(),
+        (ids, mask),
+        str(path),
+        input_names=["input_ids", "attention_mask"],
+        output_names=["pooled"],
+        dynamic_shapes={"input_ids": sizes, "attention_mask": sizes},
+        external_data=False,
+    )
+
+
+SYSTEMS = {
+    function.__name__: function
+    for function in (ours, keras_hub, sentence_transformers, onnx_runtime)
+}
+
+
+def main(system, arguments):
+    # What libraries print is no answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    embed = SYSTEMS[system](**json.loads(arguments))
+    print("ready", file=answers, flush=True)
+    idle_from = time.process_time()
+    for line in sys.stdin:
+        request = json.loads(line)
+        began, began_working = time.perf_counter(), time.process_time()
+        rows = embed(request["texts"])
+        seconds = time.perf_counter() - began
+        if request["output"]:
+            np.save(request["output"], np.asarray(rows, np.float32))
+        answer = {"seconds": seconds, "idle": began_working - idle_from}
+        # What threads still spin for after this counts as idle.
+        idle_from = time.process_time()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

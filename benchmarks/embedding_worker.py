@@ -101,15 +101,18 @@ def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
     import onnxruntime
     import tokenizers
 
-    path = pathlib.Path(workdir) / "encoder.onnx"
-    if not path.exists():
-        export_onnx(folder, path)
+    path = written(
+        pathlib.Path(workdir) / "encoder.onnx",
+        lambda path: export_onnx(folder, path),
+    )
     if int8:
         from onnxruntime.quantization import quantize_dynamic
 
-        path, whole = path.with_name("encoder_int8.onnx"), path
-        if not path.exists():
-            quantize_dynamic(whole, path)
+        whole = path
+        path = written(
+            path.with_name("encoder_int8.onnx"),
+            lambda path: quantize_dynamic(whole, path),
+        )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(
@@ -128,6 +131,16 @@ def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
         return session.run(None, inputs)[0]
 
     return lambda texts: by_length(texts, batch_size, embed)
+
+
+def written(path, write):
+    """The path, where `write` has put the whole file, now or before."""
+    if not path.exists():
+        # `keras_fixedhead.files` wants Keras, which the peers need not have.
+        part = path.with_suffix(".part")
+        write(part)
+        os.replace(part, path)
+    return path
 
 
 def export_onnx(folder, path):

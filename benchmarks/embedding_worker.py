@@ -11,7 +11,6 @@ the texts are embedded and, if there is an `output`, saved there as float32
 seconds of processor time between the answer before and this request.
 """
 
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -21,31 +20,28 @@ import time
 import numpy as np
 
 
-def by_length(texts, batch_size, embed, threads=1):
+def by_length(texts, batch_size, embed):
     """Embeds batches of like lengths, the longest first; float `[N, D]`."""
     order = np.argsort([-len(text) for text in texts], kind="stable")
     batches = [
         order[start : start + batch_size]
         for start in range(0, len(texts), batch_size)
     ]
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        rows = np.concatenate(
-            list(pool.map(lambda b: embed([texts[i] for i in b]), batches))
-        )
+    rows = np.concatenate(
+        [embed([texts[i] for i in batch]) for batch in batches]
+    )
     return rows[np.argsort(order)]
 
 
 def ours(folder, batch_size, threads):
-    """An export, by TensorFlow's C++, so many batches at once."""
-    from export.session import SavedModelSession
+    """An export, as `export.index` embeds with it."""
+    from export import encoder
 
-    session = SavedModelSession(folder)
-
-    def embed(batch):
-        text = np.array([text.encode() for text in batch], object)
-        return session.run({"text": text})["embedding"]
-
-    return lambda texts: by_length(texts, batch_size, embed, threads)
+    source = encoder.Source(
+        saved_model=pathlib.Path(folder), batch_size=batch_size, threads=threads
+    )
+    opened = source.open().__enter__()
+    return lambda texts: opened.embed(texts, "document")
 
 
 def keras_hub(folder, length, batch_size, trim):

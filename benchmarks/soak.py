@@ -33,9 +33,10 @@ import requests
 import rich.console
 import rich.progress
 
-from export import client, local_server, report, transport
+from export import client, local_server, transport
 from export.files import golden, versions
 from export.session import DEFAULT_SIGNATURE
+from keras_fixedhead.files import write_json
 from keras_fixedhead.pictures import new_figure, save_figure
 
 TOLERANCE = 1e-5
@@ -380,7 +381,7 @@ def main():
         **soak.figures(min(WARM_UP_SECONDS, seconds / 2)),
     }
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    report.write_json(args.output, figures)
+    write_json(args.output, figures)
     soak.draw(args.output.with_suffix(".png"))
     rich.console.Console().print_json(data=figures)
     return 1 if figures["failures"] else 0

@@ -22,7 +22,8 @@ def run(main, arguments_class, argv=None):
     """
     arguments = tyro.cli(
         arguments_class,
-        prog=f"python -m {main.__globals__['__spec__'].name}",
+        prog="python -m "
+        + main.__globals__["__spec__"].name.removesuffix(".__main__"),
         args=argv,
         config=(tyro.conf.OmitSubcommandPrefixes,),
         use_underscores=True,

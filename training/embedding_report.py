@@ -47,9 +47,9 @@ class ReportConfig:
 
 
 def embedding_report(config: ReportConfig) -> None:
-    """Measures and writes; see `training.index_sizes.measure_sizes`."""
+    """Measures and writes; see `training.evaluation.index_sizes`."""
     # TensorFlow takes seconds to import, which `--help` need not wait for.
-    from training.index_sizes import measure_sizes
+    from training.evaluation.index_sizes import measure_sizes
 
     measure_sizes(config)
 

@@ -49,9 +49,9 @@ class EvaluateConfig:
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
-    """Measures, prints and writes; see `training.ranking.evaluate`."""
+    """Measures, prints and writes; see `training.evaluation.ranking`."""
     # TensorFlow takes seconds to import, which `--help` need not wait for.
-    from training import ranking
+    from training.evaluation import ranking
 
     return ranking.evaluate(config)
 

@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from export import cli, encoder, index, index_folder, parts
+from export import cli, encoder
+from export.index import __main__ as index
+from export.index import corpus as corpora
+from export.index import index_folder, parts
+from export.index.update import update as update_folder
 
 # Eleven documents in shards of three.
 TEXTS = [
@@ -71,7 +75,7 @@ def update(corpus, tmp_path, source, opened):
     def update(opened=opened, **options):
         options = index_folder.Options(**options)
         output = tmp_path / "index"
-        return index.update(output, corpus, source, opened, options, 3)[1]
+        return update_folder(output, corpus, source, opened, options, 3)[1]
 
     return update
 
@@ -123,7 +127,7 @@ def test_rows_of_later_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "_GROUP", 5)
     names = [f"d{n}" for n in range(13)]
     path = tmp_path / "part.parquet"
-    shard = index.corpus.Shard(0, 1, 1, 13, "x")
+    shard = corpora.Shard(0, 1, 1, 13, "x")
     vectors = np.arange(13 * 7, dtype=np.float32).reshape(13, 7)
     parts.write(path, names, names, vectors, encoder.Model("m", 1), shard)
     found = parts.Documents([path, path], [13, 13])
@@ -283,8 +287,8 @@ def test_beam_writes_what_is_missing(
 
 
 def test_beam_says_what_failed(corpus, tmp_path, source):
-    beam = pytest.importorskip("export.beam")
-    shards = index.corpus.plan(corpus, 3)[:1]
+    beam = pytest.importorskip("export.index.beam")
+    shards = corpora.plan(corpus, 3)[:1]
     another = encoder.Model("tiny", 3, "0" * 64)
     with pytest.raises(ChildProcessError, match="has another model than its"):
         beam.run(source, corpus, shards, tmp_path, another, "DirectRunner", [])
@@ -301,8 +305,8 @@ def test_beam_says_what_failed(corpus, tmp_path, source):
 def test_identifiers(tmp_path, record, name):
     path = tmp_path / "corpus.jsonl"
     path.write_text("\n" + to_lines([record | {"text": "a"}]))
-    [shard] = index.corpus.plan(path, 3)
-    assert index.corpus.read(path, shard) == ([name], ["a"])
+    [shard] = corpora.plan(path, 3)
+    assert corpora.read(path, shard) == ([name], ["a"])
 
 
 @pytest.mark.parametrize(
@@ -327,17 +331,17 @@ def test_corpora_that_will_not_do(tmp_path, lines, message):
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(lines if isinstance(lines, bytes) else lines.encode())
     with pytest.raises(ValueError, match="corpus.jsonl") as error:
-        index.corpus.plan(path, 3)
+        corpora.plan(path, 3)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_corpus_that_changes_meanwhile(corpus):
-    shards = index.corpus.plan(corpus, 3)
+    shards = corpora.plan(corpus, 3)
     corpus.write_text(corpus.read_text().replace("quick", "QUICK"))
     with pytest.raises(ValueError, match="changed while it was read"):
-        index.corpus.read(corpus, shards[0])
-    assert index.corpus.read(corpus, shards[1])[0] == ["d3", "d4", "d5"]
+        corpora.read(corpus, shards[0])
+    assert corpora.read(corpus, shards[1])[0] == ["d3", "d4", "d5"]
 
 
 @pytest.mark.parametrize(

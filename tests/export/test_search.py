@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import rich.console
 
-from export import cli, encoder, index, index_folder, query_file, search
+from export import cli, encoder
+from export.index import __main__ as index
+from export.index import index_folder
+from export.index.update import update
+from export.search import __main__ as search
+from export.search import query_file
+from export.search.answers import answer
+from export.search.conversation import converse
 from keras_fixedhead import beir
 
 DOCUMENTS = {
@@ -64,7 +71,7 @@ def made(folder, opened, tmp_path_factory):
     """The folder of an index of the documents."""
     output = tmp_path_factory.mktemp("made")
     options = index_folder.Options()
-    index.update(output, folder, None, opened, options, 2)
+    update(output, folder, None, opened, options, 2)
     return output
 
 
@@ -135,11 +142,11 @@ def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
     right = ["brown fox", "read lines", *HOSTILE]
     assert [answer["id"] for answer in answers[:3]] == [7, "q", None]
-    for answer, query in zip(answers, right):
-        assert answer["query"] == query
+    for answered, query in zip(answers, right):
+        assert answered["query"] == query
         # Texts are cut: the oracle need not read a megabyte.
         names, scores = oracle(query[:2000])
-        hits = answer["hits"]
+        hits = answered["hits"]
         assert [hit["rank"] for hit in hits] == [1, 2, 3]
         assert [hit["id"] for hit in hits] == names[:3]
         np.testing.assert_allclose(
@@ -148,11 +155,11 @@ def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
         assert "text" not in hits[0]
     wrong = answers[len(right) :]
     assert len(wrong) == len(WRONG)
-    for number, (answer, message) in enumerate(zip(wrong, WRONG.values())):
+    for number, (answered, message) in enumerate(zip(wrong, WRONG.values())):
         where = f"queries.jsonl:{len(right) + number + 2}: "
-        assert where in answer["error"]
-        assert message in answer["error"]
-        assert "hits" not in answer
+        assert where in answered["error"]
+        assert message in answered["error"]
+        assert "hits" not in answered
     assert f"{len(WRONG)} queries have an error" in capsys.readouterr().out
 
 
@@ -164,7 +171,7 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
     searched = index_folder.load(made)
 
     def ask(texts):
-        return search.answer(opened, searched, texts, 11)
+        return answer(opened, searched, texts, 11)
 
     assert query_file.answer(str(queries), output, ask, with_texts=True) == 0
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
@@ -227,12 +234,12 @@ def test_converses(made, opened, capsys, monkeypatch):
             raise OSError("the server is [away]")
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return search.answer(opened, searched, queries, 1)
+        return answer(opened, searched, queries, 1)
 
     typed = b"a fox\n\n  \nlost\nslow\nbad \xff\ndog\x01\n:q\nnever\n"
     stdin = io.TextIOWrapper(io.BytesIO(typed), errors="surrogateescape")
     monkeypatch.setattr(sys, "stdin", stdin)
-    search.converse(ask, rich.console.Console())
+    converse(ask, rich.console.Console())
     assert asked == ["a fox", "lost", "slow", "dog\x01"]
     printed = capsys.readouterr().out
     assert printed.count("rank") == 2
@@ -240,7 +247,7 @@ def test_converses(made, opened, capsys, monkeypatch):
     assert "the byte 0xff as character 5" in printed
     # The end of the input (Ctrl-D) ends it, too.
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    search.converse(ask, rich.console.Console())
+    converse(ask, rich.console.Console())
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ import pytest
 from keras_fixedhead import beir
 from tests.training import tiny
 from training import embedding_report, evaluate
-from training.index_sizes import Row, pareto_front
+from training.evaluation.index_row import Row
+from training.evaluation.index_sizes_picture import pareto_front
 
 TEXTS = tiny.texts(23)
 

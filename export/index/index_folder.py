@@ -18,8 +18,9 @@ import faiss
 import numpy as np
 
 import keras_fixedhead
-from export import embedding, parts, progress
+from export import progress
 from export.encoder import Model
+from export.index import embedding, parts
 from keras_fixedhead import retrieval
 from keras_fixedhead.files import replaced, write_json
 

@@ -6,30 +6,20 @@ queries, `--query "..."` answers one, `--queries FILE --output FILE` many.
 judged query, and measures the encoder beside BM25 and their fusion.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
 import sys
 
 import rich.console
-import rich.markup
 import tyro
 
-from export import (
-    cli,
-    encoder,
-    index,
-    index_folder,
-    progress,
-    query_file,
-    report,
-)
-from keras_fixedhead import beir, retrieval
-from keras_fixedhead.files import write_json
-
-# Lists are fused deeper than they are read, see `reciprocal_rank_fusion`.
-_DEPTH = 100
+from export import cli, encoder
+from export.index import index_folder
+from export.search import query_file, report
+from export.search.answers import answer
+from export.search.conversation import converse
+from export.search.measure import measure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,129 +96,6 @@ def _check(arguments):
         if problem:
             shown = query.encode(errors="replace").decode()
             raise ValueError(f"`query` {shown!r} {problem}.")
-
-
-def rank(opened, vectors, found):
-    """Answers every query of a collection three ways.
-
-    Args:
-        opened: an `encoder.Encoder`.
-        vectors: the FAISS index of the collection.
-        found: the `Collection`.
-
-    Returns:
-        `{system: Ranking}` for the encoder, BM25 and their fusion.
-    """
-    with progress.documents("queries", len(found.queries)) as advance:
-        embeddings = opened.embed(found.queries, "query", advance)
-    by_encoder = retrieval.search_index(vectors, embeddings, _DEPTH)
-    bm25 = retrieval.bm25(found.documents, found.queries, _DEPTH)
-    fusion = retrieval.reciprocal_rank_fusion([by_encoder, bm25], _DEPTH)
-    return {"encoder": by_encoder, "bm25": bm25, "fusion": fusion}
-
-
-def measure(source, arguments, console):
-    """Measures the three ways and shows and writes what came out."""
-    found = beir.read_collection(arguments.collection, arguments.split)
-    if not found.queries:
-        raise ValueError(
-            f"`split` {arguments.split} judges no document relevant; there is "
-            "nothing to measure."
-        )
-    output = arguments.output
-    output.mkdir(parents=True, exist_ok=True)
-    with source.open() as opened:
-        made, embedded = index.update(
-            arguments.index or output / "index",
-            arguments.collection,
-            source,
-            opened,
-            None,
-        )
-        console.print(f"{made}, {embedded:,} of them embedded now")
-        rankings = rank(opened, made.vectors, found)
-    figures = report.measure(rankings, found.relevant)
-    title = (
-        f"{len(found.queries):,} queries over {len(found.documents):,} "
-        f"documents, {opened.model}"
-    )
-    report.print_examples(rankings, found)
-    report.print_figures(figures, title)
-    report.draw(
-        output / "retrieval.png", figures, rankings, found.relevant, title
-    )
-    write_json(
-        output / "metrics.json",
-        {
-            "queries": len(found.queries),
-            "documents": len(found.documents),
-            "requests": opened.requests,
-            "model_version": opened.model.version,
-            **figures,
-        },
-    )
-    console.print(
-        f"{opened.requests:,} requests answered by {opened.model}; figures "
-        f"and picture in {output}"
-    )
-    return 0
-
-
-def answer(opened, searched, queries, k):
-    """Finds the documents of queries.
-
-    Args:
-        opened: the `encoder.Encoder` of the index.
-        searched: an `index_folder.Index`.
-        queries: list of Q texts, each without a `query_file.problem`.
-        k: int, the most hits of a query.
-
-    Returns:
-        A list of Q lists of `report.Hit`s, best first.
-    """
-    ranking = retrieval.search_index(
-        searched.vectors, opened.embed(queries, "query"), k
-    )
-    return [
-        [
-            report.Hit(number, *searched.documents[row], float(score))
-            for number, (row, score) in enumerate(zip(rows, scores), 1)
-            if row >= 0
-        ]
-        for rows, scores in zip(ranking.documents, ranking.scores)
-    ]
-
-
-def converse(ask, console):
-    """Asks for queries and answers them, until `:q` or Ctrl-D.
-
-    Args:
-        ask: function of a list of queries to their lists of hits.
-        console: a `rich.console.Console`.
-    """
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  the arrow keys and a history
-    console.print("Ctrl-D or :q ends", style="dim")
-    while True:
-        try:
-            query = input("query> ")
-            if query.strip() == ":q":
-                return
-            if not query.strip():
-                continue
-            problem = query_file.problem(query)
-            if problem:
-                raise ValueError(f"the query {problem}")
-            report.print_hits(query, ask([query])[0], console)
-        except EOFError:
-            console.print()
-            return
-        except KeyboardInterrupt:
-            console.print()
-        # A server that is away now may be back at the next query.
-        except (ValueError, OSError) as error:
-            message = rich.markup.escape(str(error))
-            console.print(f"[red]error:[/] {message}")
 
 
 def search(opened, searched, arguments, console):

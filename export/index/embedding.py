@@ -1,11 +1,12 @@
 """Shards of a corpus embedded into the parts of an index folder.
 
-`export.beam` hands the same work to the workers of an Apache Beam runner.
+`export.index.beam` hands the same work to the workers of an Apache Beam runner.
 """
 
 import numpy as np
 
-from export import corpus, parts, progress
+from export import progress
+from export.index import corpus, parts
 
 # Relative; half precision rounds by less when a text is in another batch.
 _TOLERANCE = 0.03

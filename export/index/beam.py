@@ -1,7 +1,7 @@
 """Shards of a corpus embedded by the workers of an Apache Beam runner.
 
 Every worker opens the encoder once and writes parts into the folder that all
-of them share, by the function that `export.embedding` calls.
+of them share, by the function that `export.index.embedding` calls.
 """
 
 try:
@@ -12,7 +12,7 @@ except ImportError as error:
         "`runner` needs Apache Beam: pip install apache-beam"
     ) from error
 
-from export import embedding, parts
+from export.index import embedding, parts
 
 
 def run(source, path, shards, folder, model, runner, options):

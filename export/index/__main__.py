@@ -12,9 +12,9 @@ import time
 
 import rich.console
 
-from export import cli, corpus, embedding, encoder, index_folder, parts
-
-SHARD_DOCUMENTS = 16_384
+from export import cli, encoder
+from export.index import index_folder
+from export.index.update import SHARD_DOCUMENTS, update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,68 +44,6 @@ class Arguments(index_folder.Options, encoder.Source):
 
     beam_options: tuple[str, ...] = ()
     """Options of the runner, such as flink_master=HOST:PORT."""
-
-
-def update(
-    folder,
-    corpus_path,
-    source,
-    opened,
-    options,
-    shard_documents=SHARD_DOCUMENTS,
-    runner=None,
-    beam_options=(),
-):
-    """Brings an index folder up to date with its corpus.
-
-    Args:
-        folder: `pathlib.Path` of the index folder; it may be absent.
-        corpus_path: path of the corpus, see `corpus.find`.
-        source: the `encoder.Source`, with its server running.
-        opened: the `encoder.Encoder` that it has opened.
-        options: the `index_folder.Options`; None for those that the folder
-            has, or the default ones.
-        shard_documents: int, the most documents of a shard.
-        runner: str, the Beam runner; None to embed in this process.
-        beam_options: list of str, its options.
-
-    Returns:
-        The `index_folder.Index`, and how many documents were embedded.
-
-    Raises:
-        OSError: if a file cannot be read or written, or a server is away.
-        ValueError: if the corpus, the model or the options will not do.
-    """
-    path = corpus.find(corpus_path)
-    if options is None:
-        kept = index_folder.read_manifest(folder) if folder.is_dir() else None
-        options = index_folder.Options(**(kept["options"] if kept else {}))
-    console = rich.console.Console(stderr=True)
-    with console.status("reading the corpus"):
-        shards = corpus.plan(path, shard_documents)
-    (folder / parts.FOLDER).mkdir(parents=True, exist_ok=True)
-    index_folder.sweep(folder)
-    missing = embedding.missing(opened, shards, folder)
-    count = sum(shard.documents for shard in missing)
-    if runner is not None and missing:
-        from export import beam
-
-        console.print(f"{runner} embeds {count:,} documents")
-        beam.run(
-            source.pinned(opened.model),
-            path.resolve(),
-            missing,
-            folder.resolve(),
-            opened.model,
-            runner,
-            beam_options,
-        )
-    elif missing:
-        kept = sum(shard.documents for shard in shards) - count
-        embedding.run(opened, path, missing, folder, kept)
-    index_folder.complete(folder, path, opened.model, shards, options)
-    index_folder.sweep(folder, everything=True)
-    return index_folder.load(folder), count
 
 
 def main(arguments):

@@ -1,7 +1,6 @@
 """Quality, bytes and time of indexes of the same embeddings."""
 
 import dataclasses
-import pathlib
 import statistics
 import time
 
@@ -14,50 +13,13 @@ from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_queries
 from training.embedding import TextEncoder
 from training.embedding_report import ReportConfig
-from training.ranking import check_indexes, read_judged
+from training.evaluation.index_row import NATIVE, Row
+from training.evaluation.index_sizes_picture import draw_report
+from training.evaluation.ranking import check_indexes, read_judged
 
 _DEPTH = 100
 _FIGURES = ("nDCG@10", "R@100")
 _RESAMPLES = 2000
-_NATIVE = "native"
-_COLORS = {"float32": "#4269d0", "int8": "#d9541e", "binary": "#2f9e6e"}
-_MARKERS = {_NATIVE: "o", "truncate": "s", "pca": "^"}
-_LABELS = {
-    _NATIVE: "all numbers",
-    "truncate": "first numbers",
-    "pca": "principal components",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One way to keep and search embeddings, averaged over collections.
-
-    Attributes:
-        dimension: Numbers kept of an embedding.
-        reduction: `"native"`, `"truncate"` or `"pca"`.
-        precision: Of `retrieval.PRECISIONS`.
-        search: `"exact"` or `"approximate"`.
-        ndcg_at_10: Mean over queries.
-        difference: Of it to that of all numbers, float32, exact.
-        interval: Of the difference, 95%: a bootstrap of the queries, paired.
-        recall_at_100: Mean over queries.
-        bytes_per_document: Of the index.
-        milliseconds_per_query: Median of single queries on one thread.
-        build_seconds: Of learning and filling the index, on all threads.
-    """
-
-    dimension: int
-    reduction: str
-    precision: str
-    search: str
-    ndcg_at_10: float
-    difference: float
-    interval: tuple[float, float]
-    recall_at_100: float
-    bytes_per_document: float
-    milliseconds_per_query: float
-    build_seconds: float
 
 
 def measure_sizes(config: ReportConfig) -> list[Row]:
@@ -136,149 +98,6 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     return rows
 
 
-def pareto_front(rows: list[Row]) -> list[Row]:
-    """The rows than which none is both smaller and better.
-
-    Args:
-        rows: Any.
-
-    Returns:
-        Those rows, from the smallest to the largest.
-    """
-    front: list[Row] = []
-    for row in sorted(
-        rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
-    ):
-        if not front or row.ndcg_at_10 > front[-1].ndcg_at_10:
-            front.append(row)
-    return front
-
-
-def draw_report(
-    rows: list[Row], bm25: float, title: str, output: pathlib.Path
-) -> None:
-    """Draws quality against bytes, and against time.
-
-    Args:
-        rows: What was measured.
-        bm25: nDCG@10 of BM25.
-        title: Stands above.
-        output: The picture; its ending names the format.
-
-    Raises:
-        OSError: It cannot be written.
-        ValueError: Its ending names no format.
-    """
-    from matplotlib.lines import Line2D
-
-    figure = pictures.new_figure(13, 6)
-    sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    front = pareto_front(rows)
-    for axis, x in (
-        (sizes, "bytes_per_document"),
-        (times, "milliseconds_per_query"),
-    ):
-        axis.axhline(bm25, color="#6b6b6b", linestyle="--", linewidth=1)
-        for row in rows:
-            color = _COLORS[row.precision]
-            exact = row.search == "exact"
-            axis.plot(
-                getattr(row, x),
-                row.ndcg_at_10,
-                marker=_MARKERS[row.reduction],
-                markersize=8,
-                linestyle="none",
-                markeredgecolor=color,
-                markerfacecolor=color if exact else "white",
-            )
-        axis.set_xscale("log")
-        axis.grid(color="#e5e5e5")
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
-    sizes.plot(
-        [row.bytes_per_document for row in front],
-        [row.ndcg_at_10 for row in front],
-        color="#b0b0b0",
-        linewidth=1.5,
-        zorder=1,
-    )
-    _label(sizes, rows)
-    sizes.annotate(
-        "BM25",
-        (1, bm25),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color="#6b6b6b",
-    )
-    ticks = sorted(
-        {round(row.bytes_per_document) for row in rows if row.search == "exact"}
-    )
-    ticks = [
-        tick
-        for number, tick in enumerate(ticks)
-        if not number or tick > 1.25 * ticks[number - 1]
-    ]
-    sizes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    sizes.minorticks_off()
-    sizes.set_xlabel("bytes a document in the index")
-    sizes.set_ylabel("nDCG@10")
-    for formatted in (
-        times.xaxis.set_major_formatter,
-        times.xaxis.set_minor_formatter,
-    ):
-        formatted("{x:g}")
-    times.set_xlabel("milliseconds a query, one thread")
-
-    def sample(color, marker, label, fill=True, line="none"):
-        return Line2D(
-            [],
-            [],
-            color=color,
-            marker=marker,
-            markerfacecolor=color if fill else "white",
-            linestyle=line,
-            label=label,
-        )
-
-    used = {row.reduction for row in rows}
-    figure.legend(
-        handles=[
-            *(sample(color, "o", name) for name, color in _COLORS.items()),
-            *(
-                sample("#6b6b6b", marker, _LABELS[name])
-                for name, marker in _MARKERS.items()
-                if name in used
-            ),
-            sample("#6b6b6b", "o", "approximate search", fill=False),
-            sample("#b0b0b0", "", "none smaller and better", line="-"),
-        ],
-        loc="outside lower center",
-        ncols=8,
-        frameon=False,
-        fontsize=9,
-    )
-    figure.suptitle(title, fontsize=11)
-    pictures.save_figure(figure, output)
-
-
-def _label(axis, rows):
-    """Writes the dimension beside each exact search."""
-    for row in rows:
-        if row.search == "exact":
-            axis.annotate(
-                row.dimension,
-                (row.bytes_per_document, row.ndcg_at_10),
-                xytext=(0, 8 if row.reduction == "pca" else -16),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=_COLORS[row.precision],
-            )
-
-
 def _ways(size, dimensions):
     """Arguments of `new_index` for each row, all numbers first."""
     if dimensions is None:
@@ -353,7 +172,7 @@ def _rows(ways, measured, size, seed):
         rows.append(
             Row(
                 dimension=way["dimension"] or size,
-                reduction=way["reduction"] if way["dimension"] else _NATIVE,
+                reduction=way["reduction"] if way["dimension"] else NATIVE,
                 precision=way["precision"],
                 search="approximate" if way["approximate"] else "exact",
                 ndcg_at_10=float(np.mean([f["nDCG@10"].mean() for f in each])),

@@ -1,0 +1,1 @@
+"""`python -m export.index`: a corpus embedded and indexed in a folder."""

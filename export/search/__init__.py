@@ -1,0 +1,1 @@
+"""`python -m export.search`: queries answered from an index, and measured."""

@@ -1,0 +1,1 @@
+"""What `training.evaluate` and `training.embedding_report` compute."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_fixedhead.principal_components import principal_components
 
-PRECISIONS = ("float32", "int8", "binary")
+PRECISIONS = ("float32", "int8", "binary", "binary_int8")
 REDUCTIONS = ("truncate", "pca")
 
 # Of the graph: neighbours of a document on the upper levels (twice as many on
@@ -24,6 +24,8 @@ _BUILD_CANDIDATES = 200
 _SEARCH_CANDIDATES = 128
 # Bits of a query's numbers where those of a document have one.
 _QUERY_BITS = 8
+# Documents found by bits for one that is wanted, before they are scored again.
+_RESCORED = 10
 # One cell in so many is searched where documents are parted into cells.
 _CELLS_SEARCHED = 4
 _ROTATION_SEED = 1234
@@ -71,6 +73,9 @@ def new_index(
             are scored by the numbers of the query (Gao and Long 2024,
             "RaBitQ: Quantizing High-Dimensional Vectors with a Theoretical
             Error Bound for Approximate Nearest Neighbor Search").
+            `"binary_int8"`, both: the bits find ten documents for each one
+            that is wanted, and these are scored again by int8. As good as
+            int8, and quicker where documents are many.
         dimension: int, R, from 1 to D; `None` keeps all.
         reduction: `"truncate"` keeps the first numbers, for models trained
             for it (see `FixedHeadTextEmbedder`); `"pca"` the principal
@@ -84,8 +89,8 @@ def new_index(
             Small World graphs"), which takes about 140 bytes more a document
             and long to build, and is for embeddings of length 1. Built by
             one thread (`faiss.omp_set_num_threads(1)`) it is the same each
-            time. `"binary"`, which a graph would make three times as large,
-            is parted around centres of the sample, one in every 39 of it at
+            time. Bits, which a graph would make three times as large, are
+            parted around centres of the sample, one in every 39 of it at
             the most; a quarter of the parts is searched. It takes 8 bytes
             more.
 
@@ -123,12 +128,13 @@ def new_index(
                 f"dimension={dimension}"
             )
         directions = principal_components(sample, kept)
-    if precision == "binary":
+    has_bits = precision.startswith("binary")
+    if has_bits:
         rotation = faiss.RandomRotationMatrix(kept, kept)
         rotation.init(_ROTATION_SEED)
         directions = rotation.apply(directions.astype("float32"))
     index = _quantized(faiss, kept, precision, approximate, rows)
-    if kept < width or precision == "binary":
+    if kept < width or has_bits:
         index = faiss.IndexPreTransform(index)
         if kept < width and _of_unit_length(sample):
             index.prepend_transform(faiss.NormalizationTransform(kept))
@@ -182,6 +188,10 @@ def bytes_per_document(index):
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         return bytes_per_document(index.index)
+    if isinstance(index, faiss.IndexRefine):
+        return sum(
+            map(bytes_per_document, (index.base_index, index.refine_index))
+        )
     if isinstance(index, faiss.IndexHNSW):
         # The neighbours of a document, where they begin, and its level.
         graph = 4 * index.hnsw.neighbors.size() / index.ntotal + 8 + 4
@@ -328,6 +338,17 @@ def _quantized(faiss, size, precision, approximate, rows):
     """An index of the precision, without documents or training."""
     measure = faiss.METRIC_INNER_PRODUCT
     int8 = faiss.ScalarQuantizer.QT_8bit
+    if precision == "binary_int8":
+        bits, numbers = (
+            _quantized(faiss, size, "binary", approximate, rows),
+            _quantized(faiss, size, "int8", False, rows),
+        )
+        index = faiss.IndexRefine(bits, numbers)
+        index.k_factor = _RESCORED
+        index.own_fields = index.own_refine_index = True
+        bits.this.disown()
+        numbers.this.disown()
+        return index
     if not approximate:
         if precision == "float32":
             return faiss.IndexFlatIP(size)

@@ -31,15 +31,16 @@ class EvaluateConfig:
     """The name of the judgements, qrels/SPLIT.tsv."""
     recall: tuple[int, ...] = (10, 100)
     """The k of recall@k."""
-    precision: Literal["float32", "int8", "binary"] = "float32"
-    """Numbers of the index: 4 bytes, 1 byte or 1 bit each."""
+    precision: Literal["float32", "int8", "binary", "binary_int8"] = "float32"
+    """Numbers of the index: 4 bytes, 1 byte or 1 bit each; or a bit to find
+    documents by, and a byte to score them again."""
     dimension: int | None = None
     """How many numbers of an embedding the index keeps; None keeps all."""
     reduction: Literal["truncate", "pca"] = "truncate"
     """Which it keeps: the first ones, for models trained for it, or the
     principal components of the documents."""
     approximate: bool = False
-    """Search a part of the documents, by a graph (`binary`: by cells)."""
+    """Search a part of the documents, by a graph (bits: by cells)."""
     sequence_length: int | None = None
     """The most tokens of a text; None is the model's."""
     batch_size: int = 64

@@ -37,7 +37,8 @@ class Options:
 
     precision: typing.Literal[retrieval.PRECISIONS] = "float32"
     """What the index holds of a number: float32 all of it, int8 a quarter,
-    binary one bit (and 8 bytes for each document)."""
+    binary one bit (and 8 bytes for each document), binary_int8 a bit to find
+    documents by, and a quarter to score them again."""
 
     dimension: int | None = None
     """Numbers of an embedding that the index holds; all by default."""

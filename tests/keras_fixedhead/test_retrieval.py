@@ -183,6 +183,39 @@ def test_binary_estimates_inner_products_by_hand():
     assert shares_found(found.documents, queries @ documents.T) > 0.6
 
 
+def test_rescored_documents_are_in_the_order_of_int8():
+    """The bits find ten for each one wanted: here all there are."""
+    documents, queries = clustered(61)[:43], clustered(61)[43:]
+    both = build_index(documents, precision="binary_int8")
+    # int8 of the same turned numbers.
+    transform = faiss.downcast_VectorTransform(both.chain.at(0))
+    turned, asked = transform.apply(documents), transform.apply(queries)
+    int8 = search_index(build_index(turned, precision="int8"), asked, 5)
+    found = search_index(both, queries, 5)
+    np.testing.assert_array_equal(found.documents, int8.documents)
+    np.testing.assert_allclose(found.scores, int8.scores, atol=1e-6)
+    # As many as there are, though the bits are asked for more.
+    everything = search_index(both, queries, 43).documents
+    assert (np.sort(everything, axis=1) == np.arange(43)).all()
+
+
+def test_rescoring_mends_what_bits_mistake():
+    documents, queries = clustered(1013)[:997], clustered(1013)[997:]
+    scores = queries @ documents.T
+    shares = [
+        shares_found(
+            search_index(
+                build_index(documents, precision=precision), queries, 10
+            ).documents,
+            scores,
+            10,
+        )
+        for precision in ("binary", "binary_int8", "int8")
+    ]
+    assert shares[0] < shares[1] - 0.2
+    assert shares[1] > shares[2] - 0.05
+
+
 SHAPES = [
     (precision, reduction, approximate)
     for precision in PRECISIONS
@@ -216,15 +249,17 @@ def test_files_parts_and_bytes(precision, reduction, approximate, tmp_path):
 
     size = bytes_per_document(index)
     # How many documents each of the 199 // 39 parts has is in the file, too.
-    parts = 8 * 5 if (precision, approximate) == ("binary", True) else 0
+    bits = precision.startswith("binary")
+    parts = 8 * 5 if bits and approximate else 0
     growth = path.stat().st_size - empty - parts
     assert size * 199 == pytest.approx(growth, abs=0.5)
     kept = 13 if reduction else 29
     codes = {"float32": 4 * kept, "int8": kept, "binary": -(-kept // 8) + 8}
+    codes["binary_int8"] = codes["binary"] + codes["int8"]
     links = size - codes[precision]
     if not approximate:
         assert links == 0
-    elif precision == "binary":
+    elif bits:
         assert links == 8
     else:
         assert 130 < links < 160

@@ -125,8 +125,8 @@ def test_report_of_sizes(preset, embedder, folders, tmp_path, capsys):
     ]
     report = json.loads((tmp_path / "report.json").read_text())
     rows = report["rows"]
-    # All numbers and two reductions, three precisions, two searches.
-    assert len(rows) == 3 * 3 * 2
+    # All numbers and two reductions, four precisions, two searches.
+    assert len(rows) == 3 * 4 * 2
     native = rows[0]
     assert [native[key] for key in ("dimension", "reduction", "precision")] == [
         13,

@@ -5,7 +5,12 @@ import pathlib
 from keras_fixedhead import pictures
 from training.evaluation.index_row import NATIVE, Row
 
-_COLORS = {"float32": "#4269d0", "int8": "#d9541e", "binary": "#2f9e6e"}
+_COLORS = {
+    "float32": "#4269d0",
+    "int8": "#d9541e",
+    "binary": "#2f9e6e",
+    "binary_int8": "#8a5bc7",
+}
 _MARKERS = {NATIVE: "o", "truncate": "s", "pca": "^"}
 _LABELS = {
     NATIVE: "all numbers",

@@ -11,6 +11,7 @@ the texts are embedded and, if there is an `output`, saved there as float32
 seconds of processor time between the answer before and this request.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -18,6 +19,8 @@ import sys
 import time
 
 import numpy as np
+
+_OPEN = contextlib.ExitStack()  # until the process ends
 
 
 def by_length(texts, batch_size, embed):
@@ -40,7 +43,7 @@ def ours(folder, batch_size, threads):
     source = encoder.Source(
         saved_model=pathlib.Path(folder), batch_size=batch_size, threads=threads
     )
-    opened = source.open().__enter__()
+    opened = _OPEN.enter_context(source.open())
     return lambda texts: opened.embed(texts, "document")
 
 

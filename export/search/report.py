@@ -13,7 +13,12 @@ import rich.table
 from keras_fixedhead import metrics
 from keras_fixedhead.pictures import new_figure, save_figure
 
-FIGURES = {"recall@1": "R@1", "recall@10": "R@10", "mrr@10": "RR@10"}
+FIGURES = {
+    "ndcg@10": "nDCG@10",
+    "recall@1": "R@1",
+    "recall@10": "R@10",
+    "mrr@10": "RR@10",
+}
 _CURVE = (1, 2, 5, 10, 20, 50, 100)
 _EXAMPLES = 5
 _HITS = 3

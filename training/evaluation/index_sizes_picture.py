@@ -53,6 +53,7 @@ def draw_report(
         ValueError: Its ending names no format.
     """
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogLocator
 
     figure = pictures.new_figure(13, 6)
     sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
@@ -108,11 +109,9 @@ def draw_report(
     sizes.minorticks_off()
     sizes.set_xlabel("bytes a document in the index")
     sizes.set_ylabel("nDCG@10")
-    for formatted in (
-        times.xaxis.set_major_formatter,
-        times.xaxis.set_minor_formatter,
-    ):
-        formatted("{x:g}")
+    times.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    times.xaxis.set_major_formatter("{x:g}")
+    times.minorticks_off()
     times.set_xlabel("milliseconds a query, one thread")
 
     def sample(color, marker, label, fill=True, line="none"):
@@ -139,7 +138,7 @@ def draw_report(
             sample("#b0b0b0", "", "none smaller and better", line="-"),
         ],
         loc="outside lower center",
-        ncols=8,
+        ncols=5,
         frameon=False,
         fontsize=9,
     )

@@ -151,8 +151,9 @@ def load(folder):
         vectors = faiss.read_index(str(path))
     except RuntimeError as error:
         raise ValueError(
-            f"{path} cannot be read as a FAISS index. `python -m "
-            f"export.index` makes it again from the parts beside it. {error}"
+            f"{path} cannot be read as a FAISS index. Remove it, and `python "
+            "-m export.index` makes it again from the parts beside it. "
+            f"{error}"
         ) from error
     return Index(
         folder,

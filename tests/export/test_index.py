@@ -246,6 +246,19 @@ def test_another_precision_embeds_nothing(update, tmp_path):
     assert small.vectors.search(vectors, 1)[1][:, 0].tolist() == [*range(11)]
 
 
+def test_a_broken_index_is_made_again(update, tmp_path):
+    update()
+    [file] = (tmp_path / "index").glob("*.faiss")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:99])
+    # As it says; where the file is there, the run has nothing to do.
+    with pytest.raises(ValueError, match="Remove it, and .* makes it again"):
+        index_folder.load(tmp_path / "index")
+    file.unlink()
+    assert update() == 0
+    assert file.read_bytes() == whole
+
+
 def test_a_server_is_asked_what_it_is_today(
     corpus, tmp_path, base_path, server, capsys
 ):

@@ -21,6 +21,8 @@ from export.search.answers import answer
 from export.search.conversation import converse
 from export.search.measure import measure
 
+_STANDARD_OUTPUT = pathlib.Path("-")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments(encoder.Source):
@@ -78,7 +80,9 @@ def _check(arguments):
             "written."
         )
     takes_output = asked["queries"] or asked["collection"]
-    if takes_output != (arguments.output is not None):
+    if takes_output != (arguments.output is not None) or (
+        asked["collection"] and arguments.output == _STANDARD_OUTPUT
+    ):
         raise ValueError(
             "`output` belongs to `queries` (a file, - for standard output) "
             "and to `collection` (a folder); received "
@@ -123,7 +127,7 @@ def search(opened, searched, arguments, console):
 def main(arguments):
     """Searches; returns the exit status."""
     _check(arguments)
-    to_stdout = arguments.output == pathlib.Path("-")
+    to_stdout = arguments.output == _STANDARD_OUTPUT
     console = rich.console.Console(stderr=to_stdout)
     source = arguments.base(encoder.Source)
     if arguments.collection is not None:

@@ -378,6 +378,7 @@ def test_serves_itself(made, base_path, oracle, capsys):
         (["--index", "MADE", "--query", "a", "--k", "0"], "`k` must be"),
         (["--index", "MADE", "--queries", "-"], "`output` belongs to"),
         (["--query", "a", "--queries", "-"], "one of `query`, `queries` and"),
+        (["--collection", "BEIR", "--output", "-"], "`output` belongs to"),
         (
             ["--index", "MADE", "--query", "a", "--server", "nowhere"],
             "`server` must be",

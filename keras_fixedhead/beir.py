@@ -257,6 +257,11 @@ def _read_texts(path):
     texts = {}
     for where, record in read_records(path):
         key = identifier(record.get("_id"), "_id", where)
+        if key in texts:
+            raise ValueError(
+                f"{where}: the _id {key!r} was on an earlier line; they must "
+                "be unique."
+            )
         texts[key] = document(record, where)
     return texts
 

@@ -56,6 +56,11 @@ def test_titles_stand_before_texts(folder):
             r"corpus\.jsonl:2: ",
         ),
         ("queries.jsonl", ['{"text": "x"}'], r"queries\.jsonl:1: "),
+        (
+            "corpus.jsonl",
+            ['{"_id": "d1", "text": "x"}', '{"_id": "d1", "text": "y"}'],
+            r"corpus\.jsonl:2: .*'d1' was on an earlier line",
+        ),
         ("corpus.jsonl", [], "corpus.jsonl lacks 'd2'"),
         ("qrels/test.tsv", ["query-id\tcorpus-id", "q1\td1"], r"test\.tsv:2: "),
         ("qrels/test.tsv", [HEADER, "q1\td9\t1"], r"test\.tsv:2: "),

@@ -96,6 +96,20 @@ def test_beir_round_trip(tmp_path):
     }
 
 
+def test_equal_texts_are_one_query_or_document():
+    pairs = [
+        Pair("a", "one", "red"),
+        Pair("b", "two", "red"),
+        Pair("c", "one", "green"),
+        Pair("d", "one", "red"),
+    ]
+    assert as_beir(pairs) == (
+        {"a": "red", "c": "green"},
+        {"a": "one", "b": "two"},
+        [("a", "a", 1), ("b", "a", 1), ("a", "c", 1)],
+    )
+
+
 @pytest.fixture
 def beir(tmp_path):
     (tmp_path / "qrels").mkdir()

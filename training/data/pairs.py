@@ -184,13 +184,21 @@ def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
 def as_beir(pairs: Sequence[Pair]):
     """Pairs as a `keras_fixedhead.beir.Beir`.
 
-    Each becomes a query and a document of the same identifier, which judge
-    each other 1.
+    Queries and documents have the identifier of the first pair that they are
+    in: a text that is in several is there once, or a search that finds it
+    would count as wrong.
     """
     from keras_fixedhead import beir
 
+    queries: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    judgements = {}
+    for pair in pairs:
+        query = queries.setdefault(pair.query, pair.id)
+        document = documents.setdefault(pair.document, pair.id)
+        judgements[beir.Judgement(query, document, 1)] = None
     return beir.Beir(
-        {pair.id: pair.document for pair in pairs},
-        {pair.id: pair.query for pair in pairs},
-        [beir.Judgement(pair.id, pair.id, 1) for pair in pairs],
+        {name: text for text, name in documents.items()},
+        {name: text for text, name in queries.items()},
+        list(judgements),
     )

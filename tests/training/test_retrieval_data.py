@@ -79,6 +79,26 @@ def test_split_sets_documents_aside():
             pairs.split(count, seed=1)
 
 
+def test_documents_set_aside_are_no_negatives():
+    texts = [f"document {i}" for i in range(13)]
+    pairs = Pairs.of(
+        [
+            Pair(str(i), f"query {i}", text, (*texts[:i], f"other {i}"))
+            for i, text in enumerate(texts)
+        ]
+    )
+    training, validation = pairs.split(5, seed=1)
+    number = dict(zip(texts, pairs.keys[:, 1]))
+    for query, found, keys in zip(
+        training.queries, training.negatives, training.negative_keys
+    ):
+        i = int(query.split()[1])
+        left = [t for t in texts[:i] if t not in validation.documents]
+        assert found == (*left, f"other {i}")
+        assert keys[:-1] == tuple(number[text] for text in left)
+        assert len(keys) == len(found)
+
+
 def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
     drawn = take(batches(), 8)
     epochs = [

@@ -45,6 +45,22 @@ def test_joins_near_duplicates_and_equal_queries():
     assert ids(cluster_pairs(pairs)) == [["a", "b", "c", "e"], ["d"], ["f"]]
 
 
+def test_held_out_documents_are_no_negatives_of_training():
+    apart = [" ".join(f"{a}{i}" for i in range(7)) for a in "abcdefghijk"]
+    pairs = [
+        Pair(f"p{i}", f"query {i}", text, tuple(apart[:i] + ["other words"]))
+        for i, text in enumerate(apart)
+    ]
+    split = split_pairs(pairs, 0.5, seed=0)
+    assert len(split.train) > 1 and len(split.heldout) > 1
+    held_out = {pair.document for pair in split.heldout}
+    for pair in split.train:
+        i = int(pair.id[1:])
+        assert pair.negatives == tuple(
+            text for text in [*apart[:i], "other words"] if text not in held_out
+        )
+
+
 def test_joins_through_chains():
     words = LONG.split()
     chain = [

@@ -99,27 +99,47 @@ class Pairs:
 
         Returns:
             The pairs to train on, and the ones set aside. No document is in
-            both; pairs of the last document that are too many are in neither.
+            both, nor set aside and a negative to train on; pairs of the last
+            document that are too many are in neither.
 
         Raises:
             ValueError: `num_validation` is not positive or leaves nothing.
         """
         rng = np.random.default_rng(seed)
-        _, document = np.unique(self.keys[:, 1], return_inverse=True)
-        place = rng.permutation(document.max() + 1)[document]
+        numbers, document = np.unique(self.keys[:, 1], return_inverse=True)
+        place = rng.permutation(len(numbers))[document]
         order = np.argsort(place, stable=True)
         if 0 < num_validation < len(self):
             last = place[order[num_validation - 1]]
             rest = np.flatnonzero(place > last)
             if len(rest):
-                return (
-                    self._take(rest),
-                    self._take(order[:num_validation]),
+                validation = self._take(order[:num_validation])
+                training = self._take(rest)._without(
+                    set(validation.keys[:, 1].tolist())
                 )
+                return training, validation
         raise ValueError(
             "`validation_pairs` must be positive and leave some of the "
-            f"{len(self)} pairs, of {place.max() + 1} documents. "
+            f"{len(self)} pairs, of {len(numbers)} documents. "
             f"Received: {num_validation}"
+        )
+
+    def _without(self, documents):
+        """These pairs, without negatives of these numbers."""
+        kept = [
+            [key not in documents for key in keys]
+            for keys in self.negative_keys
+        ]
+        return dataclasses.replace(
+            self,
+            negatives=[
+                tuple(itertools.compress(*row))
+                for row in zip(self.negatives, kept)
+            ],
+            negative_keys=[
+                tuple(itertools.compress(*row))
+                for row in zip(self.negative_keys, kept)
+            ],
         )
 
     def _take(self, indices):

@@ -42,15 +42,17 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 
     Returns:
         The pairs to train on, without those that repeat another's query and
-        document word for word, and one pair of each held-out cluster, so that
-        each held-out query has one right document. Both keep the order of
-        `pairs`.
+        document word for word, and without negatives that are documents of
+        held-out clusters word for word; and one pair of each held-out
+        cluster, so that each held-out query has one right document. Both keep
+        the order of `pairs`.
     """
     clusters = cluster_pairs(pairs)
-    train, held_out = set(), set()
+    train, held_out, unseen = set(), set(), set()
     for cluster in clusters:
         if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
             held_out.add(cluster[0])
+            unseen.update(words_of(pair.document) for pair in cluster)
         else:
             # Backwards, so that of equal pairs the first one stays.
             by_words = {
@@ -58,8 +60,16 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
                 for pair in cluster[::-1]
             }
             train.update(by_words.values())
+
+    def seen(negatives):
+        return tuple(n for n in negatives if words_of(n) not in unseen)
+
     return Split(
-        [pair for pair in pairs if pair in train],
+        [
+            pair._replace(negatives=seen(pair.negatives))
+            for pair in pairs
+            if pair in train
+        ],
         [pair for pair in pairs if pair in held_out],
         len(clusters),
     )

@@ -208,6 +208,18 @@ def test_holds_out_a_split_of_a_beir_folder(tmp_path, vocabulary):
     assert len(heldout.documents) == 97
 
 
+def test_other_judgements_are_another_source(
+    tmp_path, source, vocabulary, capsys
+):
+    beir = tmp_path / "beir"
+    write_beir(beir, as_beir(PAIRS[:5]), "dev")
+    flags = {"source": source, "heldout_source": beir, "vocabulary": vocabulary}
+    assert prepare(output=tmp_path / "data", **flags) == 0
+    (beir / "qrels" / "dev.tsv").write_text("p1\tp2\t1\n")
+    assert prepare(output=tmp_path / "data", **flags) == 1
+    assert "files that have changed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -216,6 +228,14 @@ def test_holds_out_a_split_of_a_beir_folder(tmp_path, vocabulary):
             "`source` and `heldout_source` must give different queries",
         ),
         ({"source_split": "dev"}, "Only a BEIR folder has splits"),
+        (
+            {"source": "python", "source_split": "dev"},
+            "`source_split` must be None: installed docstrings have no splits",
+        ),
+        (
+            {"heldout_split": "dev"},
+            "`heldout_split` must be None without `heldout_source`",
+        ),
         ({"heldout": 0}, "`heldout` must be between 0 and 1. Received: 0.0"),
         ({"heldout": 1}, "`heldout` must be between 0 and 1. Received: 1.0"),
         ({"heldout": 1e-9}, "`source` must give pairs to train on and to"),

@@ -31,11 +31,27 @@ def prepare_pairs(config: PairsConfig) -> dict:
         raise ValueError(
             f"`heldout` must be between 0 and 1. Received: {config.heldout}"
         )
+    if config.source == "python" and config.source_split is not None:
+        raise ValueError(
+            "`source_split` must be None: installed docstrings have no "
+            f"splits. Received: {config.source_split!r}"
+        )
+    if config.heldout_source is None and config.heldout_split is not None:
+        raise ValueError(
+            "`heldout_split` must be None without `heldout_source`. "
+            f"Received: {config.heldout_split!r}"
+        )
     arguments = arguments_of(config)
     names = [] if config.source == "python" else [config.source]
     for other in (config.heldout_source, config.vocabulary):
         if other is not None:
             names.append(str(other))
+    # Of a folder, `stamps` takes texts alone.
+    names += [
+        str(table)
+        for name in names
+        for table in sorted(pathlib.Path(name).glob("qrels/*.tsv"))
+    ]
     files = stamps(names)
     manifest = made_before(
         config.output, "pairs", arguments, files, config.overwrite

@@ -48,8 +48,9 @@ class Options:
     trained so), or the main components of the documents."""
 
     approximate: bool = False
-    """Search by a graph, which finds most of what all documents would give;
-    for many of them. It takes long to build."""
+    """Search a part of the documents, which finds most of what all would
+    give; for many of them. By a graph, which takes long to build (bits: by
+    cells)."""
 
 
 @dataclasses.dataclass(frozen=True)

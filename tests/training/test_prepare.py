@@ -208,6 +208,18 @@ def test_holds_out_a_split_of_a_beir_folder(tmp_path, vocabulary):
     assert len(heldout.documents) == 97
 
 
+def test_refuses_to_hold_out_what_nothing_answers(
+    tmp_path, source, vocabulary, capsys
+):
+    beir = tmp_path / "beir"
+    write_beir(beir, as_beir(PAIRS[:5]), "dev")
+    (beir / "qrels" / "dev.tsv").write_text("p1\tp2\t0\n")
+    flags = {"source": source, "heldout_source": beir, "vocabulary": vocabulary}
+    assert prepare(output=tmp_path / "data", **flags) == 1
+    assert "96 pairs and 0 relevant documents" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
 def test_other_judgements_are_another_source(
     tmp_path, source, vocabulary, capsys
 ):

@@ -17,8 +17,8 @@ class PairsConfig:
     """Judgements of a BEIR folder to train on, qrels/SPLIT.tsv; None takes
     all."""
     heldout_source: str | None = None
-    """What to hold out, of the same formats, as it is; None holds out a part
-    of source."""
+    """A file or folder of these formats to hold out, as it is; None holds out
+    a part of source."""
     heldout_split: str | None = None
     """Judgements of a BEIR folder to hold out; None takes all."""
     heldout: float = 0.16

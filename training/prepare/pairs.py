@@ -142,11 +142,12 @@ def _held_apart(config):
     train = [pair for pair in pairs if words_of(pair.query) not in asked]
     if len(train) < len(pairs):
         left_out["pairs of held-out queries"] = len(pairs) - len(train)
-    if not train or not heldout.judgements:
+    relevant = sum(judgement.score > 0 for judgement in heldout.judgements)
+    if not train or not relevant:
         raise ValueError(
             "`source` and `heldout_source` must give different queries to "
             f"train on and to hold out. Received: {len(train)} pairs and "
-            f"{len(heldout.judgements)} judgements"
+            f"{relevant} relevant documents"
         )
     return train, heldout, {"pairs": len(pairs)}, left_out
 

@@ -26,6 +26,10 @@ class TextEncoder:
     Attributes:
         embedder: As given.
         size: D.
+
+    Raises:
+        ValueError: `batch_size` is not positive, or `sequence_length` leaves
+            no token of a text.
     """
 
     def __init__(
@@ -34,6 +38,15 @@ class TextEncoder:
         sequence_length: int | None = None,
         batch_size: int = 64,
     ):
+        if batch_size < 1:
+            raise ValueError(
+                f"`batch_size` must be positive. Received: {batch_size}"
+            )
+        if sequence_length is not None and sequence_length <= 2:
+            raise ValueError(
+                "`sequence_length` must be over 2 (the special tokens). "
+                f"Received: {sequence_length}"
+            )
         self.embedder = embedder
         self.size = embedder.embedding_dim or embedder.backbone.hidden_dim
         self._sequence_length = sequence_length

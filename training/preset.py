@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import keras
 
+from keras_fixedhead import FixedHeadTextEmbedder
+
 # What a preset takes beside its weights, generously.
 _OTHER_BYTES = 2**24
 
@@ -63,16 +65,32 @@ def weights_sha256(preset: pathlib.Path, argument: str) -> str:
     Raises:
         ValueError: It is none.
     """
-    paths = sorted(preset.glob("*.weights.h5"))
-    if not paths:
-        raise ValueError(
-            f"`{argument}` must be a preset folder, such as WORKDIR/preset of "
-            f"an earlier run. Received: {str(preset)!r}"
-        )
     digest = hashlib.sha256()
-    for path in paths:
+    for path in _weights(preset, argument):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
+    """Reads a preset that embeds texts.
+
+    Args:
+        preset: Its folder.
+        argument: What the user calls it, for messages.
+
+    Raises:
+        ValueError: It is none, or has no tokenizer.
+    """
+    # KerasHub would name places to download from.
+    _weights(preset, argument)
+    embedder = FixedHeadTextEmbedder.from_preset(str(preset))
+    if embedder.preprocessor is None:
+        raise ValueError(
+            f"`{argument}` must be a preset with a tokenizer, as "
+            "`training.convert --task text_embedder` writes it. "
+            f"Received: {str(preset)!r}"
+        )
+    return embedder
 
 
 def preset_sha256(preset: pathlib.Path, argument: str) -> str:
@@ -94,3 +112,14 @@ def preset_sha256(preset: pathlib.Path, argument: str) -> str:
             digest.update(f"{path.relative_to(preset).as_posix()}\n".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _weights(preset, argument):
+    """The files of a preset's weights."""
+    paths = sorted(preset.glob("*.weights.h5"))
+    if not paths:
+        raise ValueError(
+            f"`{argument}` must be a preset folder, such as WORKDIR/preset of "
+            f"an earlier run. Received: {str(preset)!r}"
+        )
+    return paths

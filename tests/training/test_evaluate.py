@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_fixedhead import beir
+from keras_fixedhead import FixedHeadTextEmbedder, beir
 from tests.training import tiny
 from training import embedding_report, evaluate
 from training.evaluation.index_row import Row
@@ -108,11 +108,22 @@ def test_figures_of_collections(preset, embedder, folders, tmp_path, capsys):
         (["--dimension", "0"], "`dimension` must be"),
         (["--recall", "0"], "`recall` must be"),
         (["--output", "no/folder/x.json"], "`output` must be"),
+        (["--batch_size", "-1"], "`batch_size` must be positive. Received: -1"),
+        (["--sequence_length", "2"], "`sequence_length` must be over 2"),
     ],
 )
 def test_refuses(preset, folders, capsys, words, message):
     assert run(evaluate, preset, folders, *words) == 1
     assert message in capsys.readouterr().err
+
+
+def test_refuses_a_model_without_a_tokenizer(
+    embedder, folders, tmp_path, capsys
+):
+    bare = FixedHeadTextEmbedder(embedder.backbone)
+    bare.save_to_preset(str(tmp_path / "bare"))
+    assert run(evaluate, tmp_path / "bare", folders) == 1
+    assert "with a tokenizer" in capsys.readouterr().err
 
 
 def test_report_of_sizes(preset, embedder, folders, tmp_path, capsys):

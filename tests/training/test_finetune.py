@@ -230,6 +230,17 @@ def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
+    whole = FixedHeadTextEmbedder.from_preset(str(start))
+    cut = FixedHeadTextEmbedder(
+        whole.backbone, preprocessor=whole.preprocessor, embedding_dim=7
+    )
+    cut.save_to_preset(str(tmp_path / "cut"))
+    changes = _FROM_INIT | {"init": tmp_path / "cut"}
+    with pytest.raises(ValueError, match="embeddings have 7 of 13 numbers"):
+        finetune.finetune(tiny.retrieval(data, tmp_path / "run", **changes))
+
+
 def test_hard_negatives_must_be_in_the_data(tmp_path):
     data = tiny.write_pairs(tmp_path / "data")
     lines = (data / "train.jsonl").read_text().splitlines()
@@ -310,6 +321,9 @@ def test_missing_data_and_bad_lines_are_named(tmp_path, capsys):
         lines.write('{"query": "red"}\n')
     assert finetune.main(flags(data, tmp_path / "run")) == 1
     assert f"{data / 'train.jsonl'}:38" in capsys.readouterr().err
+    (data / "train.jsonl").write_text("\n")
+    assert finetune.main(flags(data, tmp_path / "run")) == 1
+    assert "some of the 0 pairs, of 0 documents" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import rich.console
 import rich.table
 
-from keras_fixedhead import FixedHeadTextEmbedder, pictures, retrieval
+from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_queries
 from training.embedding import TextEncoder
@@ -16,6 +16,7 @@ from training.embedding_report import ReportConfig
 from training.evaluation.index_row import NATIVE, Row
 from training.evaluation.index_sizes_picture import draw_report
 from training.evaluation.ranking import check_indexes, read_judged
+from training.preset import read_embedder
 
 _DEPTH = 100
 _FIGURES = ("nDCG@10", "R@100")
@@ -49,7 +50,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     config.output.mkdir(parents=True, exist_ok=True)
     pictures.check_picture(config.output / "report.png")
     encode = TextEncoder(
-        FixedHeadTextEmbedder.from_preset(str(config.model)),
+        read_embedder(config.model, "model"),
         config.sequence_length,
         config.batch_size,
     )

@@ -8,12 +8,13 @@ import numpy as np
 import rich.console
 import rich.table
 
-from keras_fixedhead import FixedHeadTextEmbedder, retrieval
+from keras_fixedhead import retrieval
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure
 from training.embedding import TextEncoder
 from training.evaluate import EvaluateConfig
+from training.preset import read_embedder
 
 # Deep enough for the average precision, as in trec_eval.
 _DEPTH = 1000
@@ -98,7 +99,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         for folder in config.collection
     }
     encode = TextEncoder(
-        FixedHeadTextEmbedder.from_preset(str(config.model)),
+        read_embedder(config.model, "model"),
         config.sequence_length,
         config.batch_size,
     )

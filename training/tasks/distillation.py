@@ -23,7 +23,7 @@ from training.configs import DistillConfig
 from training.data.global_batch import Share, evaluation_batches, shuffled
 from training.data.teacher import teacher_embeddings
 from training.data.texts import read_texts, tokenized
-from training.preset import preset_sha256
+from training.preset import preset_sha256, read_embedder
 from training.strategy import worker_number
 from training.tasks.encoder import make_encoder
 from training.tasks.task import Task
@@ -78,9 +78,7 @@ class DistillationTask(Task):
                 f"Received: {distillation.similarity_temperature}"
             )
         self._sha256 = preset_sha256(distillation.teacher, "teacher")
-        self._teacher = FixedHeadTextEmbedder.from_preset(
-            str(distillation.teacher)
-        )
+        self._teacher = read_embedder(distillation.teacher, "teacher")
         self._check_teacher()
         # One that is there twice would be held out and trained on.
         texts = list(dict.fromkeys(read_texts(config.run.data)))
@@ -124,12 +122,6 @@ class DistillationTask(Task):
         distillation, model = self.config.distillation, self.config.model
         teacher = self._teacher.backbone
         preprocessor = self._teacher.preprocessor
-        if preprocessor is None:
-            raise ValueError(
-                "`teacher` must be the preset of an embedder with its "
-                "tokenizer, as `training.convert --task text_embedder` "
-                f"writes it. Received: {str(distillation.teacher)!r}"
-            )
         preprocessor.prompt(distillation.prompt)
         if preprocessor.sequence_length < distillation.sequence_length:
             raise ValueError(
@@ -177,7 +169,7 @@ class DistillationTask(Task):
         )
         # What runs in every update has to be on every device.
         self._teacher = (
-            FixedHeadTextEmbedder.from_preset(str(distillation.teacher))
+            read_embedder(distillation.teacher, "teacher")
             if distillation.attention_weight
             else None
         )

@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTextEmbedder
 from training.configs import ModelConfig, StartConfig
+from training.preset import read_embedder
 
 
 def make_encoder(
@@ -52,8 +53,9 @@ def read_start(
         The preset as an embedder, or `None`; and the whole shape.
 
     Raises:
-        ValueError: `init` is no preset with a tokenizer, or a shape that is
-            given is not its own; or without `init` the shape is not whole.
+        ValueError: `init` is no preset with a tokenizer, its embeddings are
+            cut, or a shape that is given is not its own; or without `init`
+            the shape is not whole.
     """
     if model.init is None:
         missing = [
@@ -67,11 +69,12 @@ def read_start(
                 f"given. Received: init=None, without {', '.join(missing)}"
             )
         return None, model
-    start = FixedHeadTextEmbedder.from_preset(str(model.init))
-    if start.preprocessor is None:
+    start = read_embedder(model.init, "init")
+    if start.embedding_dim is not None:
         raise ValueError(
-            "`init` must be a preset with a tokenizer. "
-            f"Received: {str(model.init)!r}"
+            f"`init` {str(model.init)!r} must be a preset that is not cut: its "
+            f"embeddings have {start.embedding_dim} of "
+            f"{start.backbone.hidden_dim} numbers."
         )
     theirs = {name: getattr(start.backbone, name) for name in _SHAPE}
     refuse_differences(

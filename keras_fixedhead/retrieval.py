@@ -148,6 +148,21 @@ def new_index(
     return index
 
 
+def check_index(documents, size, **options):
+    """Raises what making an index would raise, before there are embeddings.
+
+    Args:
+        documents: int, how many there will be to learn from.
+        size: int, D.
+        **options: as in `new_index`.
+
+    Raises:
+        ImportError: FAISS is not installed.
+        ValueError: there can be no such index.
+    """
+    new_index(np.eye(min(documents, size), size), **options)
+
+
 def build_index(embeddings, **options):
     """Builds an index of documents, searched by inner product.
 

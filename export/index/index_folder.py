@@ -25,6 +25,7 @@ from keras_fixedhead import retrieval
 from keras_fixedhead.files import replaced, write_json
 
 MANIFEST = "index.json"
+_NAMES = ("documents", "model", "options", "parts", "index", "embedding_dim")
 _SAMPLE = 65_536  # vectors that an index is trained on, at most
 _BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
@@ -122,6 +123,9 @@ def read_manifest(folder):
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["format"] != 1:
             raise ValueError(f"its format is {manifest['format']}, not 1")
+        missing = [name for name in _NAMES if name not in manifest]
+        if missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
         return manifest
     except FileNotFoundError:
         return None

@@ -134,6 +134,14 @@ class Documents:
             lambda part: pq.ParquetFile(self._paths[part], memory_map=True)
         )
 
+    def __iter__(self):
+        """Yields the identifier and the text of each document."""
+        for path in self._paths:
+            table = pq.read_table(path, columns=["id", "text"])
+            yield from zip(
+                table["id"].to_pylist(), table["text"].to_pylist(), strict=True
+            )
+
     def __getitem__(self, row):
         """Returns the identifier and the text of a document.
 

@@ -1,8 +1,11 @@
 """An index folder brought up to date with its corpus."""
 
+import dataclasses
+
 import rich.console
 
 from export.index import corpus, embedding, index_folder, parts
+from keras_fixedhead import retrieval
 
 SHARD_DOCUMENTS = 16_384
 
@@ -48,6 +51,14 @@ def update(
     index_folder.sweep(folder)
     missing = embedding.missing(opened, shards, folder)
     count = sum(shard.documents for shard in missing)
+    if missing and options != index_folder.Options():
+        # Better now than when all is embedded.
+        first = corpus.read(path, shards[0])[1][:1]
+        retrieval.check_index(
+            sum(shard.documents for shard in shards),
+            opened.embed(first, "document").shape[1],
+            **dataclasses.asdict(options),
+        )
     if runner is not None and missing:
         from export.index import beam
 

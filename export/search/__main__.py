@@ -33,8 +33,8 @@ class Arguments(encoder.Source):
     """
 
     index: pathlib.Path | None = None
-    """The folder that export.index has written. With --collection it is made
-    here, by default in index/ of the output."""
+    """The folder that export.index has written. With --collection it may be
+    left out: it is made in index/ of the output."""
 
     query: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A query to answer; may be given several times."""

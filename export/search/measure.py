@@ -1,6 +1,9 @@
 """A judged collection searched by a model, by BM25 and by their fusion."""
 
+import itertools
+
 from export import progress
+from export.index import index_folder
 from export.index.update import update
 from export.search import report
 from keras_fixedhead import beir, retrieval
@@ -40,13 +43,14 @@ def measure(source, arguments, console):
     output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
     with source.open() as opened:
-        made, embedded = update(
-            arguments.index or output / "index",
-            arguments.collection,
-            source,
-            opened,
-            None,
-        )
+        if arguments.index is not None:
+            made, embedded = index_folder.load(arguments.index), 0
+            made.check(opened)
+            _check_documents(made, found)
+        else:
+            made, embedded = update(
+                output / "index", arguments.collection, source, opened, None
+            )
         console.print(f"{made}, {embedded:,} of them embedded now")
         rankings = rank(opened, made.vectors, found)
     figures = report.measure(rankings, found.relevant)
@@ -74,3 +78,18 @@ def measure(source, arguments, console):
         f"and picture in {output}"
     )
     return 0
+
+
+def _check_documents(made, found):
+    """Raises a `ValueError` if an index is not of a collection."""
+    wanted = zip(found.document_ids, found.documents)
+    for row, (ours, theirs) in enumerate(
+        itertools.zip_longest(made.documents, wanted), 1
+    ):
+        if ours != theirs:
+            raise ValueError(
+                f"`index` {made.folder} is not of the collection: document "
+                f"{row} is {ours and ours[0]!r} there and "
+                f"{theirs and theirs[0]!r} here, or has another text. Make an "
+                "index of it, or leave `index` out."
+            )

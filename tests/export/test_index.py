@@ -382,3 +382,11 @@ def test_command_line_errors(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    # Nothing was embedded for it.
+    assert not [*tmp_path.glob("index/*/*")]
+
+
+def test_names_what_a_manifest_lacks(tmp_path):
+    (tmp_path / "index.json").write_text('{"format": 1, "index": "x"}')
+    with pytest.raises(ValueError, match="it lacks documents, model, options"):
+        index_folder.load(tmp_path)

@@ -360,6 +360,14 @@ def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "13 numbers in int8, by tiny version 3, 0 of them" in printed
     assert (tmp_path / "metrics.json").exists()
+    # Not of other documents, which would have been the index's end.
+    kept = sorted(path.name for path in output.rglob("*"))
+    with open(folder / "corpus.jsonl", "a") as stream:
+        stream.write('{"_id": "d6", "text": "more"}\n')
+    assert run(*words, "--output", tmp_path) == 1
+    error = capsys.readouterr().err
+    assert "document 6 is None there and 'd6' here" in error
+    assert sorted(path.name for path in output.rglob("*")) == kept
 
 
 def test_serves_itself(made, base_path, oracle, capsys):

@@ -15,7 +15,7 @@ from training.embedding import TextEncoder
 from training.embedding_report import ReportConfig
 from training.evaluation.index_row import NATIVE, Row
 from training.evaluation.index_sizes_picture import draw_report
-from training.evaluation.ranking import check_indexes, read_judged
+from training.evaluation.ranking import read_judged
 from training.preset import read_embedder
 
 _DEPTH = 100
@@ -55,7 +55,9 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
         config.batch_size,
     )
     ways = _ways(encode.size, config.dimensions)
-    check_indexes(collections.values(), encode.size, ways)
+    fewest = min(len(each.documents) for each in collections.values())
+    for way in ways:
+        retrieval.check_index(fewest, encode.size, **way)
     measured, words = [], []
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)

@@ -1,10 +1,7 @@
 """Ranks the documents of collections in every way, and measures that."""
 
 import pathlib
-from collections.abc import Iterable
-from typing import Any
 
-import numpy as np
 import rich.console
 import rich.table
 
@@ -38,27 +35,6 @@ def read_judged(folder: pathlib.Path, split: str) -> Collection:
             "is nothing to measure."
         )
     return collection
-
-
-def check_indexes(
-    collections: Iterable[Collection],
-    size: int,
-    ways: Iterable[dict[str, Any]],
-) -> None:
-    """Raises what building indexes would raise, before long work.
-
-    Args:
-        collections: What is to be searched.
-        size: Of embeddings.
-        ways: Arguments of `retrieval.new_index`.
-
-    Raises:
-        ValueError: There can be no such index of so many documents.
-    """
-    fewest = min(len(each.documents) for each in collections)
-    sample = np.eye(min(fewest, size), size)
-    for way in ways:
-        retrieval.new_index(sample, **way)
 
 
 def mean(figures: list[dict[str, float]]) -> dict[str, float]:
@@ -109,7 +85,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         "reduction": config.reduction,
         "approximate": config.approximate,
     }
-    check_indexes(collections.values(), encode.size, [options])
+    fewest = min(len(each.documents) for each in collections.values())
+    retrieval.check_index(fewest, encode.size, **options)
     depth = max(_DEPTH, *config.recall)
     names = (
         "nDCG@10",

@@ -480,6 +480,7 @@ def test_needs_our_backbone(change):
 @pytest.mark.any_backend
 # Keras warns of every layer that has nothing to quantize.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+@pytest.mark.any_backend
 def test_refuses_quantized_kernels(make_embedder):
     embedder = make_embedder()
     embedder.backbone.quantize("int8")

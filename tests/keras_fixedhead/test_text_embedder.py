@@ -199,6 +199,7 @@ np.savez(
 """
 
 
+@pytest.mark.any_backend
 def test_fresh_process_without_custom_objects(make_embedder, tmp_path):
     embedder = make_embedder(prompts={"query": "a b "}, pooling_mode="max")
     embedder.save(tmp_path / "embedder.keras")

@@ -10,6 +10,8 @@ import threading
 import time
 import types
 
+import pytest
+
 from tests.training import tiny, workers
 from training.prepare import local, shards
 from training.prepare.configs import TextConfig
@@ -104,6 +106,7 @@ for run in range(2):
 """
 
 
+@pytest.mark.slow
 def test_beam_writes_what_is_missing(tmp_path):
     lines = [f"{word} cat {other}" for word in tiny.WORDS for other in "abcd"]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))

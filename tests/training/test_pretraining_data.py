@@ -358,7 +358,8 @@ def test_another_seed_gives_other_batches(text, whole):
 
 
 @pytest.mark.parametrize(
-    ("count", "workers", "replicas"), [(7, 2, 4), (1000, 1, 2)]
+    ("count", "workers", "replicas"),
+    [(7, 2, 4), pytest.param(1000, 1, 2, marks=pytest.mark.slow)],
 )
 def test_evaluation_has_each_example_once(text, count, workers, replicas):
     made = batches(evaluation_examples=count)

@@ -10,40 +10,12 @@ all documents, or a part of them. Times tell indexes apart from tens of
 thousands of documents on; below that, all are quick.
 """
 
-import dataclasses
-import pathlib
 import sys
 
 import tyro
 
 from training import cli
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportConfig:
-    """What is measured, on what, and where to."""
-
-    collection: tuple[pathlib.Path, ...]
-    """BEIR folders; figures of several are averaged."""
-    model: pathlib.Path
-    """Preset of an embedder. Its prompts `query` and `document` are put
-    before the texts where it has them."""
-    output: pathlib.Path
-    """Folder for report.json and report.png."""
-    dimensions: tuple[int, ...] | None = None
-    """Sizes that embeddings are reduced to; None is a half and a quarter."""
-    split: str = "test"
-    """The name of the judgements, qrels/SPLIT.tsv."""
-    sequence_length: int | None = None
-    """The most tokens of a text; None is the model's."""
-    batch_size: int = 64
-    """Texts embedded at once."""
-    timed_queries: int = 50
-    """Queries of a collection asked in each round of timing."""
-    rounds: int = 5
-    """Rounds of timing; in each, every index is asked in turn."""
-    seed: int = 0
-    """Of the intervals' resampling."""
+from training.evaluation.configs import ReportConfig
 
 
 def embedding_report(config: ReportConfig) -> None:

@@ -8,45 +8,12 @@ asked for; by BM25; and by what fuses that with the model's ranking. How the
 figures change with the size of the index, `training.embedding_report` shows.
 """
 
-import dataclasses
-import pathlib
 import sys
-from typing import Literal
 
 import tyro
 
 from training import cli
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluateConfig:
-    """What is measured, and on what."""
-
-    collection: tuple[pathlib.Path, ...]
-    """BEIR folders: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
-    model: pathlib.Path
-    """Preset of an embedder. Its prompts `query` and `document` are put
-    before the texts where it has them."""
-    split: str = "test"
-    """The name of the judgements, qrels/SPLIT.tsv."""
-    recall: tuple[int, ...] = (10, 100)
-    """The k of recall@k."""
-    precision: Literal["float32", "int8", "binary", "binary_int8"] = "float32"
-    """Numbers of the index: 4 bytes, 1 byte or 1 bit each; or a bit to find
-    documents by, and a byte to score them again."""
-    dimension: int | None = None
-    """How many numbers of an embedding the index keeps; None keeps all."""
-    reduction: Literal["truncate", "pca"] = "truncate"
-    """Which it keeps: the first ones, for models trained for it, or the
-    principal components of the documents."""
-    approximate: bool = False
-    """Search a part of the documents, by a graph (bits: by cells)."""
-    sequence_length: int | None = None
-    """The most tokens of a text; None is the model's."""
-    batch_size: int = 64
-    """Texts embedded at once."""
-    output: pathlib.Path | None = None
-    """A JSON file for the figures."""
+from training.evaluation.configs import EvaluateConfig
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:

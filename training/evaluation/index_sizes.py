@@ -12,7 +12,7 @@ from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_queries
 from training.embedding import TextEncoder
-from training.embedding_report import ReportConfig
+from training.evaluation.configs import ReportConfig
 from training.evaluation.index_row import NATIVE, Row
 from training.evaluation.index_sizes_picture import draw_report
 from training.evaluation.ranking import read_judged

@@ -10,7 +10,7 @@ from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure
 from training.embedding import TextEncoder
-from training.evaluate import EvaluateConfig
+from training.evaluation.configs import EvaluateConfig
 from training.preset import read_embedder
 
 # Deep enough for the average precision, as in trec_eval.

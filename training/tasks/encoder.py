@@ -31,7 +31,7 @@ def make_encoder(
     )
 
 
-_SHAPE = (
+SHAPE = (
     "num_layers",
     "num_heads",
     "hidden_dim",
@@ -60,7 +60,7 @@ def read_start(
     if model.init is None:
         missing = [
             name
-            for name in _SHAPE
+            for name in SHAPE
             if name != "head_size" and getattr(model, name) is None
         ]
         if missing:
@@ -76,12 +76,12 @@ def read_start(
             f"embeddings have {start.embedding_dim} of "
             f"{start.backbone.hidden_dim} numbers."
         )
-    theirs = {name: getattr(start.backbone, name) for name in _SHAPE}
+    theirs = {name: getattr(start.backbone, name) for name in SHAPE}
     refuse_differences(
         model.init,
         {
             name: (theirs[name], getattr(model, name))
-            for name in _SHAPE
+            for name in SHAPE
             if getattr(model, name) is not None
         },
     )

@@ -370,6 +370,7 @@ def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
     assert sorted(path.name for path in output.rglob("*")) == kept
 
 
+@pytest.mark.slow
 def test_serves_itself(made, base_path, oracle, capsys):
     words = ["--serve", base_path, "--query", "a dog"]
     assert run("--index", made, *words) == 0

@@ -314,6 +314,7 @@ def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
     assert found == (3 if packed else 0)
 
 
+@pytest.mark.slow
 def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
     for compiled in (False, True):
         distill.distill(

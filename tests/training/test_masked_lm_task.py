@@ -60,6 +60,7 @@ def test_operations_of_an_update(data, tmp_path, next_sentence):
     assert task.flops(totals) == pytest.approx(operations(13, 97, judged))
 
 
+@pytest.mark.slow
 def test_reported_rates_are_of_real_tokens(data, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "peak_flops", lambda dtype: PEAK)
     run = tiny.pretraining(data, tmp_path / "train", **RUN)

@@ -28,7 +28,7 @@ RETRIEVAL = _EXACT | {
     "inverse_cloze": 0.5,
     "learn_temperature": True,
     "hard_negatives": 2,
-    "matryoshka_dims": (7, 2),
+    "matryoshka_dims": (7,),
     "steps": 4,
 }
 

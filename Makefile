@@ -30,7 +30,8 @@ demo: setup ## From real text to a served, searched encoder
 		--output $(DEMO)
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
+		--no-loadscope-reorder
 	KERAS_BACKEND=jax JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 		$(BIN)/python -m pytest --numprocesses 2 \
 		--dist loadfile -m "not slow and not any_backend" tests/keras_fixedhead

@@ -25,6 +25,7 @@ def bytes_of(backbone):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+@pytest.mark.slow
 def test_bytes_of_weights(make_backbone):
     arguments = {"head_size": [5, 2], "pooler": True}
     backbone = make_backbone(**arguments)

@@ -13,6 +13,8 @@ from keras_fixedhead.theory import (
     strict_layer,
 )
 
+pytestmark = pytest.mark.any_backend
+
 
 def randomize(layer, seed=0):
     rng = np.random.default_rng(seed)

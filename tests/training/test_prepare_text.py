@@ -332,6 +332,7 @@ def test_a_worker_that_is_killed_is_an_error():
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_beam_makes_the_same_documents(made, tmp_path):
     expected, flags = made
     output = tmp_path / "data"

@@ -335,6 +335,7 @@ def test_other_ways_to_compute_are_the_same(change, exact, data, tmp_path):
     assert records[-1] == pytest.approx(exact[-1], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_one_objective_and_whole_words(data, tmp_path):
     changes = {"next_sentence": False, "whole_word": True, "steps": 3}
     assert pretrain.main(flags(data, tmp_path, **changes)) == 0

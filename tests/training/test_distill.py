@@ -192,6 +192,7 @@ def test_another_run_is_refused(workdir, tmp_path, capsys):
     assert "attention_weight" not in error
 
 
+@pytest.mark.slow
 def test_interrupted_run_goes_on_exactly(
     data, teacher, workdir, cache, tmp_path, monkeypatch
 ):
@@ -278,6 +279,7 @@ def test_losses_by_hand(make_task):
     }
 
 
+@pytest.mark.slow
 def test_packed_and_padded_are_the_same(make_task):
     packed, padded = (make_task(packed=packed) for packed in (True, False))
     batch, wide = first_batch(packed), first_batch(padded)
@@ -337,6 +339,7 @@ def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+@pytest.mark.slow
 def test_dtypes_of_student_and_teacher_may_differ(dtype, make_task):
     usual = make_task()
     batch = first_batch(usual)

@@ -194,6 +194,7 @@ def test_output_among_the_sources(source, vocabulary, capsys):
     assert not (folder / "x").exists()
 
 
+@pytest.mark.slow
 def test_killed_and_continued(made, source, tmp_path, capsys):
     expected, flags = made
     output, work = tmp_path / "data", tmp_path / ".data.partial"

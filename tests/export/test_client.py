@@ -285,6 +285,7 @@ def started(base_path, port, rest_port):
         process.wait()
 
 
+@pytest.mark.slow
 def test_outlives_its_server(base_path):
     port, rest_port = local_server.free_ports(2)
     with (

@@ -24,7 +24,10 @@ def keras_file(embedder, tmp_path_factory):
         ({"dtype": "int8", "embedding_dim": 5}, "int8", 5),
     ],
 )
-@pytest.mark.parametrize("source", ["preset", "keras_file"])
+@pytest.mark.parametrize(
+    "source",
+    ["preset", pytest.param("keras_file", marks=pytest.mark.slow)],
+)
 def test_options(request, source, options, dtype, size):
     service = load.load(request.getfixturevalue(source), **options)
     kernel = service.backbone.token_embedding.embeddings

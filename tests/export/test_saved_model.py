@@ -123,7 +123,11 @@ def test_options(preset_without_prompts, tmp_path):
 
 @pytest.mark.parametrize(
     "dtype",
-    [None, "bfloat16", pytest.param("int8", marks=pytest.mark.slow)],
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        "bfloat16",
+        pytest.param("int8", marks=pytest.mark.slow),
+    ],
 )
 def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
     """The tokens of an embedder's encoder, with a pooler, from one file."""

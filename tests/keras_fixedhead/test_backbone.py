@@ -72,6 +72,7 @@ def test_packing_takes_positions_of_the_padded_batch(fixed_size):
     )
 
 
+@pytest.mark.any_backend
 def test_packing_with_another_mask_is_an_error(inputs):
     packing = Packing(inputs["padding_mask"])
     x = packing.pack(np.ones((5, 13, 11), "float32"))

@@ -112,6 +112,7 @@ def tied_twice(tensors):
     ].copy()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("spelling", [old_norms, buffers, prefix, tied_twice])
 def test_other_spellings(tmp_path, batch, spelling):
     tensors = make_tensors()
@@ -124,6 +125,7 @@ def test_other_spellings(tmp_path, batch, spelling):
     )
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_is_read_as_it_is(tmp_path, dtype):
     tensors = {k: x.astype(dtype) for k, x in make_tensors().items()}
@@ -135,6 +137,7 @@ def test_half_precision_is_read_as_it_is(tmp_path, dtype):
     )
 
 
+@pytest.mark.any_backend
 def test_shards(tmp_path, batch):
     tensors = make_tensors()
     folder = write_model(tmp_path, tensors=tensors)
@@ -158,6 +161,7 @@ def test_shards(tmp_path, batch):
         convert.from_hugging_face(folder, task="backbone")
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("pooling", "mode"),
     [
@@ -203,6 +207,7 @@ def test_embeddings_are_the_pooled_tokens(tmp_path, mode):
     )
 
 
+@pytest.mark.any_backend
 def test_lengths_and_prompts_of_both_versions(tmp_path):
     folder = write_model(tmp_path)
     write_modules(
@@ -230,6 +235,7 @@ def test_lengths_and_prompts_of_both_versions(tmp_path):
         assert convert.read_hugging_face(folder).sequence_length == expected
 
 
+@pytest.mark.any_backend
 def test_the_encoder_in_a_folder_of_its_own(tmp_path):
     # As version 1 of sentence-transformers writes it.
     write_model(tmp_path)
@@ -255,6 +261,7 @@ def test_the_encoder_in_a_folder_of_its_own(tmp_path):
     assert embedder.preprocessor.sequence_length == 7
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=repr)
 def test_ends_of_lines_are_no_tokens(tmp_path, end):
     folder = write_model(tmp_path)
@@ -263,6 +270,7 @@ def test_ends_of_lines_are_no_tokens(tmp_path, end):
     assert convert.read_hugging_face(folder).vocabulary == VOCABULARY
 
 
+@pytest.mark.any_backend
 def test_what_is_passed_counts_more_than_what_is_said(tmp_path):
     folder = write_model(tmp_path)
     write_modules(folder)
@@ -306,6 +314,7 @@ def write_fast_tokenizer(folder, **changes):
     write_json(folder / "tokenizer.json", file)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_tokenizer_gives_the_same_ids(tmp_path, lowercase):
     folder = write_model(tmp_path)
@@ -489,6 +498,7 @@ def lower_before_cased(folder):
     write_modules(folder, sentence_bert_config={"do_lower_case": True})
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -674,6 +684,7 @@ def test_left_out_is_said(tmp_path):
     assert not source.left_out(source.build("masked_lm"))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("heads", [True, False])
 @pytest.mark.parametrize("task", ["text_embedder", "masked_lm", "backbone"])
 def test_there_and_back(tmp_path, heads, task):
@@ -720,6 +731,7 @@ def test_there_and_back(tmp_path, heads, task):
         )
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -743,6 +755,7 @@ def test_back_only_where_the_format_has_a_place(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.any_backend
 def test_back_keeps_whole_embeddings_only(tmp_path, make_backbone):
     embedder = FixedHeadTextEmbedder(
         make_backbone(num_heads=1, head_size=11), embedding_dim=7
@@ -757,6 +770,7 @@ def test_back_leaves_what_is_there(tmp_path, make_backbone):
         convert.to_hugging_face(backbone, tmp_path)
 
 
+@pytest.mark.any_backend
 def test_back_says_what_cannot_be_written(tmp_path, make_backbone, monkeypatch):
     def fail(*args, **kwargs):
         raise safetensors.SafetensorError("No space left on device")
@@ -769,6 +783,7 @@ def test_back_says_what_cannot_be_written(tmp_path, make_backbone, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.any_backend
 def test_back_is_there_whole_or_not_at_all(
     tmp_path, make_embedder, monkeypatch
 ):

@@ -96,6 +96,7 @@ def test_padding_does_not_count(make_backbone, inputs):
         assert row == pytest.approx(other, rel=1e-4)
 
 
+@pytest.mark.any_backend
 def test_growing_leaves_attention_and_lifts_the_bottleneck(
     make_backbone, inputs
 ):
@@ -112,6 +113,7 @@ def test_growing_leaves_attention_and_lifts_the_bottleneck(
         )
 
 
+@pytest.mark.any_backend
 def test_texts(make_embedder):
     embedder = randomize(make_embedder())
     texts = ["attention head", "a b c"]
@@ -125,6 +127,7 @@ def test_texts(make_embedder):
     assert attention_report(embedder, "a b c").sequences == 1
 
 
+@pytest.mark.any_backend
 def test_table(make_backbone, inputs):
     report = attention_report(make_backbone(head_size=[[2, 3, 5], 13]), inputs)
     assert report.summary.startswith(
@@ -143,6 +146,7 @@ def test_table(make_backbone, inputs):
     assert float(layers[0][4]) == pytest.approx(np.mean(ranks), abs=0.1)
 
 
+@pytest.mark.any_backend
 def test_nothing_of_the_model_changes(make_embedder, tmp_path):
     embedder = randomize(make_embedder())
     inputs = embedder.preprocessor(["a b c"])

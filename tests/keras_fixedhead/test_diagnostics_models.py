@@ -161,6 +161,7 @@ def test_keras_hub_encoders(normalize_first):
     check(attention_report(model, [values, padding_mask]), [expected])
 
 
+@pytest.mark.any_backend
 def test_keras_hub_s_bert_is_reported_as_what_it_is_converted_to(inputs):
     bert = randomize(
         keras_hub.models.BertBackbone(
@@ -181,6 +182,7 @@ def test_keras_hub_s_bert_is_reported_as_what_it_is_converted_to(inputs):
     assert attention_report(task, inputs).rows() == report.rows()
 
 
+@pytest.mark.any_backend
 def test_what_is_left_out_is_named():
     class Rotated(keras.layers.MultiHeadAttention):
         def _compute_attention(self, query, key, value, *args, **kwargs):
@@ -301,6 +303,7 @@ def test_the_head_of_a_task_is_left_out(make_backbone, inputs):
     assert len(attention_report(model, np.ones((2, 5, 4))).layers) == 1
 
 
+@pytest.mark.any_backend
 def test_layers_of_one_name_and_sequences_made_twice():
     """As in most encoders that normalize first; the padding stays out."""
 

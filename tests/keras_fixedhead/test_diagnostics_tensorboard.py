@@ -77,6 +77,7 @@ def test_what_is_written_is_the_report(model, inputs, tmp_path):
     assert (image.width, image.height) == tuple(size)
 
 
+@pytest.mark.any_backend
 def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
     real = builtins.__import__
 
@@ -97,9 +98,9 @@ def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("every", "at_once", "steps"),
     [
-        (2, 1, [0, 2, 4, 6]),
+        pytest.param(2, 1, [0, 2, 4, 6], marks=pytest.mark.slow),
         (4, 1, [0, 4, 6]),
-        (50, 1, [0, 6]),
+        pytest.param(50, 1, [0, 6], marks=pytest.mark.slow),
         # Keras calls back after the third and the sixth update.
         (2, 3, [0, 3, 6]),
     ],
@@ -121,6 +122,7 @@ def test_callback(model, inputs, tmp_path, every, at_once, steps):
         assert event.value == pytest.approx(entropy, rel=1e-5)
 
 
+@pytest.mark.any_backend
 def test_a_callback_counts_on(inputs, tmp_path):
     """`fit` called again; a model that is built by its first batch."""
     sequential = keras.Sequential(

@@ -34,8 +34,9 @@ BACKBONES = {
     "window": {"attention_window": 3, "pooler": True, "activation": "gelu"},
 }
 
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 tensorflow_only = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
+    not ON_TENSORFLOW,
     reason="JAX computes in float32 unless told otherwise at its start",
 )
 
@@ -98,7 +99,11 @@ def masked_inputs(inputs):
 @pytest.mark.parametrize(
     ("dtype", "atol"),
     [
-        ("float32", 1e-5),
+        pytest.param(
+            "float32",
+            1e-5,
+            marks=pytest.mark.slow if ON_TENSORFLOW else (),
+        ),
         pytest.param("float64", 1e-12, marks=tensorflow_only),
     ],
 )
@@ -121,7 +126,17 @@ def test_backbone_computes_the_same(
         np.testing.assert_array_equal(now, then)
 
 
-@pytest.mark.parametrize("growth", GROWTHS)
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "growth",
+    [
+        "head_size",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in [*GROWTHS][1:]
+        ),
+    ],
+)
 def test_embedder_computes_the_same(make_embedder, inputs, growth):
     embedder = make_embedder(prompts={"query": "a b "}, pooling_mode="max")
     grown = GROWTHS[growth](randomize(embedder))
@@ -138,6 +153,7 @@ def test_embedder_computes_the_same(make_embedder, inputs, growth):
     assert embedder.preprocessor.sequence_length == 13
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("growth", GROWTHS)
 def test_masked_lm_computes_the_same(make_masked_lm, masked_inputs, growth):
     masked_lm = randomize(make_masked_lm())
@@ -175,6 +191,7 @@ def test_what_is_not_grown_stays(make_backbone, growth):
     ]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
 def test_bfloat16(make_backbone, inputs, dtype):
     backbone = randomize(make_backbone(dtype=dtype))
@@ -187,6 +204,7 @@ def test_bfloat16(make_backbone, inputs, dtype):
     assert output_change(backbone, grown, inputs).mean_cosine > 0.999
 
 
+@pytest.mark.any_backend
 def test_frozen_layers_stay_frozen(make_masked_lm):
     masked_lm = make_masked_lm()
     masked_lm.backbone.token_embedding.trainable = False
@@ -260,6 +278,7 @@ def new_parts(layer, gradient_of, old_sizes):
     return parts
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("growth", "first"),
     [
@@ -305,6 +324,7 @@ def test_what_is_new_is_small_random_and_seeded(make_backbone):
     assert (new_columns(2) != new).mean() > 0.95
 
 
+@pytest.mark.any_backend
 def test_positions_repeat_the_old_table(make_backbone):
     backbone = make_backbone(head_size=None)
     grown = grow_positions(backbone, 41)
@@ -324,6 +344,7 @@ def test_positions_repeat_the_old_table(make_backbone):
     assert grown(longer)["sequence_output"].shape == (2, 41, 11)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("head_size", "left"), [(7, 7), (None, None), ([3, 5, 7, 2], [3, 7])]
 )
@@ -341,6 +362,7 @@ def test_dropped_layers(make_backbone, inputs, head_size, left):
     assert len(backbone.transformer_layers) == 4
 
 
+@pytest.mark.any_backend
 def test_dropped_layers_of_a_task(make_masked_lm, masked_inputs):
     masked_lm = randomize(make_masked_lm(num_layers=3))
     dropped = drop_layers(masked_lm, (1,))
@@ -359,6 +381,7 @@ def test_dropped_layers_of_a_task(make_masked_lm, masked_inputs):
 
 
 # KerasHub's TextEmbedder has a compile() of its own.
+@pytest.mark.any_backend
 @pytest.mark.filterwarnings(
     "ignore:`compile\\(\\)` was not called as part of model loading"
 )
@@ -375,6 +398,7 @@ def test_preset_of_what_is_grown(make_embedder, inputs, tmp_path):
         np.testing.assert_array_equal(weight, expected)
 
 
+@pytest.mark.any_backend
 def test_training_what_is_grown_leaves_the_other(make_masked_lm, masked_inputs):
     masked_lm = randomize(make_masked_lm())
     weights = numpy_weights(masked_lm)
@@ -395,6 +419,7 @@ def test_training_what_is_grown_leaves_the_other(make_masked_lm, masked_inputs):
         np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.any_backend
 def test_output_change(make_backbone, make_embedder, inputs):
     before, after = make_embedder(), make_embedder()
     change = output_change(before, after, inputs, batch_size=2)
@@ -426,6 +451,7 @@ def test_output_change(make_backbone, make_embedder, inputs):
     assert same.mean_cosine == pytest.approx(1.0)
 
 
+@pytest.mark.any_backend
 def test_output_change_of_what_cannot_be_compared(
     make_backbone, make_embedder, inputs
 ):
@@ -477,8 +503,8 @@ def test_needs_our_backbone(change):
         change(keras.Sequential())
 
 
-@pytest.mark.any_backend
 # Keras warns of every layer that has nothing to quantize.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 @pytest.mark.any_backend
 def test_refuses_quantized_kernels(make_embedder):

@@ -263,6 +263,7 @@ def test_unknown_argument_is_an_error(make_backbone):
         FixedHeadMaskedLM(make_backbone(), nsp=True)
 
 
+@pytest.mark.any_backend
 def test_mixed_bfloat16(make_masked_lm, masked_inputs):
     exact, mixed = make_masked_lm(), make_masked_lm(dtype="mixed_bfloat16")
     mixed.set_weights(exact.get_weights())
@@ -311,6 +312,7 @@ def test_keras_file(make_masked_lm, masked_inputs, tmp_path):
     assert_same_model(again, model, masked_inputs)
 
 
+@pytest.mark.any_backend
 def test_preset(make_masked_lm, masked_inputs, tmp_path):
     model = make_masked_lm()
     add_noise(model)
@@ -333,6 +335,7 @@ def test_preset(make_masked_lm, masked_inputs, tmp_path):
         )
 
 
+@pytest.mark.any_backend
 def test_preprocessor_masks_texts(make_masked_lm, vocabulary):
     preprocessor = make_masked_lm().preprocessor
     preprocessor.mask_token_rate = 1.0

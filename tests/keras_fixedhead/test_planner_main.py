@@ -28,6 +28,7 @@ def run_json(capsys, line):
     return json.loads(run(capsys, f"{line} --json"))
 
 
+@pytest.mark.slow
 def test_json_alone_is_printed():
     completed = subprocess.run(
         [sys.executable, "-m", "keras_fixedhead.planner", "--json",

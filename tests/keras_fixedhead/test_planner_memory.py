@@ -97,7 +97,7 @@ def slow(*case):
         ),
         slow({"hidden_dim": 523}, 41, 101, 0, 0.1),
         ({"head_size": (HALVES, 59), "dropout": 0.0}, 32, 131, 0, 0.1),
-        ({"vocabulary_size": 29989}, 32, 131, 19, 0.1),
+        slow({"vocabulary_size": 29989}, 32, 131, 19, 0.1),
         slow({"max_sequence_length": 1021, "dropout": 0.0}, 5, 1021, 0, 0.1),
         # Fewer tokens: XLA computes some of the norms' numbers twice.
         ({"dropout": 0.0}, 7, 131, 7, 0.25),

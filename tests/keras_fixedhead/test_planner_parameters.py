@@ -12,8 +12,16 @@ from keras_fixedhead.planner import EncoderShape, ParameterCount
 pytestmark = pytest.mark.any_backend
 
 
+@pytest.fixture(scope="module")
+def forgotten():
+    """Afterwards Keras gives no values to what has been left without."""
+    yield
+    # It would when the next model is built.
+    keras.utils.clear_session()
+
+
 @pytest.fixture
-def without_memory(monkeypatch):
+def without_memory(forgotten, monkeypatch):
     """Models whose weights have shapes and no values."""
     # Of the optimizer that KerasHub compiles with, a variable wants a value.
     monkeypatch.setattr(
@@ -21,8 +29,6 @@ def without_memory(monkeypatch):
     )
     with keras.StatelessScope(initialize_variables=False):
         yield
-    # Keras would give them values when the next model is built.
-    keras.utils.clear_session()
 
 
 def parts_of(model):

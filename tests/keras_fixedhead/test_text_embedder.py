@@ -53,6 +53,7 @@ def test_pooling_of_nothing(mode):
     assert pool(nothing, ops.zeros((0, 0)), mode).shape == (0, 11)
 
 
+@pytest.mark.any_backend
 def test_first_numbers_of_an_embedding(make_embedder, inputs, tmp_path):
     whole = make_embedder(normalize=False)
     cut = FixedHeadTextEmbedder(
@@ -142,6 +143,7 @@ def test_bfloat16_is_pooled_in_float32(make_embedder, inputs):
     assert keras.backend.standardize_dtype(embeddings.dtype) == "float32"
 
 
+@pytest.mark.any_backend
 def test_encode_text_and_prompts(make_embedder):
     embedder = make_embedder(prompts={"query": "a b "})
     assert embedder.encode_text("head", verbose=0).shape == (1, 11)
@@ -154,6 +156,7 @@ def test_encode_text_and_prompts(make_embedder):
         embedder.encode_text("head", prompt="document")
 
 
+@pytest.mark.any_backend
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="graph operations"
 )
@@ -199,6 +202,7 @@ np.savez(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_fresh_process_without_custom_objects(make_embedder, tmp_path):
     embedder = make_embedder(prompts={"query": "a b "}, pooling_mode="max")

@@ -227,6 +227,7 @@ def test_lowest_error_is_that_of_alternating_least_squares(head_size):
     assert lowest * (1 - 1e-9) < reached < lowest * 1.01
 
 
+@pytest.mark.any_backend
 def test_training_reaches_every_context_from_one_under_the_length():
     for size, seed in ((7, 0), (7, 1), (31, 0)):
         context = make_context(size, seed)
@@ -236,6 +237,8 @@ def test_training_reaches_every_context_from_one_under_the_length():
         np.testing.assert_allclose(fit.scores, context, atol=1e-2)
 
 
+@pytest.mark.slow
+@pytest.mark.any_backend
 def test_training_with_small_heads_misses():
     context = make_context(31)
     fits = [fit_context(context, h, steps=300) for h in (3, 7, 15)]
@@ -254,6 +257,8 @@ def test_training_with_small_heads_misses():
         )
 
 
+@pytest.mark.slow
+@pytest.mark.any_backend
 def test_training_with_other_inputs():
     context = make_context(13)
     many, few = make_inputs(29, 13) * 50, make_inputs(5, 13)
@@ -262,6 +267,7 @@ def test_training_with_other_inputs():
     assert fit_context(context, 29, inputs=few).total_variation > 0.1
 
 
+@pytest.mark.any_backend
 def test_training_is_reproducible_and_leaves_the_seed():
     context = make_context(7)
     keras.utils.set_random_seed(5)
@@ -276,6 +282,7 @@ def test_training_is_reproducible_and_leaves_the_seed():
         np.testing.assert_array_equal(new, old)
 
 
+@pytest.mark.any_backend
 def test_the_learning_rate_falls_to_zero_at_the_last_step():
     """What an execution has of steps beyond it changes nothing."""
     context = make_context(5)

@@ -635,7 +635,9 @@ def test_an_encoder_without_weights_is_refused():
 # === tf-models-official, checkpoints ===
 
 
-@pytest.mark.parametrize("attribute", ["model", "encoder"])
+@pytest.mark.parametrize(
+    "attribute", ["model", pytest.param("encoder", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", ["encoder", "pretrainer"])
 def test_what_official_converts(original, restored, tmp_path, kind, attribute):
     folder = convert(tmp_path / "a", original, attribute, kind)
@@ -703,7 +705,11 @@ def test_what_a_trainer_writes(tmp_path, kind):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("legacy", [False, True], ids=["adam", "legacy_adam"])
+@pytest.mark.parametrize(
+    "legacy",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["adam", "legacy_adam"],
+)
 def test_what_else_writes_an_encoder(tmp_path, version, legacy):
     encoder = make_encoder(version)
     folder = tmp_path / "a"

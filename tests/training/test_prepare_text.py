@@ -308,8 +308,18 @@ def test_wrong_arguments_are_one_line(source, tmp_path, capsys, flags, message):
     ("content", "vocabulary", "message"),
     [
         ('{"text": "a b"}\n{}\n', None, "a.jsonl:2: a line must be"),
-        ('{"text": "a"}\n', [*SPECIAL, "a"], "must give documents to train"),
-        ('{"text": "a b"}\n', SPECIAL[1:], "Missing: [PAD]"),
+        pytest.param(
+            '{"text": "a"}\n',
+            [*SPECIAL, "a"],
+            "must give documents to train",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            '{"text": "a b"}\n',
+            SPECIAL[1:],
+            "Missing: [PAD]",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_fails_for_good_leaves_nothing(
@@ -326,13 +336,13 @@ def test_what_fails_for_good_leaves_nothing(
     assert set(tmp_path.iterdir()) == {source, given}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_error():
     with pytest.raises(ChildProcessError, match="--workers .*now 1"):
         with worker_pool(1) as pool:
             pool.submit(os._exit, 1).result()
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_beam_makes_the_same_documents(made, tmp_path):
     expected, flags = made

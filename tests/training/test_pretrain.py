@@ -321,9 +321,13 @@ def test_losses_begin_at_those_of_guessing(exact):
     [
         pytest.param({"packed": False}, marks=pytest.mark.slow),
         pytest.param({"accumulation_steps": 3}, marks=pytest.mark.slow),
-        {"packed": False, "accumulation_steps": 3, "jit_compile": True},
+        {"packed": False, "accumulation_steps": 3},
+        pytest.param(
+            {"packed": False, "accumulation_steps": 3, "jit_compile": True},
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["padded", "in_parts", "compiled_padded_in_parts"],
+    ids=["padded", "in_parts", "padded_in_parts", "compiled_padded_in_parts"],
 )
 def test_other_ways_to_compute_are_the_same(change, exact, data, tmp_path):
     assert pretrain.main(flags(data, tmp_path, **EXACT, **change)) == 0

@@ -310,7 +310,9 @@ def test_half_of_the_second_segments_are_from_elsewhere(read):
 
 
 # A window ends after 2 or 5 steps of an epoch of 7.
-@pytest.mark.parametrize("first_step", [5, 18])
+@pytest.mark.parametrize(
+    "first_step", [5, pytest.param(18, marks=pytest.mark.slow)]
+)
 def test_starting_later_gives_the_batches_of_later(text, whole, first_step):
     later = batches().training(text.shards, ONE, first_step)
     assert_same(take(later, 9), whole[first_step : first_step + 9])
@@ -327,7 +329,10 @@ def contexts(workers, replicas):
     ]
 
 
-@pytest.mark.parametrize(("workers", "replicas"), [(1, 2), (2, 4)])
+@pytest.mark.parametrize(
+    ("workers", "replicas"),
+    [pytest.param(1, 2, marks=pytest.mark.slow), (2, 4)],
+)
 def test_workers_and_replicas_divide_the_global_batch(
     text, whole, workers, replicas
 ):
@@ -359,7 +364,11 @@ def test_another_seed_gives_other_batches(text, whole):
 
 @pytest.mark.parametrize(
     ("count", "workers", "replicas"),
-    [(7, 2, 4), pytest.param(1000, 1, 2, marks=pytest.mark.slow)],
+    [
+        (7, 2, 2),
+        pytest.param(7, 2, 4, marks=pytest.mark.slow),
+        pytest.param(1000, 1, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_evaluation_has_each_example_once(text, count, workers, replicas):
     made = batches(evaluation_examples=count)

@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.offsets import Offsets
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -72,6 +73,13 @@ def _normalize_python(text, lowercase):
         text = unicodedata.normalize("NFD", text.lower())
         text = "".join(c for c in text if unicodedata.category(c) != "Mn")
     return text
+
+
+# The same objects each time, for which widths of characters are remembered.
+_NORMALIZERS = {
+    lowercase: functools.partial(_normalize_python, lowercase=lowercase)
+    for lowercase in (False, True)
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -169,18 +177,58 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         for text in np.asarray(inputs, dtype=object).ravel():
             if isinstance(text, bytes):
                 text = text.decode("utf-8", "ignore")
-            ids = []
-            for word, _ in _SPLITTER.pre_tokenize_str(
+            words = _SPLITTER.pre_tokenize_str(
                 _normalize_python(text, self.lowercase)
-            ):
-                if len(word.encode()) > _MAX_BYTES_PER_WORD:
-                    ids.append(self.unk_token_id)
-                else:
-                    ids += (
-                        token.id for token in self._word_piece.tokenize(word)
-                    )
-            rows.append(ids)
+            )
+            rows.append([i for word, _ in words for i, _ in self._pieces(word)])
         return rows
+
+    def _pieces(self, word):
+        """Yields the id and the length of each part of a normalized word."""
+        if len(word.encode()) > _MAX_BYTES_PER_WORD:
+            yield self.unk_token_id, len(word)
+            return
+        prefix = 0
+        for token in self._word_piece.tokenize(word):
+            if token.id == self.unk_token_id:
+                yield token.id, len(word)
+            else:
+                yield token.id, len(token.value) - prefix
+            prefix = len(self.suffix_indicator)
+
+    def tokenize_with_offsets(self, text):
+        """The same ids, and which characters each comes from.
+
+        In Python. Tokens may share characters: what Unicode writes as one
+        letter can be several after normalization, such as a Korean syllable.
+
+        Args:
+            text: str.
+
+        Returns:
+            Three lists of ints, one of each a token: the ids; where tokens
+            start in `text`; and where they end, the first place after. Both
+            never fall. `[UNK]` stands for a whole word.
+
+        Raises:
+            TypeError: if `text` is not a string.
+        """
+        if not isinstance(text, str):
+            raise TypeError(
+                "`text` must be a string; bytes have other places. "
+                f"Received: text={text!r}"
+            )
+        normalizer = _NORMALIZERS[bool(self.lowercase)]
+        offsets = Offsets(text, normalizer)
+        ids, starts, ends = [], [], []
+        for word, (place, _) in _SPLITTER.pre_tokenize_str(normalizer(text)):
+            for token_id, length in self._pieces(word):
+                start, end = offsets.span(place, place + length)
+                ids.append(token_id)
+                starts.append(start)
+                ends.append(end)
+                place += length
+        return ids, starts, ends
 
     def get_config(self):
         config = super().get_config()

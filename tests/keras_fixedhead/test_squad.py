@@ -1,0 +1,117 @@
+"""SQuAD's figures: by hand, and beside the official script's."""
+
+import random
+
+import pytest
+
+from keras_fixedhead import squad
+
+pytestmark = pytest.mark.any_backend
+
+WORDS = [
+    *("the", "The", "a", "an", "A.", "AN", "cat", "Cat,", "cats", "sleeps"),
+    *("U.S.", "don't", "£3", "$1,000", "—", "(red)", "an-a", "theory", "--"),
+    *("Ünïcödé", "İstanbul", "ΣΑΣ", "中文", "ß", "\u00a0", "\t", "\n", "’s"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Cat, sleeps!", "cat sleeps"),
+        ("an  apple\na day", "apple day"),
+        ("a-b the-c", "ab thec"),
+        ("theory of an Answer", "theory of answer"),
+        ("“U.S.”", "“us”"),
+        ("The a AN.", ""),
+        ("", ""),
+    ],
+)
+def test_normalize_answer(text, expected):
+    assert squad.normalize_answer(text) == expected
+
+
+def test_exact_match():
+    assert squad.exact_match("The Cat.", ["dog", "a cat"]) == 1.0
+    assert squad.exact_match("cats", ["dog", "a cat"]) == 0.0
+    assert squad.exact_match("the", ["a"]) == 1.0
+
+
+def test_f1():
+    # Two of three words, both of two.
+    assert squad.f1("red cat cat", ["the red cat"]) == pytest.approx(0.8)
+    assert squad.f1("red cat", ["blue", "a Cat"]) == pytest.approx(2 / 3)
+    assert squad.f1("dog", ["cat"]) == squad.f1("", ["cat"]) == 0.0
+    # As in the official script.
+    assert squad.f1("the", ["a"]) == 0.0
+
+
+def test_measure():
+    answers = {
+        "q1": ["cat", "red cat"],
+        "q2": ["dog"],
+        "q3": ["x"],
+        "q4": ["y"],
+    }
+    predictions = {"q1": "a red cat", "q2": "dog house", "q3": "", "q9": "x"}
+    assert squad.measure(answers, predictions) == {
+        "exact_match": 25.0,
+        "f1": pytest.approx(100 * (1 + 2 / 3) / 4),
+        "missing": 1,
+        "unknown": 1,
+    }
+
+
+def test_equals_the_official_script():
+    from official.nlp.tools import squad_evaluate_v1_1 as official
+
+    draw = random.Random(0)
+
+    def phrase(most):
+        return " ".join(draw.choices(WORDS, k=draw.randint(0, most)))
+
+    answers = {
+        f"q{i}": [phrase(3) for _ in range(draw.randint(1, 5))]
+        for i in range(700)
+    }
+    predictions = {
+        key: draw.choice([phrase(4), draw.choice(texts), texts[0].upper()])
+        for key, texts in answers.items()
+        if draw.random() > 0.1
+    }
+
+    def theirs(answers):
+        questions = [
+            {"id": key, "answers": [{"text": text} for text in texts]}
+            for key, texts in answers.items()
+        ]
+        figures = official.evaluate(
+            [{"paragraphs": [{"qas": questions}]}], predictions
+        )
+        return {
+            "exact_match": pytest.approx(100 * figures["exact_match"]),
+            "f1": pytest.approx(100 * figures["final_f1"]),
+        }
+
+    found = squad.measure(answers, predictions)
+    missing = len(answers) - len(predictions)
+    assert found == {**theirs(answers), "missing": missing, "unknown": 0}
+    assert 20 < found["f1"] < 80 and 20 < found["exact_match"] < 80
+    assert missing > 20
+    # Each by itself: errors cannot even out.
+    for key, prediction in predictions.items():
+        assert theirs({key: answers[key]}) == {
+            "exact_match": 100 * squad.exact_match(prediction, answers[key]),
+            "f1": 100 * squad.f1(prediction, answers[key]),
+        }
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="at least one question"):
+        squad.measure({}, {})
+    with pytest.raises(ValueError, match="none for 'q2'"):
+        squad.measure({"q1": ["x"], "q2": []}, {"q1": "x"})
+    for figure in (squad.f1, squad.exact_match):
+        for answers in ([], "x"):
+            with pytest.raises(ValueError, match="list of at least one"):
+                figure("x", answers)

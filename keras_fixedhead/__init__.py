@@ -4,6 +4,9 @@ from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.span_labeler_preprocessor import (
+    FixedHeadSpanLabelerPreprocessor,
+)
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
@@ -17,6 +20,7 @@ __all__ = [
     "FixedHeadBackbone",
     "FixedHeadMaskedLM",
     "FixedHeadMaskedLMPreprocessor",
+    "FixedHeadSpanLabelerPreprocessor",
     "FixedHeadTextEmbedder",
     "FixedHeadTextEmbedderPreprocessor",
     "FixedHeadTokenizer",

@@ -1,0 +1,227 @@
+"""Windows over a context and answers of them, beside BERT's run_squad."""
+
+import collections
+import random
+
+import numpy as np
+import pytest
+
+from keras_fixedhead import (
+    FixedHeadSpanLabelerPreprocessor,
+    FixedHeadTokenizer,
+)
+from keras_fixedhead.context_windows import Answer, decode
+
+WORDS = ["attention", "head", "heads", "a", "bc", "Def", "é", ",", "x.", "U.S."]
+Result = collections.namedtuple("Result", "unique_id start_logits end_logits")
+
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture
+def make_preprocessor(vocabulary):
+    def make(**arguments):
+        return FixedHeadSpanLabelerPreprocessor(
+            FixedHeadTokenizer(vocabulary),
+            **{
+                "sequence_length": 23,
+                "document_stride": 7,
+                "max_question_length": 5,
+                **arguments,
+            },
+        )
+
+    return make
+
+
+def phrase(draw, most):
+    return " ".join(draw.choices(WORDS, k=draw.randint(1, most)))
+
+
+class Vocabulary:
+    """A tokenizer as tf-models-official calls it."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def tokenize(self, text):
+        return [self.tokenizer.id_to_token(i) for i in self.tokenizer(text)]
+
+    def convert_tokens_to_ids(self, tokens):
+        names = {"[CLS]": "start_token_id", "[SEP]": "end_token_id"}
+        return [
+            getattr(self.tokenizer, names[token])
+            if token in names
+            else self.tokenizer.token_to_id(token)
+            for token in tokens
+        ]
+
+
+@pytest.mark.parametrize("stride", [1, 3, 7, 100])
+def test_windows_and_answers_equal_run_squad_s(make_preprocessor, stride):
+    from official.nlp.data import squad_lib
+
+    preprocessor = make_preprocessor(document_stride=stride)
+    draw, rng = random.Random(stride), np.random.default_rng(stride)
+    windows_seen = set()
+    for _ in range(11):
+        question, context = phrase(draw, 5), phrase(draw, 23)
+        example = squad_lib.SquadExample("q", question, context.split())
+        features = []
+        squad_lib.convert_examples_to_features(
+            [example],
+            Vocabulary(preprocessor.tokenizer),
+            max_seq_length=23,
+            doc_stride=stride,
+            max_query_length=5,
+            is_training=False,
+            output_fn=lambda feature, is_padding, to=features: to.append(
+                feature
+            ),
+            batch_size=1,
+        )
+        windows = preprocessor.windows(question, context)
+        inputs = preprocessor.pad(windows)
+        windows_seen.add(len(windows))
+        for number, (feature, row) in enumerate(
+            zip(features, windows, strict=True)
+        ):
+            assert inputs["token_ids"][number].tolist() == feature.input_ids
+            assert inputs["padding_mask"][number].tolist() == feature.input_mask
+            assert inputs["segment_ids"][number].tolist() == feature.segment_ids
+            first, end = row.token_range
+            assert feature.token_is_max_context == {
+                row.context_start + i: windows.max_context[first + i] == number
+                for i in range(end - first)
+            }
+        starts, ends = rng.normal(size=(2, len(windows), 23))
+        # More than there are tokens: it tries the best of those only.
+        _, theirs, _ = squad_lib.postprocess_output(
+            [example],
+            features,
+            [
+                Result(feature.unique_id, start.tolist(), end.tolist())
+                for feature, start, end in zip(features, starts, ends)
+            ],
+            n_best_size=29,
+            max_answer_length=3,
+            do_lower_case=True,
+        )
+        ours = decode(starts, ends, windows, n_best=29, max_answer_length=3)
+        assert [(answer.text, answer.score) for answer in ours] == [
+            (entry["text"], entry["start_logit"] + entry["end_logit"])
+            for entry in theirs["q"]
+        ]
+        np.testing.assert_allclose(
+            [answer.probability for answer in ours],
+            [entry["probability"] for entry in theirs["q"]],
+        )
+        for answer in ours:
+            assert context[answer.start : answer.end] == answer.text
+    assert len(windows_seen) > 2
+
+
+def test_the_question_is_cut(make_preprocessor):
+    preprocessor = make_preprocessor()
+    windows = preprocessor.windows("a b c d e f g", "head")
+    assert windows.question_tokens_cut == 2
+    assert preprocessor.windows("a b c d e", "head").question_tokens_cut == 0
+    [window] = windows
+    assert (
+        window.token_ids
+        == preprocessor.windows("a b c d e", "head")[0].token_ids
+    )
+    assert window.context_start == 7 and window.token_range == (0, 1)
+
+
+@pytest.mark.parametrize("context", ["", " \n", "\u200b"])
+def test_a_context_without_tokens(make_preprocessor, context):
+    windows = make_preprocessor().windows("a", context)
+    [window] = windows
+    assert window.token_range == (0, 0) and window.context_start == 3
+    assert window.segment_ids == [0, 0, 0, 1]
+    assert windows.max_context.tolist() == []
+    logits = np.zeros((1, 23))
+    assert decode(logits, logits, windows) == [Answer("", 0.0, 0, 0, 1.0)]
+
+
+def test_spans_and_texts(make_preprocessor):
+    context = "  Heads, (bc) café\u0301 Attention"
+    # head ##s , ( b ##c ) c ##a ##f ##e attention
+    windows = make_preprocessor().windows("a", context)
+    for text, span, again in [
+        ("Heads", (0, 1), "Heads"),
+        ("ead", (0, 0), "Head"),
+        ("s", (1, 1), "s"),
+        ("bc", (4, 5), "bc"),
+        ("(bc) ", (3, 6), "(bc)"),
+        ("Attention", (11, 11), "Attention"),
+        ("café\u0301", (7, 10), "café\u0301"),
+    ]:
+        assert windows.span_of(context.index(text), text) == span
+        assert windows.text_of(*span) == again
+    assert windows.span_of(0, " ") is windows.span_of(3, "") is None
+    for start in (1, -2, 90):
+        with pytest.raises(ValueError, match=f"'Heads' at {start}, where"):
+            windows.span_of(start, "Heads")
+
+
+def test_every_span_is_found_again(make_preprocessor):
+    draw = random.Random(0)
+    preprocessor = make_preprocessor()
+    for _ in range(29):
+        windows = preprocessor.windows("a", phrase(draw, 13))
+        first = draw.randrange(len(windows.starts))
+        last = draw.randrange(first, len(windows.starts))
+        text = windows.text_of(first, last)
+        assert windows.span_of(windows.starts[first], text) == (first, last)
+
+
+def test_decode_is_of_the_context(make_preprocessor):
+    """The highest logits are where no answer can be."""
+    preprocessor = make_preprocessor()
+    windows = preprocessor.windows("a b", "c d e")
+    starts, ends = np.zeros((2, 1, 23))
+    # [CLS] a b [SEP] c d e [SEP]: not the question, not the end, no padding.
+    starts[0, [0, 1, 7, 9]] = ends[0, [2, 3, 7, 11]] = 9.0
+    starts[0, 6], ends[0, 4] = 3.0, 4.0  # the end before the start
+    found = decode(starts, ends, windows)
+    assert {answer.text for answer in found} == {
+        *("c", "d", "e", "c d", "d e", "c d e")
+    }
+    assert found[0][:4] == ("c", 4.0, 0, 1)
+    assert found[1][:4] == ("e", 3.0, 4, 5)
+    assert sum(answer.probability for answer in found) == pytest.approx(1.0)
+    assert found[0].probability / found[1].probability == pytest.approx(np.e)
+    assert [a.text for a in decode(starts, ends, windows, n_best=2)] == [
+        *("c", "e")
+    ]
+    short = decode(starts, ends, windows, max_answer_length=1)
+    assert [answer.text for answer in short] == ["c", "e", "d"]
+
+
+def test_huge_logits(make_preprocessor):
+    windows = make_preprocessor().windows("a b", "c d")
+    found = decode(np.full((1, 7), 1e4), np.full((1, 7), -3e4), windows)
+    assert [answer.probability for answer in found] == [1 / 3] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_best": 0}, "`n_best` must be a positive .* n_best=0"),
+        ({"max_answer_length": -1}, "max_answer_length=-1"),
+        ({"start_logits": np.zeros((2, 23))}, r"`start_logits`.*\(2, 23\)"),
+        ({"end_logits": np.zeros((1, 6))}, r"at least 7.*\(1, 6\)"),
+        ({"end_logits": np.zeros(23)}, r"of 1 rows.*\(23,\)"),
+    ],
+)
+def test_errors(make_preprocessor, arguments, message):
+    arguments = {
+        "start_logits": np.zeros((1, 23)),
+        "end_logits": np.zeros((1, 23)),
+        **arguments,
+    }
+    windows = make_preprocessor().windows("a b", "c d")
+    with pytest.raises(ValueError, match=message):
+        decode(windows=windows, **arguments)

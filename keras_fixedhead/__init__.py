@@ -4,6 +4,7 @@ from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
 from keras_fixedhead.span_labeler_preprocessor import (
     FixedHeadSpanLabelerPreprocessor,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "FixedHeadBackbone",
     "FixedHeadMaskedLM",
     "FixedHeadMaskedLMPreprocessor",
+    "FixedHeadSpanLabeler",
     "FixedHeadSpanLabelerPreprocessor",
     "FixedHeadTextEmbedder",
     "FixedHeadTextEmbedderPreprocessor",

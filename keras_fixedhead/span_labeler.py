@@ -1,0 +1,155 @@
+"""Extractive question answering: where in a text an answer starts and ends.
+
+Shape letters: B batch, T sequence length, P real tokens of a packed batch.
+"""
+
+import keras
+import keras_hub
+from keras import ops
+
+from keras_fixedhead.backbone import (
+    FixedHeadBackbone,
+    kernel_initializer,
+    refuse_unknown_arguments,
+)
+from keras_fixedhead.span_labeler_preprocessor import (
+    FixedHeadSpanLabelerPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadSpanLabeler(keras_hub.models.Task):
+    """Finds answers in contexts with a `FixedHeadBackbone`.
+
+    BERT's head for SQuAD (Devlin et al. 2018, section 4.2): the product of
+    each token with a vector for starts and with one for ends.
+
+    Args:
+        backbone: a `FixedHeadBackbone`.
+        preprocessor: a `FixedHeadSpanLabelerPreprocessor` or `None`.
+        dropout: float. Dropout rate of what the head sees.
+        **kwargs: `name`, `trainable`, as in `keras.Model`.
+
+    Call arguments:
+        inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
+
+    Returns:
+        A dictionary of logits `[B, T]`, `start` and `end`, float32 unless the
+        model computes in float64; -1e9 at padding.
+        `keras_fixedhead.context_windows.decode` makes answers of them.
+
+    Raises:
+        TypeError: if there is no such argument.
+
+    Example:
+
+    ```python
+    labeler = FixedHeadSpanLabeler.from_preset("runs/novels/train/preset")
+    windows = labeler.preprocessor.windows("Who sleeps?", "A cat sleeps.")
+    logits = labeler(labeler.preprocessor.pad(windows))
+    answers = context_windows.decode(logits["start"], logits["end"], windows)
+    ```
+    """
+
+    backbone_cls = FixedHeadBackbone
+    preprocessor_cls = FixedHeadSpanLabelerPreprocessor
+
+    def __init__(self, backbone, preprocessor=None, dropout=0.1, **kwargs):
+        refuse_unknown_arguments(self, kwargs)
+
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.span_dropout = keras.layers.Dropout(
+            dropout, dtype=backbone.dtype_policy, name="span_dropout"
+        )
+        self.span_dense = keras.layers.Dense(
+            2,
+            kernel_initializer=kernel_initializer(),
+            dtype=backbone.dtype_policy,
+            name="span_dense",
+        )
+
+        # === Config ===
+        self.dropout = dropout
+
+        # === Functional Model ===
+        inputs = backbone.input
+        x = self.span_dropout(backbone(inputs)["sequence_output"])
+        outputs = _outputs(self.span_dense(x), inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    @classmethod
+    def from_preset(cls, preset, *args, **kwargs):
+        # Of another task, such as pre-training, it has no lengths for these.
+        labeler = super().from_preset(preset, *args, **kwargs)
+        longest = labeler.backbone.max_sequence_length
+        preprocessor = labeler.preprocessor
+        if preprocessor is not None and preprocessor.sequence_length > longest:
+            # A third and a sixth of the whole, as of 384 tokens.
+            labeler.preprocessor = FixedHeadSpanLabelerPreprocessor(
+                preprocessor.tokenizer,
+                sequence_length=longest,
+                document_stride=max(1, longest // 3),
+                max_question_length=max(1, longest // 6),
+            )
+        return labeler
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs):
+        """Configures `fit` and `evaluate`.
+
+        Labels are a dictionary of int tensors `[B]`, `start` and `end`: where
+        in the sequence the first and the last token of the answer stand.
+
+        Args:
+            optimizer: as in `keras.Model.compile`; `"auto"` is Adam with a
+                learning rate of 5e-5.
+            loss: as in `keras.Model.compile`; `"auto"` is the mean of the
+                cross entropies of starts and of ends, as in BERT's
+                `run_squad.py`.
+            **kwargs: as in `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = keras.optimizers.Adam(5e-5)
+        if loss == "auto":
+            loss = {
+                name: keras.losses.SparseCategoricalCrossentropy(
+                    from_logits=True
+                )
+                for name in ("start", "end")
+            }
+            kwargs["loss_weights"] = {"start": 0.5, "end": 0.5}
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def label_packed(self, inputs, training=False, fixed_size=False):
+        """The same logits, computed on real tokens only.
+
+        See `FixedHeadBackbone.encode_packed` for where it runs.
+
+        Args:
+            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
+            training: bool. Whether dropout is applied.
+            fixed_size: bool. See `Packing`.
+
+        Returns:
+            What calling the model returns.
+        """
+        x, packing = self.backbone.encode_packed(inputs, training, fixed_size)
+        logits = self.span_dense(self.span_dropout(x, training=training))
+        return _outputs(packing.pad(logits), inputs["padding_mask"])
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(dropout=self.dropout)
+        return config
+
+
+def _outputs(logits, padding_mask):
+    """Logits `[B, T, 2]` as a dictionary, without padding."""
+    dtype = keras.backend.standardize_dtype(logits.dtype)
+    logits = ops.cast(logits, "float64" if dtype == "float64" else "float32")
+    real = ops.cast(padding_mask, "bool")
+    return {
+        name: ops.where(real, logits[:, :, i], -1e9)
+        for i, name in enumerate(("start", "end"))
+    }

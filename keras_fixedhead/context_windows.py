@@ -87,9 +87,9 @@ class Windows:
     def max_context(self):
         """int array `[C]`: in which window each token has most context.
 
-        That is, the most tokens on the side where there are fewer; of windows
-        that are equal in this, the first of the longest (`run_squad.py` of
-        Devlin et al. 2018).
+        That is, the most tokens on the side where there are fewer, and a
+        hundredth of the window's length more; of equal windows the first
+        (`run_squad.py` of Devlin et al. 2018).
         """
         best = np.full(len(self.starts), -1.0)
         window = np.zeros(len(self.starts), np.int64)

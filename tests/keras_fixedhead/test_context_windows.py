@@ -121,6 +121,23 @@ def test_windows_and_answers_equal_run_squad_s(make_preprocessor, stride):
     assert len(windows_seen) > 2
 
 
+def test_max_context_of_long_windows(make_preprocessor):
+    """Where a last window is much shorter, its length counts, too."""
+    from official.nlp.data import squad_lib
+
+    span = collections.namedtuple("DocSpan", "start length")
+    preprocessor = make_preprocessor(sequence_length=331, document_stride=211)
+    for length in (331, 347, 401, 523):
+        windows = preprocessor.windows("a", "b " * length)
+        spans = [
+            span(first, end - first)
+            for first, end in (row.token_range for row in windows)
+        ]
+        assert len(spans) > 1
+        for token, number in enumerate(windows.max_context):
+            assert squad_lib._check_is_max_context(spans, number, token)
+
+
 def test_the_question_is_cut(make_preprocessor):
     preprocessor = make_preprocessor()
     windows = preprocessor.windows("a b c d e f g", "head")

@@ -8,6 +8,10 @@ from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
 from keras_fixedhead.span_labeler_preprocessor import (
     FixedHeadSpanLabelerPreprocessor,
 )
+from keras_fixedhead.text_classifier import FixedHeadTextClassifier
+from keras_fixedhead.text_classifier_preprocessor import (
+    FixedHeadTextClassifierPreprocessor,
+)
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
@@ -23,6 +27,8 @@ __all__ = [
     "FixedHeadMaskedLMPreprocessor",
     "FixedHeadSpanLabeler",
     "FixedHeadSpanLabelerPreprocessor",
+    "FixedHeadTextClassifier",
+    "FixedHeadTextClassifierPreprocessor",
     "FixedHeadTextEmbedder",
     "FixedHeadTextEmbedderPreprocessor",
     "FixedHeadTokenizer",

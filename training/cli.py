@@ -12,7 +12,6 @@ EX_TEMPFAIL = 75
 
 
 def parse(
-    kind: type,
     named: dict[str, Callable],
     prog: str,
     description: str,
@@ -21,14 +20,14 @@ def parse(
     """Reads a run from the command line: a named one, and what differs.
 
     Args:
-        kind: The dataclass of such runs; its field `config` is the name.
-        named: Functions that return the named runs, with docstrings.
+        named: Functions that return the named runs, with docstrings. Their
+            dataclasses may differ; a field `config` is the name.
         prog: What the user calls.
         description: What it does.
         args: The command line; `None` is that of the process.
 
     Returns:
-        An instance of `kind`.
+        A run of the dataclass of the named one.
     """
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     chosen.add_argument("--config", default=next(iter(named)))
@@ -41,12 +40,13 @@ def parse(
     listed = "\n".join(
         f"  {name}: {function.__doc__}" for name, function in named.items()
     )
+    default = named[name]()
     return tyro.cli(
-        kind,
+        type(default),
         args=args,
         prog=f"python -m {prog}",
         description=f"{description}\n\nNamed configurations:\n{listed}",
-        default=named[name](),
+        default=default,
         config=(tyro.conf.OmitArgPrefixes,),
         use_underscores=True,
     )

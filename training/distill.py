@@ -22,7 +22,6 @@ def distill(config: DistillConfig) -> dict[str, float]:
 def parse(args: list[str] | None = None) -> DistillConfig:
     """Reads a run from the command line."""
     return cli.parse(
-        DistillConfig,
         DISTILL_CONFIGS,
         "training.distill",
         "Trains a smaller embedder to give what a larger one gives, and "

@@ -1,32 +1,67 @@
-"""Verb: trains an encoder for retrieval and leaves a preset.
+"""Verb: fine-tunes an encoder and leaves a preset.
 
     python -m training.finetune --config demo_retrieval \
         --data runs/demo/data --workdir runs/demo/train
+
+The named configuration decides what for: retrieval, or the classification of
+texts and pairs of texts.
 """
 
 import sys
 
 from training import cli
-from training.configs import FINETUNE_CONFIGS, FinetuneConfig
+from training.configs import (
+    CLASSIFY_CONFIGS,
+    FINETUNE_CONFIGS,
+    ClassifyConfig,
+    FinetuneConfig,
+)
 
 
-def finetune(config: FinetuneConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
-    from training.run import run_task
+# TensorFlow takes seconds to import, which `--help` need not wait for.
+def _retrieval():
     from training.tasks.retrieval import RetrievalTask
 
-    return run_task(config, RetrievalTask)
+    return RetrievalTask
 
 
-def parse(args: list[str] | None = None) -> FinetuneConfig:
-    """Reads a run from the command line."""
+def _classification():
+    from training.tasks.classification import ClassificationTask
+
+    return ClassificationTask
+
+
+# For each kind of run its named configurations, and what gives the task.
+_KINDS = {
+    FinetuneConfig: (FINETUNE_CONFIGS, _retrieval),
+    ClassifyConfig: (CLASSIFY_CONFIGS, _classification),
+}
+
+
+def finetune(config) -> dict[str, float]:
+    """Trains, or continues, a run; see `training.run.run_task`.
+
+    Args:
+        config: A run of any of the kinds.
+    """
+    from training.run import run_task
+
+    _, task = _KINDS[type(config)]
+    return run_task(config, task())
+
+
+def parse(args: list[str] | None = None):
+    """Reads a run, of the kind of its named one, from the command line."""
+    named = {}
+    for configs, _ in _KINDS.values():
+        named |= configs
     return cli.parse(
-        FinetuneConfig,
-        FINETUNE_CONFIGS,
+        named,
         "training.finetune",
-        "Trains an encoder for retrieval and leaves WORKDIR/preset. The same "
-        "command continues a run that was interrupted.",
+        "Trains an encoder for retrieval or for classification and leaves "
+        "WORKDIR/preset. The same command continues a run that was "
+        "interrupted. Flags are those of the configuration: --config NAME "
+        "--help lists them.",
         args,
     )
 

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -72,7 +73,7 @@ def weights_sha256(preset: pathlib.Path, argument: str) -> str:
 
 
 def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
-    """Reads a preset that embeds texts.
+    """Reads a preset as an embedder: its own, or that of its encoder.
 
     Args:
         preset: Its folder.
@@ -91,6 +92,19 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
             f"Received: {str(preset)!r}"
         )
     return embedder
+
+
+def read_pooling(preset: pathlib.Path) -> str | None:
+    """How the task of a preset pools tokens; `None` where it does not.
+
+    Args:
+        preset: Its folder.
+    """
+    task = preset / "task.json"
+    if not task.is_file():
+        return None
+    config = json.loads(task.read_text(encoding="utf-8"))["config"]
+    return config.get("pooling_mode")
 
 
 def preset_sha256(preset: pathlib.Path, argument: str) -> str:

@@ -22,7 +22,6 @@ def pretrain(config: PretrainConfig) -> dict[str, float]:
 def parse(args: list[str] | None = None) -> PretrainConfig:
     """Reads a run from the command line."""
     return cli.parse(
-        PretrainConfig,
         PRETRAIN_CONFIGS,
         "training.pretrain",
         "Pre-trains an encoder on masked tokens and next sentences and leaves "

@@ -47,11 +47,16 @@ class Trainer(orbit.StandardTrainer):
 
     def _accumulated(self, batch, totals):
         """The same, computed part by part."""
-        # [M, ...] -> [parts, M / parts, ...]
-        parts = tf.nest.map_structure(
-            lambda x: tf.reshape(x, [self._parts, -1, *x.shape[1:].as_list()]),
-            batch,
-        )
+
+        def divided(x):
+            # [M, ...] -> [parts, M / parts, ...]
+            sizes = [
+                tf.shape(x)[axis] if size is None else size
+                for axis, size in enumerate(x.shape[1:], start=1)
+            ]
+            return tf.reshape(x, [self._parts, -1, *sizes])
+
+        parts = tf.nest.map_structure(divided, batch)
 
         def part(number):
             one = tf.nest.map_structure(lambda x: x[number], parts)

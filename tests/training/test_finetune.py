@@ -339,7 +339,7 @@ def test_help_lists_the_named_runs(capsys):
 
 def test_unknown_named_run(capsys):
     with pytest.raises(
-        SystemExit, match="compact_retrieval. Received: nothing"
+        SystemExit, match="compact_retrieval, mnli.*\\. Received: nothing"
     ):
         finetune.parse(["--config", "nothing"])
 

@@ -35,6 +35,11 @@ def adamw(folder):
 
 
 @pytest.fixture(scope="module")
+def classification(folder):
+    return run_all(folder, ["classification"])
+
+
+@pytest.fixture(scope="module")
 def distillation(folder):
     return run_all(folder, ["distillation"])
 
@@ -98,6 +103,18 @@ def test_learning_from_the_whole_batch_is_the_same(folder, task, request):
     assert difference(*runs) < 1e-9
     one, two = (tiny.metrics(run) for run in runs)
     assert len(one) == 6
+    for a, b in zip(one, two, strict=True):
+        assert b == pytest.approx(a, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_classification_is_the_same(folder, classification):
+    runs = [
+        folder / name / "classification" for name in ("one_device", "mirrored")
+    ]
+    assert difference(*runs) < 1e-9
+    one, two = (tiny.metrics(run) for run in runs)
+    assert len(one) == 8
     for a, b in zip(one, two, strict=True):
         assert b == pytest.approx(a, rel=1e-5)
 

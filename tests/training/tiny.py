@@ -15,6 +15,8 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from training.configs import (
+    ClassificationConfig,
+    ClassifyConfig,
     DistillationConfig,
     DistillConfig,
     FinetuneConfig,
@@ -79,6 +81,55 @@ def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
         **common,
         retrieval=RetrievalConfig(
             query_length=7, document_length=13, validation_pairs=8
+        ),
+    )
+    return changed(tiny, **changes)
+
+
+def labelled(count=60) -> list[tuple[str, str, str]]:
+    """Pairs, of a class that the first word of the second text decides.
+
+    That word is one of eight, and the first text begins with any of these.
+    """
+    rng = np.random.default_rng(11)
+    made = []
+    for _ in range(count):
+        numbers = rng.integers(0, 8, 2)
+        pair = [
+            " ".join([WORDS[n], *rng.choice(WORDS[8:], rng.integers(1, 6))])
+            for n in numbers
+        ]
+        made.append((*pair, "low" if numbers[1] < 4 else "high"))
+    return made
+
+
+def write_labelled(folder: pathlib.Path, count=60) -> pathlib.Path:
+    """Writes pairs with labels to train and to evaluate on, as MNLI's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = labelled(count + 30)
+    for name, mine in {
+        "train": rows[:count],
+        "dev_one": rows[count : count + 19],
+        "dev_two": rows[count + 19 :],
+    }.items():
+        lines = [("sentence1", "sentence2", "gold_label"), *mine]
+        (folder / f"{name}.tsv").write_text(
+            "".join("\t".join(line) + "\n" for line in lines)
+        )
+    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
+    return folder
+
+
+def classification(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on `write_labelled`, with fields of any part changed."""
+    common = _common(data / "train.tsv", workdir, head_size=5)
+    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
+    tiny = ClassifyConfig(
+        **common,
+        classification=ClassificationConfig(
+            validation=(str(data / "dev_one.tsv"), str(data / "dev_two.tsv")),
+            sequence_length=17,
+            vocabulary=data / "vocabulary.txt",
         ),
     )
     return changed(tiny, **changes)

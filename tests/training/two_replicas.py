@@ -2,7 +2,8 @@
 
     python -m tests.training.two_replicas FOLDER RUN...
 
-A run is retrieval, distillation, accumulated, dropped or an optimizer's name.
+A run is retrieval, classification, distillation, accumulated, dropped or an
+optimizer's name.
 What is compared is in float64 and without dropout, so that what differs is
 not rounding.
 """
@@ -36,6 +37,13 @@ DISTILLATION = _EXACT | {
     "attention_weight": 1.0,
     "relation_heads": 3,
     "steps": 4,
+    "optimizer": "sgd",
+    "learning_rate": 0.1,
+}
+
+CLASSIFICATION = _EXACT | {
+    "head_dropout": 0.0,
+    "steps": 6,
     "optimizer": "sgd",
     "learning_rate": 0.1,
 }
@@ -131,6 +139,17 @@ def _retrieval(folder, name):
         finetune(tiny.retrieval(pairs, workdir, **RETRIEVAL, **changes))
 
 
+def _classification(folder, name):
+    """On one device part by part, of batches as long as their longest text."""
+    data = tiny.write_labelled(folder / "labelled")
+    for workdir, changes in _strategies(folder, name):
+        if changes["strategy"] == "one_device":
+            changes["accumulation_steps"] = 3
+        finetune(
+            tiny.classification(data, workdir, **CLASSIFICATION, **changes)
+        )
+
+
 def _distillation(folder, name):
     texts = tiny.write_texts(folder / "texts.txt")
     teacher = folder / "teacher"
@@ -168,6 +187,7 @@ def _dropped(folder, name):
 
 _RUNS = {
     "retrieval": _retrieval,
+    "classification": _classification,
     "distillation": _distillation,
     "accumulated": _accumulated,
     "dropped": _dropped,

@@ -57,8 +57,27 @@ def tokenized(
     )
     if not fixed_size:
         return features
+    return of_length(
+        features, sequence_length, preprocessor.tokenizer.pad_token_id
+    )
+
+
+def of_length(
+    features: dict[str, tf.Tensor], sequence_length: int, pad_token_id: int
+) -> dict[str, tf.Tensor]:
+    """Inputs of an encoder, padded to a static shape.
+
+    Args:
+        features: int32 tensors `[B, T]`: `token_ids`, `padding_mask` and
+            `segment_ids`.
+        sequence_length: Integer, at least T.
+        pad_token_id: Integer, fills up `token_ids`.
+
+    Returns:
+        A dictionary of int32 tensors `[B, sequence_length]`.
+    """
     missing = sequence_length - tf.shape(features["token_ids"])[1]
-    fill = {"token_ids": preprocessor.tokenizer.pad_token_id}
+    fill = {"token_ids": pad_token_id}
     return {
         name: tf.ensure_shape(
             tf.pad(

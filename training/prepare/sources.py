@@ -5,19 +5,15 @@ import glob
 import io
 import os
 import pathlib
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from training.data.datasets import PREFIX as _TFDS
+from training.data.datasets import open_dataset
 from training.prepare.documents import Tally, read_file, read_text
 from training.prepare.sampling import is_held_out
 
-_TFDS = "tfds:"
-# NAME[/CONFIG][:VERSION] and a split.
-_TFDS_SOURCE = re.compile(
-    r"(?P<name>[^:]+(?::\d+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?"
-)
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 
 
@@ -297,31 +293,13 @@ def _find_files(name):
 
 
 def _find_tfds(name, data_dir):
-    # Brings TensorFlow, which who has files does not need here.
-    import tensorflow_datasets as tfds
-
-    match = _TFDS_SOURCE.fullmatch(name.removeprefix(_TFDS))
-    if match is None:
-        raise ValueError(
-            "`source` must be tfds:NAME[/CONFIG][:VERSION][:SPLIT]. Received: "
-            f"{name!r}"
-        )
-    data_dir = None if data_dir is None else os.fspath(data_dir)
-    try:
-        builder = tfds.builder(match["name"], data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError as error:
-        # Its other lines list every dataset there is.
-        raise ValueError(
-            f"`source` {name!r}: {str(error).splitlines()[0]}"
-        ) from error
-    builder.download_and_prepare()
-    split = match["split"] or "train"
+    builder, split = open_dataset(name, "source", data_dir)
     num_examples = builder.info.splits[split].num_examples
     in_all = sum(part.num_examples for part in builder.info.splits.values())
     return TfdsSplit(
         name=":".join(builder.info.full_name.rsplit("/", 1)),
         split=split,
-        data_dir=data_dir,
+        data_dir=None if data_dir is None else os.fspath(data_dir),
         feature=_text_feature(name, builder.info.features),
         num_bytes=int(builder.info.dataset_size) * num_examples // in_all,
         num_examples=num_examples,

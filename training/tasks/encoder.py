@@ -1,8 +1,13 @@
 """The encoder that a run trains: of a new shape, or from a preset."""
 
 import dataclasses
+import pathlib
 
-from keras_fixedhead import FixedHeadBackbone, FixedHeadTextEmbedder
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadTextEmbedder,
+    FixedHeadTokenizer,
+)
 from training.configs import ModelConfig, StartConfig
 from training.preset import read_embedder
 
@@ -50,12 +55,12 @@ def read_start(
         model: What is given of the shape.
 
     Returns:
-        The preset as an embedder, or `None`; and the whole shape.
+        The preset, of whatever task, as an embedder, or `None`; and the whole
+        shape.
 
     Raises:
-        ValueError: `init` is no preset with a tokenizer, its embeddings are
-            cut, or a shape that is given is not its own; or without `init`
-            the shape is not whole.
+        ValueError: `init` is no preset with a tokenizer, or a shape that is
+            given is not its own; or without `init` the shape is not whole.
     """
     if model.init is None:
         missing = [
@@ -70,12 +75,6 @@ def read_start(
             )
         return None, model
     start = read_embedder(model.init, "init")
-    if start.embedding_dim is not None:
-        raise ValueError(
-            f"`init` {str(model.init)!r} must be a preset that is not cut: its "
-            f"embeddings have {start.embedding_dim} of "
-            f"{start.backbone.hidden_dim} numbers."
-        )
     theirs = {name: getattr(start.backbone, name) for name in SHAPE}
     refuse_differences(
         model.init,
@@ -107,18 +106,55 @@ def refuse_differences(init, values):
         )
 
 
+def read_tokenizer(
+    start: FixedHeadTextEmbedder | None,
+    vocabulary: pathlib.Path,
+    lowercase: bool | None,
+) -> FixedHeadTokenizer:
+    """The tokenizer of a run: that of its start, or of a vocabulary.
+
+    Args:
+        start: What the run starts from, if from anything.
+        vocabulary: File with a token a line; not read where there is a start.
+        lowercase: Whether to lower-case; `None` takes what the start does,
+            else yes.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: The start does the other, or a special token is missing.
+    """
+    if start is None:
+        text = vocabulary.read_text(encoding="utf-8")
+        return FixedHeadTokenizer(
+            # Not splitlines(), which splits at more than line feeds.
+            text.removesuffix("\n").split("\n"),
+            lowercase=lowercase is not False,
+        )
+    tokenizer = start.preprocessor.tokenizer
+    if lowercase not in (None, tokenizer.lowercase):
+        raise ValueError(
+            f"`lowercase` must be as in init, {tokenizer.lowercase}. "
+            f"Received: {lowercase}"
+        )
+    return tokenizer
+
+
 def copy_encoder(
-    backbone: FixedHeadBackbone, model: ModelConfig
+    backbone: FixedHeadBackbone, model: ModelConfig, pooler: bool = False
 ) -> FixedHeadBackbone:
     """Makes an encoder with the weights of another.
 
     Args:
         backbone: The other.
         model: Its dropout and dtype are the new one's.
+        pooler: Whether the new one has the other's pooler. What is not used
+            has no gradient.
     """
     config = backbone.get_config()
     del config["name"]
-    config.update(dropout=model.dropout, dtype=model.dtype)
+    config.update(dropout=model.dropout, dtype=model.dtype, pooler=pooler)
     copy = FixedHeadBackbone(**config)
-    copy.set_weights(backbone.get_weights())
+    for layer in copy.layers:
+        if layer.weights:
+            layer.set_weights(backbone.get_layer(layer.name).get_weights())
     return copy

@@ -20,6 +20,7 @@ from training.configs import PretrainConfig
 from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
 from training.preset import weights_sha256
+from training.tasks.cross_entropy import losses_and_hits
 from training.tasks.encoder import make_encoder, refuse_differences
 from training.tasks.task import Task
 
@@ -205,7 +206,7 @@ class MaskedLMTask(Task):
             outputs = {"masked_lm": outputs}
         judged = {}
         logits = outputs["masked_lm"]  # [P, V] or [M, K, V]
-        losses, hits = _losses_and_hits(
+        losses, hits = losses_and_hits(
             tf.reshape(logits, [-1, logits.shape[-1]]),
             places.pack(batch["mask_ids"]),
         )
@@ -221,7 +222,7 @@ class MaskedLMTask(Task):
             (
                 judged["next_sentence_loss"],
                 judged["next_sentence_accuracy"],
-            ) = _losses_and_hits(
+            ) = losses_and_hits(
                 outputs["next_sentence"], batch["next_sentence_labels"]
             )
         return judged
@@ -275,21 +276,3 @@ class MaskedLMTask(Task):
             # It says where in a shard, but not in which.
             corpus = read_corpus(self._corpus.folder)
             check_shards([*corpus.train, *corpus.heldout])
-
-
-def _losses_and_hits(logits, labels):
-    """Loss in nats, and 1 where the highest logit is the label's.
-
-    Args:
-        logits: Float tensor `[..., V]`.
-        labels: Integer tensor `[...]`.
-
-    Returns:
-        Two tensors `[...]`, float32 at least.
-    """
-    if logits.dtype != tf.float64:
-        # A sum of exponentials needs more than bfloat16.
-        logits = tf.cast(logits, tf.float32)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
-    return losses, tf.cast(hits, logits.dtype)

@@ -15,7 +15,6 @@ import tensorflow as tf
 from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
-    FixedHeadTokenizer,
 )
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure
@@ -23,7 +22,12 @@ from training.configs import FinetuneConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
 from training.preset import preset_sha256
-from training.tasks.encoder import copy_encoder, make_encoder, read_start
+from training.tasks.encoder import (
+    copy_encoder,
+    make_encoder,
+    read_start,
+    read_tokenizer,
+)
 from training.tasks.task import Task
 
 # Positions and segments start this much smaller than BERT's: they are the same
@@ -96,6 +100,13 @@ class RetrievalTask(Task):
                 f"Received: {config.run.accumulation_steps}"
             )
         self._start, self._model = read_start(config.model)
+        cut = self._start and self._start.embedding_dim
+        if cut is not None:
+            raise ValueError(
+                f"`init` {str(config.model.init)!r} must be a preset that is "
+                f"not cut: its embeddings have {cut} of "
+                f"{self._model.hidden_dim} numbers."
+            )
         retrieval, model = config.retrieval, self._model
         for name in ("query_length", "document_length"):
             if not 2 < getattr(retrieval, name) <= model.max_sequence_length:
@@ -144,20 +155,10 @@ class RetrievalTask(Task):
             "document": retrieval.document_prompt,
         }
         given = {k: text for k, text in prompts.items() if text is not None}
-        if self._start is None:
-            text = (data / "vocabulary.txt").read_text(encoding="utf-8")
-            tokenizer = FixedHeadTokenizer(
-                # Not splitlines(), which splits at more than line feeds.
-                text.removesuffix("\n").split("\n"),
-                lowercase=retrieval.lowercase is not False,
-            )
-        else:
-            tokenizer = self._start.preprocessor.tokenizer
-            if retrieval.lowercase not in (None, tokenizer.lowercase):
-                raise ValueError(
-                    "`lowercase` must be as in init, "
-                    f"{tokenizer.lowercase}. Received: {retrieval.lowercase}"
-                )
+        tokenizer = read_tokenizer(
+            self._start, data / "vocabulary.txt", retrieval.lowercase
+        )
+        if self._start is not None:
             given = self._start.preprocessor.prompts | given
         prompts = {"query": "", "document": "", **given}
         return FixedHeadTextEmbedderPreprocessor(

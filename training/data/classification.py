@@ -1,0 +1,414 @@
+"""Labelled texts and pairs of texts: read, and as batches of tokens.
+
+Shape letters: B examples of a global batch, M examples of one replica,
+N examples, T tokens.
+"""
+
+import collections
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTextClassifierPreprocessor, beir
+from training.data.datasets import PREFIX, open_dataset
+from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.texts import of_length
+
+# What columns are called in public data: MNLI and SNLI, as published and in
+# TensorFlow Datasets; GLUE's other tasks.
+_KNOWN_COLUMNS = (
+    ("sentence1", "sentence2", "gold_label"),
+    ("sentence1", "sentence2", "label"),
+    ("premise", "hypothesis", "label"),
+    ("sentence", "label"),
+    ("text", "label"),
+)
+
+# What stands where annotators did not agree, or labels are kept secret.
+_NO_LABEL = ("-", "-1")
+
+NO_LABEL = "no label"
+
+_INTEGER = re.compile(r"-?\d+")
+
+_TABLES = (".tsv", ".txt", ".csv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """Texts, or pairs of texts, each of a class.
+
+    Attributes:
+        first: List of N strings.
+        second: List of N strings, or `None` where examples are single texts.
+        labels: int32 array `[N]`, places in `names`.
+        names: The classes.
+        left_out: How many examples were left out for which reason.
+    """
+
+    first: list[str]
+    second: list[str] | None
+    labels: np.ndarray
+    names: tuple[str, ...]
+    left_out: collections.Counter[str]
+
+    def __len__(self):
+        return len(self.first)
+
+    def renumbered(self, names: Sequence[str], source: str) -> "Labelled":
+        """The same examples, their labels as places in other names.
+
+        Args:
+            names: The classes of a model.
+            source: What was read, for messages.
+
+        Raises:
+            ValueError: An example is of no such class.
+        """
+        places = {name: place for place, name in enumerate(names)}
+        unknown = [
+            self.names[label]
+            for label in np.unique(self.labels)
+            if self.names[label] not in places
+        ]
+        if unknown:
+            raise ValueError(
+                f"{source} must have the labels {', '.join(names)} of the "
+                "training data, or numbers that --labels gives names. "
+                f"Received: {', '.join(unknown)}"
+            )
+        place = np.array([places.get(name, -1) for name in self.names])
+        return dataclasses.replace(
+            self,
+            labels=place[self.labels].astype(np.int32),
+            names=tuple(names),
+        )
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of texts and labels."""
+        content = [self.first, self.second, self.labels.tolist(), self.names]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def read_examples(
+    source: str | os.PathLike,
+    columns: Sequence[str] = (),
+    labels: Sequence[str] = (),
+) -> Labelled:
+    """Reads labelled texts.
+
+    Examples whose label is `-` or -1 have none and are left out.
+
+    Args:
+        source: A `.tsv` file (tabs between columns, and no quoting, as
+            GLUE's), `.csv` (with quoting), `.jsonl`, or
+            `tfds:NAME[/CONFIG][:VERSION][:SPLIT]`.
+        columns: The columns, or keys, of the text, of the second text where
+            there is one, and of the label; numbers, from 0 on, for a file
+            without a header. None are needed where they are called as in
+            MNLI (`sentence1`, `sentence2`, `gold_label`), SNLI or GLUE.
+        labels: The names of the classes, in the order of the numbers that
+            may stand for them. Without, all that are found: names in
+            alphabetical order, numbers in theirs.
+
+    Raises:
+        OSError: The file cannot be read, or the dataset not prepared.
+        ValueError: It is not as described; names the file and the line.
+    """
+    source = os.fspath(source)
+    if columns and len(columns) not in (2, 3):
+        raise ValueError(
+            "`columns` must be those of a text, perhaps a second one, and the "
+            f"label. Received: {' '.join(columns)}"
+        )
+    suffix = pathlib.Path(source).suffix
+    if source.startswith(PREFIX):
+        rows = _read_dataset(source, columns)
+    elif suffix == ".jsonl":
+        rows = _read_json_lines(source, columns)
+    elif suffix in _TABLES:
+        rows = _read_table(source, columns)
+    else:
+        raise ValueError(
+            f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
+            f"with {PREFIX}"
+        )
+    texts, found = [], []
+    left_out: collections.Counter[str] = collections.Counter()
+    for where, row, label in rows:
+        if label in _NO_LABEL:
+            left_out[NO_LABEL] += 1
+        else:
+            texts.append(row)
+            found.append((where, label))
+    if not texts:
+        raise ValueError(
+            f"{source} must hold an example with a label. Received: "
+            f"{left_out[NO_LABEL]} without"
+        )
+    first, *second = map(list, zip(*texts))
+    names = tuple(labels) or _names(label for _, label in found)
+    return Labelled(
+        first,
+        second[0] if second else None,
+        np.array(_numbers(found, names), np.int32),
+        names,
+        left_out,
+    )
+
+
+class LabelledBatches:
+    """Batches of tokenized, labelled texts for `tf.distribute`.
+
+    Each batch is a dictionary: int32 `[M, T]` of what the preprocessor
+    returns (`token_ids`, `padding_mask`, `segment_ids`); `labels`, int32
+    `[M]`; in evaluation `index`, int64 `[M]`, the example's position, or -1
+    where one only fills up the last batch.
+
+    Args:
+        global_batch_size: Integer, B.
+        preprocessor: A `FixedHeadTextClassifierPreprocessor`.
+        seed: Integer, decides the order.
+        packed: Bool, whether batches are as long as their longest text only.
+    """
+
+    def __init__(
+        self,
+        global_batch_size: int,
+        preprocessor: FixedHeadTextClassifierPreprocessor,
+        seed: int,
+        packed: bool = True,
+    ):
+        self.global_batch_size = global_batch_size
+        self.preprocessor = preprocessor
+        self.seed = seed
+        self.packed = packed
+
+    def training(
+        self,
+        examples: Labelled,
+        context: tf.distribute.InputContext,
+        first_step: int,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches, from `first_step` on.
+
+        Each epoch leaves out what does not fill a global batch, another part
+        each time.
+
+        Raises:
+            ValueError: There are fewer examples than one global batch takes,
+                or it does not divide over the replicas.
+        """
+        share = Share.of(context, self.global_batch_size)
+        batch = self._reader(examples)
+
+        def replica_batches(step, indices):
+            last_row = share.first_row + share.replicas * share.size
+            return tf.reshape(
+                indices[share.first_row : last_row],
+                [share.replicas, share.size],
+            )
+
+        return (
+            shuffled(
+                len(examples), self.global_batch_size, self.seed, first_step
+            )
+            .map(replica_batches)
+            .unbatch()
+            .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def evaluation(
+        self, examples: Labelled, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """Every example once, in order, in as many batches on each replica."""
+        batch = self._reader(examples)
+
+        def numbered(indices):
+            return {**batch(tf.maximum(indices, 0)), "index": indices}
+
+        return (
+            tf.data.Dataset.from_tensor_slices(
+                evaluation_batches(
+                    len(examples), self.global_batch_size, context
+                )
+            )
+            .map(numbered, num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _reader(self, examples):
+        """The function of int tensors `[M]` to the batch of these examples."""
+        columns = [tf.constant(examples.first)]
+        if examples.second is not None:
+            columns.append(tf.constant(examples.second))
+        labels = tf.constant(examples.labels)
+
+        def batch(indices):
+            features = self.preprocessor.pad_to_longest(
+                *(tf.gather(texts, indices) for texts in columns)
+            )
+            if not self.packed:
+                features = of_length(
+                    features,
+                    self.preprocessor.sequence_length,
+                    self.preprocessor.tokenizer.pad_token_id,
+                )
+            return {**features, "labels": tf.gather(labels, indices)}
+
+        return batch
+
+
+def _names(labels):
+    """The classes that labels are of, in order."""
+    different = set(labels)
+    if all(map(_INTEGER.fullmatch, different)):
+        return tuple(sorted(different, key=int))
+    return tuple(sorted(different))
+
+
+def _numbers(found, names):
+    """The places of labels in the names of classes."""
+    places = {name: place for place, name in enumerate(names)}
+    numbers = []
+    for where, label in found:
+        place = places.get(label)
+        if place is None and _INTEGER.fullmatch(label):
+            place = int(label)
+        if place is None or not 0 <= place < len(names):
+            raise ValueError(
+                f"{where}: the label must be one of {', '.join(names)}, or a "
+                f"number from 0 to {len(names) - 1}. Received: {label!r}"
+            )
+        numbers.append(place)
+    return numbers
+
+
+def _choose(there, columns, where) -> tuple[str, ...]:
+    """The columns to read, of those that are there."""
+    for names in [tuple(columns)] if columns else _KNOWN_COLUMNS:
+        if set(names) <= set(there):
+            return names
+    wanted = " ".join(columns) or "sentence1 sentence2 gold_label, or --columns"
+    raise ValueError(
+        f"{where}: must have the columns {wanted}. "
+        f"Received: {' '.join(map(str, there))[:200]}"
+    )
+
+
+def _label(value, key, where) -> str:
+    """A label as its name, which may be a number's."""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise ValueError(
+            f"{where}: {key!r} must be a name or a whole number. "
+            f"Received: {value!r}"
+        )
+    if value == "":
+        raise ValueError(f"{where}: {key!r} must not be empty.")
+    return str(value)
+
+
+def _read_json_lines(source, columns) -> Iterator:
+    """Yields ("file:line", texts, label)."""
+    names = None
+    for where, record in beir.read_records(source):
+        names = names or _choose(record, columns, where)
+        *texts, label = names
+        if label not in record:
+            raise ValueError(
+                f"{where}: must have {label!r}. Received: {str(record)[:200]}"
+            )
+        yield (
+            where,
+            [beir.text(record, key, where) for key in texts],
+            _label(record[label], label, where),
+        )
+
+
+def _read_table(source, columns) -> Iterator:
+    """Yields ("file:line", texts, label)."""
+    rows = _rows(source)
+    numbers = [column for column in columns if column.isdecimal()]
+    if columns and len(numbers) == len(columns):
+        names, places = columns, [int(number) for number in numbers]
+        header = None
+    else:
+        where, header = next(rows, (source, []))
+        names = _choose(header, columns, where)
+        places = [header.index(name) for name in names]
+    for where, row in rows:
+        if header is None and len(row) <= max(places):
+            raise ValueError(
+                f"{where}: must have the columns {' '.join(columns)}, counted "
+                f"from 0. Received {len(row)}: {str(row)[:200]}"
+            )
+        if header is not None and len(row) != len(header):
+            raise ValueError(
+                f"{where}: must have {len(header)} columns, as the header. "
+                f"Received {len(row)}: {str(row)[:200]}"
+            )
+        *texts, label = (row[place] for place in places)
+        yield where, texts, _label(label, names[-1], where)
+
+
+def _rows(source):
+    """Yields ("file:line", strings) of the lines that are not empty."""
+    # Spaces and line feeds of other kinds are part of the text.
+    with open(source, encoding="utf-8-sig", newline="\n") as lines:
+        try:
+            if source.endswith(".csv"):
+                table = csv.reader(lines, strict=True)
+                for row in table:
+                    if row:
+                        yield f"{source}:{table.line_num}", row
+                return
+            for number, line in enumerate(lines, start=1):
+                line = line.removesuffix("\n").removesuffix("\r")
+                if line:
+                    yield f"{source}:{number}", line.split("\t")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{source} is not UTF-8: {error}") from error
+        except csv.Error as error:
+            raise ValueError(f"{source}:{table.line_num}: {error}") from error
+
+
+def _read_dataset(source, columns) -> Iterator:
+    """Yields (source and number, texts, label)."""
+    import tensorflow_datasets as tfds
+
+    builder, split = open_dataset(source, "source")
+    features = builder.info.features
+    names = _choose(features, columns, source)
+    try:
+        examples = builder.as_dataset(
+            split=split,
+            # Or small datasets would be held in memory.
+            read_config=tfds.ReadConfig(try_autocache=False),
+            decoders=tfds.decode.PartialDecoding(dict.fromkeys(names, True)),
+        )
+        for number, example in enumerate(examples.as_numpy_iterator()):
+            where = f"{source}[{number}]"
+            *texts, label = (example[name] for name in names)
+            if isinstance(label, bytes):
+                label = label.decode()
+            elif label >= 0 and hasattr(features[names[-1]], "int2str"):
+                label = features[names[-1]].int2str(int(label))
+            else:
+                label = int(label)
+            yield (
+                where,
+                [text.decode() for text in texts],
+                _label(label, names[-1], where),
+            )
+    except tf.errors.OpError as error:
+        raise OSError(f"{source}: cannot be read: {error}") from error

@@ -3,8 +3,8 @@
     python -m training.finetune --config demo_retrieval \
         --data runs/demo/data --workdir runs/demo/train
 
-The named configuration decides what for: retrieval, or the classification of
-texts and pairs of texts.
+The named configuration decides what for: retrieval, the classification of
+texts and pairs of texts, or answers to questions (SQuAD).
 """
 
 import sys
@@ -13,9 +13,13 @@ from training import cli
 from training.configs import (
     CLASSIFY_CONFIGS,
     FINETUNE_CONFIGS,
+    SQUAD_CONFIGS,
     ClassifyConfig,
     FinetuneConfig,
+    SquadConfig,
 )
+
+_VERB = "training.finetune"
 
 
 # TensorFlow takes seconds to import, which `--help` need not wait for.
@@ -31,10 +35,17 @@ def _classification():
     return ClassificationTask
 
 
+def _span_labeling():
+    from training.tasks.span_labeling import SpanLabelingTask
+
+    return SpanLabelingTask
+
+
 # For each kind of run its named configurations, and what gives the task.
 _KINDS = {
     FinetuneConfig: (FINETUNE_CONFIGS, _retrieval),
     ClassifyConfig: (CLASSIFY_CONFIGS, _classification),
+    SquadConfig: (SQUAD_CONFIGS, _span_labeling),
 }
 
 
@@ -57,18 +68,30 @@ def parse(args: list[str] | None = None):
         named |= configs
     return cli.parse(
         named,
-        "training.finetune",
-        "Trains an encoder for retrieval or for classification and leaves "
-        "WORKDIR/preset. The same command continues a run that was "
-        "interrupted. Flags are those of the configuration: --config NAME "
-        "--help lists them.",
+        _VERB,
+        "Trains an encoder for retrieval, for classification or to answer "
+        "questions and leaves WORKDIR/preset. The same command continues a "
+        "run that was interrupted. Flags are those of the configuration: "
+        "--config NAME --help lists them.",
         args,
     )
 
 
 def main(args: list[str] | None = None) -> int:
     """Runs the verb and returns its exit status."""
-    return cli.run(finetune, parse(args), "training.finetune")
+    args = sys.argv[1:] if args is None else args
+    config = parse(args)
+    if config.seeds == 1:
+        return cli.run(finetune, config, _VERB)
+    from training.seeds import run_seeds
+
+    ended = []
+    status = cli.run(
+        lambda config: ended.append(run_seeds(_VERB, config, args)),
+        config,
+        _VERB,
+    )
+    return status or ended[0]
 
 
 if __name__ == "__main__":

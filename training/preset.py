@@ -94,6 +94,30 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
+def read_task(preset: pathlib.Path, argument: str, kind: type):
+    """Reads a preset of a task with its tokenizer.
+
+    Args:
+        preset: Its folder.
+        argument: What the user calls it, for messages.
+        kind: The class of the task.
+
+    Raises:
+        ValueError: It is none, or of another task.
+    """
+    _weights(preset, argument)
+    file = preset / "task.json"
+    name = None
+    if file.is_file():
+        name = json.loads(file.read_text(encoding="utf-8"))["class_name"]
+    if name != kind.__name__:
+        raise ValueError(
+            f"`{argument}` must be a preset of a {kind.__name__}. "
+            f"Received: {str(preset)!r}, of {name or 'an encoder alone'}"
+        )
+    return kind.from_preset(str(preset))
+
+
 def read_pooling(preset: pathlib.Path) -> str | None:
     """How the task of a preset pools tokens; `None` where it does not.
 

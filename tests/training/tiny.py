@@ -25,10 +25,13 @@ from training.configs import (
     PretrainConfig,
     RetrievalConfig,
     RunConfig,
+    SpanLabelingConfig,
+    SquadConfig,
     StartConfig,
     TrainingConfig,
 )
 from training.data.corpus import Document, write_shard
+from training.data.squad import Answer, Question
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "
@@ -135,6 +138,72 @@ def classification(data: pathlib.Path, workdir: pathlib.Path, **changes):
     return changed(tiny, **changes)
 
 
+def questions(count=32) -> list[Question]:
+    """Questions of three words, contexts of some windows, and answers."""
+    rng = np.random.default_rng(13)
+    made = []
+    for number in range(count):
+        words = rng.choice(WORDS, rng.integers(7, 19)).tolist()
+        first = int(rng.integers(0, len(words)))
+        last = int(rng.integers(first, min(first + 3, len(words))))
+        answer = " ".join(words[first : last + 1])
+        start = len(" ".join([*words[:first], ""]))
+        made.append(
+            Question(
+                f"question.{number}",
+                " ".join(WORDS[(number * k + k) % 19] for k in (1, 3, 7)),
+                " ".join(words),
+                (Answer(answer, start),),
+            )
+        )
+    return made
+
+
+def write_squad(folder: pathlib.Path, count=32) -> pathlib.Path:
+    """Writes questions to train and to evaluate on, as SQuAD's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = questions(count + 7)
+    for name, mine in {"train": made[:count], "dev": made[count:]}.items():
+        paragraphs = [
+            {
+                "context": question.context,
+                "qas": [
+                    {
+                        "id": question.id,
+                        "question": question.question,
+                        "answers": [
+                            {"text": a.text, "answer_start": a.start}
+                            for a in question.answers
+                        ],
+                    }
+                ],
+            }
+            for question in mine
+        ]
+        (folder / f"{name}.json").write_text(
+            json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
+        )
+    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
+    return folder
+
+
+def squad(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on `write_squad`, with fields of any part changed."""
+    common = _common(data / "train.json", workdir, head_size=5)
+    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
+    tiny = SquadConfig(
+        **common,
+        spans=SpanLabelingConfig(
+            validation=str(data / "dev.json"),
+            sequence_length=17,
+            document_stride=5,
+            max_question_length=4,
+            vocabulary=data / "vocabulary.txt",
+        ),
+    )
+    return changed(tiny, **changes)
+
+
 def rewrite(folder: pathlib.Path, **changes):
     """Changes the manifest of a data folder."""
     path = folder / "manifest.json"
@@ -199,7 +268,11 @@ def flags(config, named):
 
 
 def _parts(config):
-    return [f.name for f in dataclasses.fields(config) if f.name != "config"]
+    return [
+        field.name
+        for field in dataclasses.fields(config)
+        if dataclasses.is_dataclass(getattr(config, field.name))
+    ]
 
 
 def write_text(folder: pathlib.Path) -> pathlib.Path:

@@ -1,0 +1,239 @@
+"""Questions and windows of their contexts as batches of tokens.
+
+Shape letters: B windows of a global batch, M windows of one replica,
+N windows, T tokens.
+"""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import rich.console
+import rich.progress
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
+from keras_fixedhead.context_windows import Answer, Windows, decode
+from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.squad import Question
+from training.data.texts import of_length
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowedQuestions:
+    """Questions with all windows of their contexts.
+
+    Attributes:
+        questions: List of `Question`s.
+        windows: For each question its `Windows`; N in all.
+        token_ids: int32 array, the tokens of all windows end to end.
+        lengths: int64 array `[N]`, how many each has.
+        context_starts: int32 array `[N]`, where in each the context begins.
+        spans: int32 array `[N, 2]`, the first and last token of the answer in
+            each window; 0, [CLS], where it is not whole in it.
+    """
+
+    questions: list[Question]
+    windows: list[Windows]
+    token_ids: np.ndarray
+    lengths: np.ndarray
+    context_starts: np.ndarray
+    spans: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        questions: Sequence[Question],
+        preprocessor: FixedHeadSpanLabelerPreprocessor,
+        label: str = "windows",
+    ) -> "WindowedQuestions":
+        """Divides the contexts of questions, an answer to each marked.
+
+        Args:
+            questions: Those of one context are best next to each other.
+            preprocessor: Tokenizes and divides.
+            label: What a progress bar on the terminal says.
+        """
+        windows, spans = [], []
+        console = rich.console.Console(stderr=True)
+        for question in rich.progress.track(
+            questions,
+            label,
+            console=console,
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        ):
+            divided = preprocessor.windows(question.question, question.context)
+            windows.append(divided)
+            spans.extend(_spans(question, divided))
+        rows = [row for divided in windows for row in divided]
+        lengths = [len(row.token_ids) for row in rows]
+        return cls(
+            list(questions),
+            windows,
+            np.fromiter(
+                itertools.chain.from_iterable(row.token_ids for row in rows),
+                np.int32,
+                sum(lengths),
+            ),
+            np.array(lengths, np.int64),
+            np.array([row.context_start for row in rows], np.int32),
+            np.array(spans, np.int32).reshape(-1, 2),
+        )
+
+    def __len__(self):
+        return len(self.lengths)
+
+    @property
+    def question_tokens_cut(self) -> int:
+        """How many questions were too long."""
+        return sum(divided.question_tokens_cut > 0 for divided in self.windows)
+
+    @property
+    def without_answer(self) -> int:
+        """How many questions have their answer whole in no window."""
+        firsts = np.cumsum([0, *map(len, self.windows[:-1])])
+        marked = np.add.reduceat(self.spans[:, 0] > 0, firsts, dtype=np.int64)
+        return int((marked == 0).sum())
+
+    def answers(
+        self, start: np.ndarray, end: np.ndarray, n_best: int, longest: int
+    ) -> dict[str, list[Answer]]:
+        """The best answers to each question, by its `id`, best first.
+
+        Args:
+            start: Float array `[N, T]`, logits.
+            end: Float array `[N, T]`.
+            n_best: The most answers to a question.
+            longest: The most tokens of an answer.
+        """
+        found, row = {}, 0
+        for question, divided in zip(self.questions, self.windows):
+            rows = slice(row, row + len(divided))
+            row = rows.stop
+            found[question.id] = decode(
+                start[rows], end[rows], divided, n_best, longest
+            )
+        return found
+
+
+class WindowBatches:
+    """Batches of windows for `tf.distribute`.
+
+    Each batch is a dictionary: `token_ids`, `padding_mask` and `segment_ids`,
+    int32 `[M, T]`; `spans`, int32 `[M, 2]`; in evaluation `index`, int64
+    `[M]`, the window's number, or -1 where one only fills up the last batch.
+
+    Args:
+        global_batch_size: Integer, B.
+        preprocessor: Says what the longest sequence is, and what pads.
+        seed: Integer, decides the order.
+        packed: Bool, whether batches are as long as their longest window only.
+    """
+
+    def __init__(
+        self,
+        global_batch_size: int,
+        preprocessor: FixedHeadSpanLabelerPreprocessor,
+        seed: int,
+        packed: bool = True,
+    ):
+        self.global_batch_size = global_batch_size
+        self.preprocessor = preprocessor
+        self.seed = seed
+        self.packed = packed
+
+    def training(
+        self,
+        windowed: WindowedQuestions,
+        context: tf.distribute.InputContext,
+        first_step: int,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches, from `first_step` on.
+
+        Each epoch leaves out what does not fill a global batch, another part
+        each time.
+
+        Raises:
+            ValueError: There are fewer windows than one global batch takes,
+                or it does not divide over the replicas.
+        """
+        share = Share.of(context, self.global_batch_size)
+        last_row = share.first_row + share.replicas * share.size
+
+        def replica_batches(_, indices):
+            return tf.reshape(
+                indices[share.first_row : last_row],
+                [share.replicas, share.size],
+            )
+
+        return (
+            shuffled(
+                len(windowed), self.global_batch_size, self.seed, first_step
+            )
+            .map(replica_batches)
+            .unbatch()
+            .map(self._reader(windowed), num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def evaluation(
+        self, windowed: WindowedQuestions, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """Every window once, in order, in as many batches on each replica."""
+        mine = evaluation_batches(
+            len(windowed), self.global_batch_size, context
+        )
+        read = self._reader(windowed)
+        return (
+            tf.data.Dataset.from_tensor_slices(mine)
+            .map(
+                lambda index: {**read(tf.maximum(index, 0)), "index": index},
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _reader(self, windowed):
+        """A function from numbers of windows, `[M]`, to their batch."""
+        rows = tf.RaggedTensor.from_row_lengths(
+            windowed.token_ids, windowed.lengths
+        )
+        context_starts = tf.constant(windowed.context_starts)
+        spans = tf.constant(windowed.spans)
+        length = self.preprocessor.sequence_length
+        pad = self.preprocessor.tokenizer.pad_token_id
+
+        def read(indices):
+            ids = tf.gather(rows, indices)
+            real = tf.ones_like(ids).to_tensor()
+            place = tf.range(tf.shape(real)[1])[None, :]
+            second = place >= tf.gather(context_starts, indices)[:, None]
+            features = {
+                "token_ids": ids.to_tensor(default_value=pad),
+                "padding_mask": real,
+                "segment_ids": tf.cast(second, tf.int32) * real,
+            }
+            if not self.packed:
+                features = of_length(features, length, pad)
+            return {**features, "spans": tf.gather(spans, indices)}
+
+        return read
+
+
+def _spans(question, divided):
+    """Where in each window its answer is, pairs of integers."""
+    span = None
+    for answer in question.answers:
+        if answer.start is not None:
+            span = divided.span_of(answer.start, answer.text)
+            break
+    for row in divided:
+        first, end = row.token_range
+        if span is None or not first <= span[0] <= span[1] < end:
+            yield 0, 0
+        else:
+            offset = row.context_start - first
+            yield span[0] + offset, span[1] + offset

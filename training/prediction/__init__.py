@@ -1,0 +1,1 @@
+"""What a fine-tuned model says of a file, task by task."""

@@ -1,0 +1,34 @@
+"""What is predicted, and with what: the arguments of the verb."""
+
+import dataclasses
+import pathlib
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictConfig:
+    """A model, and the file it is asked about."""
+
+    task: Literal["squad", "classification"]
+    """squad answers questions, classification names the class of each text
+    or pair."""
+    model: pathlib.Path
+    """Preset of the task, such as WORKDIR/preset of training.finetune."""
+    input: str
+    """SQuAD's JSON or tfds:squad/v1.1:SPLIT; a .tsv, .csv or .jsonl file of
+    texts or tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
+    output: pathlib.Path
+    """File to write. Of SQuAD the official format, a JSON object from each
+    question's id to its answer; of classes a .jsonl with a line an example."""
+    n_best_output: pathlib.Path | None = None
+    """SQuAD: a JSON file for the best answers to each question, with their
+    probabilities."""
+    n_best: int = 20
+    """SQuAD: how many these are, at most."""
+    max_answer_length: int = 30
+    """SQuAD: the most tokens of an answer."""
+    columns: tuple[str, ...] = ()
+    """Classification: columns, or keys, of the text, of a second text if
+    there is one, and of the label; see training.finetune."""
+    batch_size: int = 64
+    """Sequences computed at once."""

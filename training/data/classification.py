@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import typing
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -125,27 +126,10 @@ def read_examples(
         ValueError: It is not as described; names the file and the line.
     """
     source = os.fspath(source)
-    if columns and len(columns) not in (2, 3):
-        raise ValueError(
-            "`columns` must be those of a text, perhaps a second one, and the "
-            f"label. Received: {' '.join(columns)}"
-        )
-    suffix = pathlib.Path(source).suffix
-    if source.startswith(PREFIX):
-        rows = _read_dataset(source, columns)
-    elif suffix == ".jsonl":
-        rows = _read_json_lines(source, columns)
-    elif suffix in _TABLES:
-        rows = _read_table(source, columns)
-    else:
-        raise ValueError(
-            f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
-            f"with {PREFIX}"
-        )
     texts, found = [], []
     left_out: collections.Counter[str] = collections.Counter()
-    for where, row, label in rows:
-        if label in _NO_LABEL:
+    for where, row, label in read_rows(source, columns):
+        if label is None:
             left_out[NO_LABEL] += 1
         else:
             texts.append(row)
@@ -164,6 +148,63 @@ def read_examples(
         names,
         left_out,
     )
+
+
+class Row(typing.NamedTuple):
+    """An example as it is in its source.
+
+    Attributes:
+        where: What a message says of where it is.
+        texts: One or two strings.
+        label: Its label, or `None` where it has none.
+    """
+
+    where: str
+    texts: list[str]
+    label: str | None
+
+
+def read_rows(
+    source: str | os.PathLike,
+    columns: Sequence[str] = (),
+    labelled: bool = True,
+) -> Iterator[Row]:
+    """Reads texts, also those without a label.
+
+    Args:
+        source: As in `read_examples`.
+        columns: As in `read_examples`; of the texts alone where there are no
+            labels.
+        labelled: Whether there is a column of labels.
+
+    Yields:
+        `Row`s, in the order of the source.
+
+    Raises:
+        OSError: The file cannot be read, or the dataset not prepared.
+        ValueError: It is not as described; names the file and the line.
+    """
+    source = os.fspath(source)
+    if columns and len(columns) - labelled not in (1, 2):
+        raise ValueError(
+            "`columns` must be those of a text, perhaps a second one, and "
+            f"{'the' if labelled else 'no'} label. "
+            f"Received: {' '.join(columns)}"
+        )
+    suffix = pathlib.Path(source).suffix
+    if source.startswith(PREFIX):
+        read = _read_dataset
+    elif suffix == ".jsonl":
+        read = _read_json_lines
+    elif suffix in _TABLES:
+        read = _read_table
+    else:
+        raise ValueError(
+            f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
+            f"with {PREFIX}"
+        )
+    for where, texts, label in read(source, columns, labelled):
+        yield Row(where, texts, None if label in _NO_LABEL else label)
 
 
 class LabelledBatches:
@@ -294,12 +335,17 @@ def _numbers(found, names):
     return numbers
 
 
-def _choose(there, columns, where) -> tuple[str, ...]:
-    """The columns to read, of those that are there."""
-    for names in [tuple(columns)] if columns else _KNOWN_COLUMNS:
+def _choose(
+    there, columns, where, labelled
+) -> tuple[tuple[str, ...], str | None]:
+    """The columns to read, of those that are there: of texts and labels."""
+    known = [tuple(columns)] if columns else _KNOWN_COLUMNS
+    if not labelled and not columns:
+        known = [names[:-1] for names in known]
+    for names in known:
         if set(names) <= set(there):
-            return names
-    wanted = " ".join(columns) or "sentence1 sentence2 gold_label, or --columns"
+            return (names[:-1], names[-1]) if labelled else (names, None)
+    wanted = " ".join(columns) or " ".join(known[0]) + ", or --columns"
     raise ValueError(
         f"{where}: must have the columns {wanted}. "
         f"Received: {' '.join(map(str, there))[:200]}"
@@ -318,34 +364,37 @@ def _label(value, key, where) -> str:
     return str(value)
 
 
-def _read_json_lines(source, columns) -> Iterator:
-    """Yields ("file:line", texts, label)."""
-    names = None
+def _read_json_lines(source, columns, labelled) -> Iterator:
+    """Yields ("file:line", texts, label or None)."""
+    chosen = None
     for where, record in beir.read_records(source):
-        names = names or _choose(record, columns, where)
-        *texts, label = names
-        if label not in record:
+        chosen = chosen or _choose(record, columns, where, labelled)
+        keys, label = chosen
+        if labelled and label not in record:
             raise ValueError(
                 f"{where}: must have {label!r}. Received: {str(record)[:200]}"
             )
         yield (
             where,
-            [beir.text(record, key, where) for key in texts],
-            _label(record[label], label, where),
+            [beir.text(record, key, where) for key in keys],
+            _label(record[label], label, where) if labelled else None,
         )
 
 
-def _read_table(source, columns) -> Iterator:
-    """Yields ("file:line", texts, label)."""
+def _read_table(source, columns, labelled) -> Iterator:
+    """Yields ("file:line", texts, label or None)."""
     rows = _rows(source)
     numbers = [column for column in columns if column.isdecimal()]
     if columns and len(numbers) == len(columns):
-        names, places = columns, [int(number) for number in numbers]
+        places = [int(number) for number in numbers]
+        label = columns[-1]
         header = None
     else:
         where, header = next(rows, (source, []))
-        names = _choose(header, columns, where)
+        names, label = _choose(header, columns, where, labelled)
         places = [header.index(name) for name in names]
+        if labelled:
+            places.append(header.index(label))
     for where, row in rows:
         if header is None and len(row) <= max(places):
             raise ValueError(
@@ -357,8 +406,9 @@ def _read_table(source, columns) -> Iterator:
                 f"{where}: must have {len(header)} columns, as the header. "
                 f"Received {len(row)}: {str(row)[:200]}"
             )
-        *texts, label = (row[place] for place in places)
-        yield where, texts, _label(label, names[-1], where)
+        texts = [row[place] for place in places]
+        value = _label(texts.pop(), label, where) if labelled else None
+        yield where, texts, value
 
 
 def _rows(source):
@@ -382,33 +432,34 @@ def _rows(source):
             raise ValueError(f"{source}:{table.line_num}: {error}") from error
 
 
-def _read_dataset(source, columns) -> Iterator:
-    """Yields (source and number, texts, label)."""
+def _read_dataset(source, columns, labelled) -> Iterator:
+    """Yields (source and number, texts, label or None)."""
     import tensorflow_datasets as tfds
 
     builder, split = open_dataset(source, "source")
     features = builder.info.features
-    names = _choose(features, columns, source)
+    names, label = _choose(features, columns, source, labelled)
+    wanted = [*names, label] if labelled else names
     try:
         examples = builder.as_dataset(
             split=split,
             # Or small datasets would be held in memory.
             read_config=tfds.ReadConfig(try_autocache=False),
-            decoders=tfds.decode.PartialDecoding(dict.fromkeys(names, True)),
+            decoders=tfds.decode.PartialDecoding(dict.fromkeys(wanted, True)),
         )
         for number, example in enumerate(examples.as_numpy_iterator()):
             where = f"{source}[{number}]"
-            *texts, label = (example[name] for name in names)
-            if isinstance(label, bytes):
-                label = label.decode()
-            elif label >= 0 and hasattr(features[names[-1]], "int2str"):
-                label = features[names[-1]].int2str(int(label))
+            texts = [example[name].decode() for name in names]
+            if not labelled:
+                yield where, texts, None
+                continue
+            value = example[label]
+            if isinstance(value, bytes):
+                value = value.decode()
+            elif value >= 0 and hasattr(features[label], "int2str"):
+                value = features[label].int2str(int(value))
             else:
-                label = int(label)
-            yield (
-                where,
-                [text.decode() for text in texts],
-                _label(label, names[-1], where),
-            )
+                value = int(value)
+            yield where, texts, _label(value, label, where)
     except tf.errors.OpError as error:
         raise OSError(f"{source}: cannot be read: {error}") from error

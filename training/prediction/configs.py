@@ -30,5 +30,7 @@ class PredictConfig:
     columns: tuple[str, ...] = ()
     """Classification: columns, or keys, of the text, of a second text if
     there is one, and of the label; see training.finetune."""
+    unlabelled: bool = False
+    """Classification: the input has no column of labels."""
     batch_size: int = 64
     """Sequences computed at once."""

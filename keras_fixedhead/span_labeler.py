@@ -118,7 +118,7 @@ class FixedHeadSpanLabeler(keras_hub.models.Task):
                 )
                 for name in ("start", "end")
             }
-            kwargs["loss_weights"] = {"start": 0.5, "end": 0.5}
+            kwargs.setdefault("loss_weights", {"start": 0.5, "end": 0.5})
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def label_packed(self, inputs, training=False, fixed_size=False):

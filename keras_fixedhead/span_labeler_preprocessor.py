@@ -48,7 +48,8 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
 
     Raises:
         ValueError: if a length is not positive, or the longest question
-            leaves no room for a context.
+            leaves no room for a context; when called, if `x` is no tuple of
+            two.
 
     Example:
 
@@ -106,6 +107,12 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
         )
 
     def call(self, x, y=None, sample_weight=None):
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError(
+                "`x` must be a tuple of questions and contexts. What is "
+                "tokenized already is for the model itself: model(x). "
+                f"Received: x={x!r}"
+            )
         questions, contexts = x
         questions = _first(self.tokenizer(questions), self.max_question_length)
         token_ids, segment_ids = self.packer(

@@ -115,6 +115,14 @@ def test_errors(vocabulary, arguments, message):
 
 
 @pytest.mark.any_backend
+def test_other_inputs_are_an_error(preprocessor):
+    inputs = preprocessor.pad(preprocessor.windows("a b", "c"))
+    for x in (inputs, QUESTIONS, (QUESTIONS,)):
+        with pytest.raises(ValueError, match="tuple of questions and contexts"):
+            preprocessor(x, y=None)
+
+
+@pytest.mark.any_backend
 def test_get_config(preprocessor):
     again = FixedHeadSpanLabelerPreprocessor.from_config(
         preprocessor.get_config()

@@ -16,7 +16,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from tests.training import tiny
-from training import finetune
+from training import finetune, predict
 from training.configs import CLASSIFY_CONFIGS, ClassifyConfig
 from training.tasks.classification import (
     ClassificationTask,
@@ -358,3 +358,30 @@ def test_command_line(name, capsys):
     with pytest.raises(SystemExit):
         finetune.parse(args[:2])
     assert "--validation" in capsys.readouterr().err
+
+
+def test_predictions_are_those_that_were_measured(
+    data, workdir, tmp_path, capsys
+):
+    output = tmp_path / "classes.jsonl"
+    args = ["--task", "classification", "--model", str(workdir / "preset")]
+    args += ["--output", str(output), "--batch_size", "7", "--input"]
+    assert predict.main([*args, str(data / "dev_two.tsv")]) == 0
+    *_, last = tiny.metrics(workdir)
+    said = capsys.readouterr().out
+    assert f"accuracy {last['accuracy_dev_two']:.4f}" in said
+    labelled = output.read_text()
+    lines = (data / "dev_two.tsv").read_text().splitlines()
+    records = [json.loads(line) for line in labelled.splitlines()]
+    assert len(records) == len(lines) - 1
+    for record in records:
+        shares = record["probabilities"]
+        assert sum(shares.values()) == pytest.approx(1.0, abs=1e-5)
+        assert record["label"] == max(shares, key=shares.get)
+    # The same of texts without labels.
+    texts = ["\t".join(line.split("\t")[:2]) for line in lines]
+    (tmp_path / "texts.tsv").write_text("\n".join(texts) + "\n")
+    args += [str(tmp_path / "texts.tsv"), "--unlabelled"]
+    assert predict.main(args) == 0
+    assert "accuracy" not in capsys.readouterr().out
+    assert output.read_text() == labelled

@@ -61,6 +61,9 @@ def workdir(data, tmp_path_factory):
 def test_learns_32_questions_by_heart(workdir):
     *_, last = tiny.metrics(workdir)
     assert last["f1"] > 95 and last["exact_match"] > 90
+    preset = str(workdir / "preset")
+    labeler = FixedHeadSpanLabeler.from_preset(preset)
+    assert labeler.preprocessor.document_stride == 5
 
 
 def test_predictions_are_those_that_were_measured(
@@ -126,6 +129,7 @@ def test_starts_from_an_embedder(data, tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_fixed_lengths_learn_the_same(data, tmp_path):
     figures = []
     for packed in (True, False):
@@ -141,9 +145,6 @@ def test_fixed_lengths_learn_the_same(data, tmp_path):
         *_, trained, _ = tiny.metrics(run.run.workdir)
         figures.append(trained)
     assert figures[0] == pytest.approx(figures[1], rel=1e-4)
-    preset = str(tmp_path / "True" / "preset")
-    labeler = FixedHeadSpanLabeler.from_preset(preset)
-    assert labeler.preprocessor.document_stride == 5
 
 
 def test_some_of_the_questions(data, tmp_path):
@@ -205,3 +206,27 @@ def test_predicting_with_another_model_is_one_line(data, tmp_path, capsys):
         (line,) = capsys.readouterr().err.splitlines()
         assert "`model` must be a preset" in line
     assert not (tmp_path / "o").exists()
+
+
+def test_predicts_questions_without_answers(data, tmp_path, capsys):
+    task = SpanLabelingTask(tiny.squad(data, tmp_path))
+    task.build()
+    task.save(tmp_path / "preset")
+    content = json.loads((data / "dev.json").read_text())
+    first, second, *others = (
+        question
+        for article in content["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    )
+    first["answers"] = []
+    for question in (second, *others):
+        del question["answers"]
+    (tmp_path / "in.json").write_text(json.dumps(content))
+    output = tmp_path / "out.json"
+    args = ["--task", "squad", "--model", str(tmp_path / "preset")]
+    args += ["--input", str(tmp_path / "in.json"), "--output", str(output)]
+    assert predict.main(args) == 0
+    assert "f1" not in capsys.readouterr().out
+    expected = [question["id"] for question in (first, second, *others)]
+    assert list(json.loads(output.read_text())) == expected

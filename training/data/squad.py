@@ -33,7 +33,7 @@ class Question:
         id: Its name.
         question: The question, without white space around it.
         context: The text, as it is.
-        answers: At least one, those of different people.
+        answers: Those of different people.
     """
 
     id: str
@@ -76,8 +76,9 @@ def read_questions(
     source: str | os.PathLike,
     say: Callable[[str], None] | None = None,
     tfds_data_dir: str | os.PathLike | None = None,
+    answered: bool = True,
 ) -> list[Question]:
-    """Reads the questions that have an answer.
+    """Reads the questions that have an answer, or all.
 
     An answer that does not stand where the data say is looked for: where its
     text occurs once in the context, it starts there, else its place is not
@@ -90,6 +91,7 @@ def read_questions(
         say: Called with a line on each kind of question that is left out, and
             of answer that is not where the data say.
         tfds_data_dir: Folder of TensorFlow datasets; `None` is their default.
+        answered: Whether questions without an answer are left out.
 
     Returns:
         The questions, in the order of the source.
@@ -105,16 +107,21 @@ def read_questions(
         records = _json_records(pathlib.Path(source))
     questions, counts = [], collections.Counter()
     for where, record in records:
-        if record.get("is_impossible", False):
+        if answered and record.get("is_impossible", False):
             counts["impossible questions, left out"] += 1
             continue
         context = beir.text(record, "context", where)
         answers = []
-        for number, answer in enumerate(_list(record, "answers", where)):
+        given = (
+            _list(record, "answers", where)
+            if (answered or "answers" in record)
+            else []
+        )
+        for number, answer in enumerate(given):
             answers.append(
                 _located(answer, context, f"{where}.answers[{number}]", counts)
             )
-        if not answers:
+        if answered and not answers:
             counts["questions without an answer, left out"] += 1
             continue
         questions.append(

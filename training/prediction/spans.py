@@ -31,7 +31,7 @@ def predict(config: PredictConfig) -> dict[str, float]:
             SQuAD's.
     """
     labeler = read_task(config.model, "model", FixedHeadSpanLabeler)
-    questions = read_questions(config.input)
+    questions = read_questions(config.input, answered=False)
     if not questions:
         raise ValueError(
             f"`input` {config.input!r} must have a question. Received: none"

@@ -3,6 +3,14 @@
     python -m training.finetune --config demo_retrieval \
         --data runs/demo/data --workdir runs/demo/train
 
+    python -m training.finetune --config mnli --init runs/novels/train/preset \
+        --data MNLI/train.tsv --workdir runs/mnli \
+        --validation MNLI/dev_matched.tsv MNLI/dev_mismatched.tsv
+
+    python -m training.finetune --config squad --init runs/novels/train/preset \
+        --data train-v1.1.json --validation dev-v1.1.json \
+        --workdir runs/squad --seeds 5
+
 The named configuration decides what for: retrieval, the classification of
 texts and pairs of texts, or answers to questions (SQuAD).
 """

@@ -142,7 +142,18 @@ def classifier(folder):
     ).save_to_preset(str(folder))
 
 
+def backbone(folder):
+    """As `training.convert --task backbone` writes it."""
+    make_encoder(
+        tiny.pretraining(folder, folder).model,
+        len(tiny.VOCABULARY),
+        pooler=True,
+    ).save_to_preset(str(folder))
+    FixedHeadTokenizer(tiny.VOCABULARY).save_to_preset(str(folder))
+
+
 STARTS = {
+    "backbone": (backbone, "cls"),
     "embedder": (lambda folder: tiny.embedder().save_to_preset(folder), "cls"),
     "cut embedder": (cut_embedder, "max"),
     "masked_lm": (lambda folder: masked_lm(folder, True), "cls"),
@@ -166,7 +177,7 @@ def test_starts_from_presets_of_every_task(data, tmp_path, kind):
     task.build()
     assert task.model.pooling_mode == pooling_mode
     assert task.model.num_classes == 2
-    assert task.model.backbone.pooler is (kind == "masked_lm")
+    assert task.model.backbone.pooler is (kind in ("masked_lm", "backbone"))
     for layer in task.model.backbone.layers:
         if layer.weights:
             theirs = start.backbone.get_layer(layer.name)

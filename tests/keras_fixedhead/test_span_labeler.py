@@ -226,6 +226,7 @@ def test_preset_in_a_fresh_process(make_labeler, tmp_path):
         np.testing.assert_allclose(fresh[name], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_learns_to_answer(make_labeler):
     """The answer is from the one letter to the other."""
     rng = np.random.default_rng(0)

@@ -141,6 +141,7 @@ def test_float64(float64, make_classifier, inputs):
     assert keras.backend.standardize_dtype(logits.dtype) == "float64"
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -173,6 +174,7 @@ def test_unknown_truncation_is_an_error(vocabulary):
         )
 
 
+@pytest.mark.any_backend
 @pytest.mark.any_backend
 def test_get_config(make_classifier):
     model = make_classifier(pooling_mode="mean", head_dropout=0.3)
@@ -248,6 +250,7 @@ def test_fresh_process_without_custom_objects(make_classifier, tmp_path):
         np.testing.assert_allclose(fresh[name], expected, atol=1e-6)
 
 
+@pytest.mark.any_backend
 def test_preset_of_other_classes_and_tasks(make_classifier, inputs, tmp_path):
     model = make_classifier(pooling_mode="mean")
     add_noise(model)
@@ -363,6 +366,7 @@ def test_pad_to_longest_limits(make_classifier):
         preprocessor.pad_to_longest(long, sequence_length=2)
 
 
+@pytest.mark.any_backend
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="graph operations"
 )
@@ -381,6 +385,7 @@ def test_an_empty_batch(make_classifier):
     assert classify(["a", "b c"], ["d", ""]).shape == (2, 3)
 
 
+@pytest.mark.any_backend
 def test_fit_on_pairs_of_texts(make_classifier):
     model = make_classifier(
         pooler=False,

@@ -278,7 +278,10 @@ def test_batches_are_the_examples(examples):
     assert drawn[0] != drawn[1]
 
 
-@pytest.mark.parametrize("first_step", [1, 4, 6])
+@pytest.mark.parametrize(
+    "first_step",
+    [4, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 6))],
+)
 def test_starting_later_gives_the_batches_of_later(examples, first_step):
     whole = take(examples, batches(), 8)
     rest = take(examples, batches(), 8 - first_step, first_step)
@@ -287,7 +290,14 @@ def test_starting_later_gives_the_batches_of_later(examples, first_step):
             np.testing.assert_array_equal(one[name], two[name])
 
 
-@pytest.mark.parametrize(("workers", "replicas"), [(1, 2), (2, 2), (3, 6)])
+@pytest.mark.parametrize(
+    ("workers", "replicas"),
+    [
+        (2, 2),
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        pytest.param(3, 6, marks=pytest.mark.slow),
+    ],
+)
 def test_replicas_divide_the_batch(examples, workers, replicas):
     made = batches(packed=False)
     each = replicas // workers

@@ -7,7 +7,8 @@
 import sys
 
 from training import cli
-from training.configs import DISTILL_CONFIGS, DistillConfig
+from training.configs import DistillConfig
+from training.named_runs import DISTILL_CONFIGS
 
 
 def distill(config: DistillConfig) -> dict[str, float]:

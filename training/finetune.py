@@ -18,13 +18,11 @@ texts and pairs of texts, or answers to questions (SQuAD).
 import sys
 
 from training import cli
-from training.configs import (
+from training.configs import ClassifyConfig, FinetuneConfig, SquadConfig
+from training.named_runs import (
     CLASSIFY_CONFIGS,
     FINETUNE_CONFIGS,
     SQUAD_CONFIGS,
-    ClassifyConfig,
-    FinetuneConfig,
-    SquadConfig,
 )
 
 _VERB = "training.finetune"

@@ -7,7 +7,8 @@
 import sys
 
 from training import cli
-from training.configs import PRETRAIN_CONFIGS, PretrainConfig
+from training.configs import PretrainConfig
+from training.named_runs import PRETRAIN_CONFIGS
 
 
 def pretrain(config: PretrainConfig) -> dict[str, float]:

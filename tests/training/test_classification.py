@@ -17,7 +17,8 @@ from keras_fixedhead import (
 )
 from tests.training import tiny
 from training import finetune, predict
-from training.configs import CLASSIFY_CONFIGS, ClassifyConfig
+from training.configs import ClassifyConfig
+from training.named_runs import CLASSIFY_CONFIGS
 from training.tasks.classification import (
     ClassificationTask,
     confusion_counts,

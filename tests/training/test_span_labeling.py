@@ -9,8 +9,9 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadSpanLabeler, squad
 from tests.training import tiny
 from training import finetune, predict
-from training.configs import SQUAD_CONFIGS, SquadConfig
+from training.configs import SquadConfig
 from training.data.squad import read_questions
+from training.named_runs import SQUAD_CONFIGS
 from training.tasks.encoder import SHAPE
 from training.tasks.span_labeling import SpanLabelingTask
 

@@ -9,8 +9,7 @@ import typing
 from collections.abc import Callable, Iterator
 
 from keras_fixedhead import beir
-
-_TFDS = "tfds:"
+from training.data.datasets import PREFIX, open_dataset
 
 
 class Answer(typing.NamedTuple):
@@ -86,8 +85,9 @@ def read_questions(
 
     Args:
         source: A `.json` file of SQuAD, of version 1.1 or 2.0, or
-            `tfds:NAME[:SPLIT]`, such as `tfds:squad/v1.1:validation`, which
-            is prepared if it is not; without a split it is `train`.
+            `tfds:NAME[/CONFIG][:VERSION][:SPLIT]`, such as
+            `tfds:squad/v1.1:validation`, which is prepared if it is not;
+            without a split it is `train`.
         say: Called with a line on each kind of question that is left out, and
             of answer that is not where the data say.
         tfds_data_dir: Folder of TensorFlow datasets; `None` is their default.
@@ -101,7 +101,7 @@ def read_questions(
         ValueError: It is not SQuAD's; names the source and where in it.
     """
     name = os.fspath(source)
-    if name.startswith(_TFDS):
+    if name.startswith(PREFIX):
         records = _tfds_records(name, tfds_data_dir)
     else:
         records = _json_records(pathlib.Path(source))
@@ -170,13 +170,9 @@ def _tfds_records(source, data_dir) -> Iterator[tuple[str, dict]]:
     """Yields the same of a TensorFlow dataset with SQuAD's features."""
     import tensorflow_datasets as tfds
 
-    name, _, split = source.removeprefix(_TFDS).partition(":")
-    try:
-        examples = tfds.load(name, split=split or "train", data_dir=data_dir)
-    except tfds.core.DatasetNotFoundError as error:
-        # Its other lines list every dataset there is.
-        raise ValueError(f"{source}: {str(error).splitlines()[0]}") from error
-    for number, example in enumerate(tfds.as_numpy(examples)):
+    builder, split = open_dataset(source, "source", data_dir)
+    examples = tfds.as_numpy(builder.as_dataset(split=split))
+    for number, example in enumerate(examples):
         where = f"{source}[{number}]"
         missing = {"id", "question", "context", "answers"} - example.keys()
         if missing:

@@ -119,8 +119,18 @@ def _from_keras_file(file, raw_encoder):
     _check_class(type(loaded), file)
     preprocessor = getattr(loaded, "preprocessor", None)
     if raw_encoder and isinstance(loaded, keras_hub.models.Task):
-        return loaded.backbone, preprocessor
+        return loaded.backbone, _of_texts(preprocessor, loaded.backbone)
     return loaded, preprocessor
+
+
+def _of_texts(preprocessor, backbone):
+    """Returns an encoder's preprocessor, made of that of a task."""
+    cls = keras_fixedhead.FixedHeadTextEmbedderPreprocessor
+    if preprocessor is None or isinstance(preprocessor, cls):
+        return preprocessor
+    return cls(
+        preprocessor.tokenizer, sequence_length=backbone.max_sequence_length
+    )
 
 
 def _by_way_of_a_preset(file, dtype, embedding_dim, raw_encoder):

@@ -1,7 +1,7 @@
 """Exports a model as a SavedModel that TensorFlow Serving takes.
 
 `python -m export.saved_model --model MODEL --output DIR/NAME --version N`
-writes DIR/NAME/N: text in, embedding out, the tokenizer in the graph; and the
+writes DIR/NAME/N: texts in, answers out, the tokenizer in the graph; and the
 model server's configuration beside it.
 """
 

@@ -12,13 +12,6 @@ _RUN_FILE = "run.json"  # what training writes into its preset
 _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
 
-def _dtype(service):
-    """Returns what the model computes in: a float type, or int8."""
-    if any(weight.dtype == "int8" for weight in service.model.weights):
-        return "int8"
-    return service.backbone.compute_dtype
-
-
 def describe(service, source):
     """Describes a model that is exported.
 
@@ -42,8 +35,7 @@ def describe(service, source):
         "created": datetime.datetime.now(datetime.UTC).isoformat(
             "T", "seconds"
         ),
-        "dtype": _dtype(service),
-        "embedding_dim": service.embedding_dim,
+        "dtype": service.dtype,
         "num_layers": backbone.num_layers,
         "num_heads": backbone.num_heads,
         "head_size": backbone.head_size or backbone.max_sequence_length,
@@ -51,7 +43,7 @@ def describe(service, source):
         "max_sequence_length": backbone.max_sequence_length,
         "num_segments": backbone.num_segments,
         "sequence_length": preprocessor.sequence_length,
-        "prompts": preprocessor.prompts,
+        **service.described,
         "parameters": service.model.count_params(),
         "parameter_bytes": sum(
             math.prod(weight.shape) * weight.value.dtype.size

@@ -5,7 +5,7 @@ Keras model, whose answers the gate compares it with.
 """
 
 import keras_fixedhead
-from export.services import embedder, encoder
+from export.services import classifier, embedder, encoder
 from export.services.service import (
     TOKEN_IDS_SIGNATURE,
     Service,
@@ -31,6 +31,7 @@ __all__ = [
 SERVICES = {
     keras_fixedhead.FixedHeadTextEmbedder: embedder.serve,
     keras_fixedhead.FixedHeadBackbone: encoder.serve,
+    keras_fixedhead.FixedHeadTextClassifier: classifier.serve,
 }
 
 

@@ -1,0 +1,80 @@
+"""A text classifier, served.
+
+Shape letters: B batch, C classes.
+"""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from export import session
+from export.files import golden
+from export.services.service import (
+    Answers,
+    Service,
+    TextSignature,
+    as_float32,
+    as_int32,
+)
+
+PAIRS_SIGNATURE = "pairs"
+
+
+def serve(classifier, preprocessor):
+    """Serves `probabilities`, float32 `[B, C]`, and `label`, string `[B]`, of
+    a model with labels: the name of the most probable class.
+
+    `serving_default` is of `text`, string `[B]`; `pairs` of `first` and
+    `second`, string `[B]` each.
+    """
+    labels = classifier.labels
+
+    def packed(inputs):
+        probabilities = ops.softmax(classifier.classify_packed(inputs))
+        outputs = {
+            "probabilities": tf.ensure_shape(
+                probabilities, [None, classifier.num_classes]
+            )
+        }
+        if labels:
+            best = tf.argmax(probabilities, axis=-1)
+            outputs["label"] = tf.gather(tf.constant(labels), best)
+        return outputs
+
+    def padded(inputs):
+        outputs = as_float32({"probabilities": ops.softmax(classifier(inputs))})
+        if not labels:
+            return Answers(outputs)
+        ordered = np.sort(outputs["probabilities"], axis=-1)
+        best = outputs["probabilities"].argmax(axis=-1)
+        outputs["label"] = np.array(labels)[best]
+        return Answers(outputs, ordered[:, -1] - ordered[:, -2])
+
+    def answer(*texts):
+        return packed(preprocessor.pad_to_longest(*texts))
+
+    def tokenized(*texts):
+        # Without `y` a tuple of two is taken for inputs and labels.
+        texts = texts if len(texts) > 1 else texts[0]
+        return as_int32(preprocessor(texts, y=None))
+
+    def expected(*texts):
+        return padded(tokenized(*texts))
+
+    pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
+    return Service(
+        model=classifier,
+        backbone=classifier.backbone,
+        preprocessor=preprocessor,
+        texts={
+            session.DEFAULT_SIGNATURE: TextSignature(
+                {"text": golden.TEXTS}, answer, expected
+            ),
+            PAIRS_SIGNATURE: TextSignature(pairs, answer, expected),
+        },
+        golden_ids=lambda: tokenized(*map(list, pairs.values())),
+        packed=packed,
+        padded=padded,
+        tokenize=lambda texts: preprocessor.pad_to_longest(texts, texts),
+        described={"num_classes": classifier.num_classes, "labels": labels},
+    )

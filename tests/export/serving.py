@@ -1,0 +1,47 @@
+"""Exports of tiny models, asked in this process or through a server."""
+
+import contextlib
+
+import numpy as np
+
+from export import client, local_server, saved_model, session
+
+
+def strings(texts):
+    return np.array([text.encode() for text in texts], object)
+
+
+def export(model, folder, **options):
+    """Exports a model and gives the path of the version."""
+    model.save_to_preset(str(folder / "preset"))
+    results, published = saved_model.export(
+        folder / "preset", folder / "served", **options
+    )
+    assert published, [result for result in results if not result.passed]
+    return published
+
+
+@contextlib.contextmanager
+def in_process(folder):
+    """Gives a function of texts and a signature to C++'s answers."""
+    loaded = session.SavedModelSession(folder)
+
+    def ask(inputs, signature="serving_default"):
+        arrays = {
+            name: strings(x) if isinstance(x, list) else x
+            for name, x in inputs.items()
+        }
+        return loaded.run(arrays, signature)
+
+    yield ask
+    loaded.close()
+
+
+@contextlib.contextmanager
+def by_server(folder, protocol):
+    """Gives the same function of a server's answers."""
+    with (
+        local_server.running("tiny", folder.parent) as server,
+        client.connect(getattr(server, protocol), "tiny") as connection,
+    ):
+        yield connection.predict

@@ -5,7 +5,7 @@ Keras model, whose answers the gate compares it with.
 """
 
 import keras_fixedhead
-from export.services import classifier, embedder, encoder
+from export.services import classifier, embedder, encoder, span_labeler
 from export.services.service import (
     TOKEN_IDS_SIGNATURE,
     Service,
@@ -32,6 +32,7 @@ SERVICES = {
     keras_fixedhead.FixedHeadTextEmbedder: embedder.serve,
     keras_fixedhead.FixedHeadBackbone: encoder.serve,
     keras_fixedhead.FixedHeadTextClassifier: classifier.serve,
+    keras_fixedhead.FixedHeadSpanLabeler: span_labeler.serve,
 }
 
 

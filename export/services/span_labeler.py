@@ -1,0 +1,158 @@
+"""A span labeler, served: questions answered from contexts.
+
+Shape letters: B batch, T padded length.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from export import session
+from export.files import golden
+from export.services import context_graph
+from export.services.service import (
+    Answers,
+    Service,
+    TextSignature,
+    as_float32,
+)
+from keras_fixedhead import context_windows
+
+# A context of several windows, without sentences that come again and again.
+_WORDS = " ".join(golden.TEXTS[:-1]).split()
+_CONTEXTS = (*golden.TEXTS[:-1], " ".join(_WORDS + _WORDS[::-1]))
+_QUESTIONS = (*golden.TEXTS[1:], golden.TEXTS[4])
+_NOWHERE = -1e30
+
+
+def serve(labeler, preprocessor):
+    """Serves where the answers to `question` are in `context`, string `[B]`.
+
+    `serving_default` answers `answer`, string `[B]`; `score`, float32 `[B]`;
+    `start` and `end`, int32 `[B]`, see `context_graph.answers`.
+    `from_token_ids` answers the logits `start` and `end`, float32 `[B, T]`.
+    """
+
+    def answer(questions, contexts):
+        found = context_graph.windows(preprocessor, questions, contexts)
+        return context_graph.answers(labeler.label_packed, found, contexts)
+
+    def padded(inputs):
+        return Answers(as_float32(labeler(inputs)))
+
+    def expected(questions, contexts):
+        rows = [
+            _expected(padded, preprocessor, question, context)
+            for question, context in zip(questions, contexts, strict=True)
+        ]
+        texts, scores, starts, ends, margins = zip(*rows, strict=True)
+        outputs = {
+            "answer": np.array(texts),
+            "score": np.array(scores, np.float32),
+            "start": np.array(starts, np.int32),
+            "end": np.array(ends, np.int32),
+        }
+        return Answers(outputs, np.array(margins))
+
+    def tokenize(texts):
+        text = tf.constant(texts)
+        inputs = context_graph.windows(preprocessor, text, text).inputs
+        # As many rows as texts: a batch is of a size that the server runs.
+        return {name: ids[: len(texts)] for name, ids in inputs.items()}
+
+    def golden_ids():
+        found = preprocessor.windows(_QUESTIONS[-1], _CONTEXTS[-1])
+        return preprocessor.pad(found[:8])
+
+    return Service(
+        model=labeler,
+        backbone=labeler.backbone,
+        preprocessor=preprocessor,
+        texts={
+            session.DEFAULT_SIGNATURE: TextSignature(
+                {"question": _QUESTIONS, "context": _CONTEXTS},
+                answer,
+                expected,
+            )
+        },
+        golden_ids=golden_ids,
+        packed=labeler.label_packed,
+        padded=padded,
+        tokenize=tokenize,
+        described={
+            "document_stride": preprocessor.document_stride,
+            "max_question_length": preprocessor.max_question_length,
+            "max_windows": context_graph.MAX_WINDOWS,
+            "max_answer_length": context_graph.MAX_ANSWER_LENGTH,
+        },
+    )
+
+
+def _expected(padded, preprocessor, question, context):
+    """The answer to one question by the Keras model, and its margin.
+
+    Returns:
+        The answer, its score, its start and end in bytes, and by how much the
+        score is above that of the best answer of other words.
+    """
+    windows = _cut(preprocessor.windows(question, context))
+    if not windows.starts:
+        return "", 0.0, 0, 0, np.inf
+    logits = padded(preprocessor.pad(windows)).outputs
+    start, end = logits["start"], logits["end"]
+    places = [_byte_places(context, x) for x in (windows.starts, windows.ends)]
+    _, begins, finishes = context_graph.words(tf.constant([context]))
+    begins, finishes = begins[0].numpy(), finishes[0].numpy()
+    # [C], which word each token is of
+    word = np.searchsorted(begins, places[0], side="right") - 1
+
+    def best(start, end):
+        return context_windows.decode(
+            start,
+            end,
+            windows,
+            n_best=1,
+            max_answer_length=context_graph.MAX_ANSWER_LENGTH,
+        )[0]
+
+    found = best(start, end)
+    first = word[windows.starts.index(found.start)]
+    last = word[windows.ends.index(found.end)]
+    others = (
+        best(_without(start, windows, word == first), end),
+        best(start, _without(end, windows, word == last)),
+    )
+    begin, finish = int(begins[first]), int(finishes[last])
+    return (
+        context.encode()[begin:finish].decode(),
+        found.score,
+        begin,
+        finish,
+        found.score - max(other.score for other in others),
+    )
+
+
+def _cut(windows):
+    """The windows that the graph has, and the tokens that they hold."""
+    rows = windows.rows[: context_graph.MAX_WINDOWS]
+    end = rows[-1].token_range[1]
+    return dataclasses.replace(
+        windows, starts=windows.starts[:end], ends=windows.ends[:end], rows=rows
+    )
+
+
+def _byte_places(text, places):
+    """Places of characters as places of bytes."""
+    widths = [len(character.encode()) for character in text]
+    return np.cumsum([0, *widths])[places]
+
+
+def _without(logits, windows, tokens):
+    """Logits `[N, T]` that choose none of some tokens, bool `[C]`."""
+    logits = logits.copy()
+    for row, window in zip(logits, windows, strict=True):
+        first, end = window.token_range
+        part = row[window.context_start :][: end - first]
+        part[tokens[first:end]] = _NOWHERE
+    return logits

@@ -1,0 +1,170 @@
+"""Windows and answers in the graph equal those of the library."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export.services import context_graph
+from keras_fixedhead import context_windows
+from tests.export import tiny
+
+PIECES = (
+    *("fox", "the", "opened", "qzq", "é", "e\u0301", "σ", "西", "西西", "🦊"),
+    *(".", ",", "(", "#", " ", "  ", "\t", "\u00a0", "\u200b", "\n", "Élan"),
+)
+
+
+def random_text(generator, most):
+    count = generator.randrange(most)
+    return "".join(
+        generator.choice(PIECES) + generator.choice(("", " "))
+        for _ in range(count)
+    )
+
+
+def byte_words(context):
+    """Starts and ends of the words, found character by character."""
+    starts, ends, place, open_word = [], [], 0, False
+    for character in context:
+        size = len(character.encode())
+        alone = character in ".,(#西"
+        if character in " \t\u00a0\n":
+            open_word = False
+        elif open_word and not alone:
+            ends[-1] = place + size
+        else:
+            starts.append(place)
+            ends.append(place + size)
+            open_word = not alone
+        place += size
+    return starts, ends
+
+
+@pytest.fixture(scope="module")
+def labeler():
+    return tiny.new_labeler()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_windows_equal_the_preprocessors(labeler, seed):
+    generator = random.Random(seed)
+    contexts = ["", " ", *(random_text(generator, 61) for _ in range(29))]
+    questions = [random_text(generator, 11) for _ in contexts]
+    found = context_graph.windows(
+        labeler.preprocessor, tf.constant(questions), tf.constant(contexts)
+    )
+    rows = [
+        labeler.preprocessor.windows(question, context)
+        for question, context in zip(questions, contexts, strict=True)
+    ]
+    assert max(map(len, rows)) > 3
+    expected = labeler.preprocessor.pad(
+        [window for windows in rows for window in windows],
+        found.token.shape[1],
+    )
+    for name, ids in expected.items():
+        np.testing.assert_array_equal(found.inputs[name], ids)
+    question = np.repeat(range(len(rows)), [len(row) for row in rows])
+    np.testing.assert_array_equal(found.question, question)
+    starts = [byte_words(context)[0] for context in contexts]
+    for number, windows in enumerate(rows):
+        mine = question == number
+        may_start = found.may_start.numpy()[mine]
+        # Each token starts in one window, that of most context.
+        window, _ = np.nonzero(may_start)
+        token = found.token.numpy()[mine][may_start]
+        order = np.argsort(token)
+        np.testing.assert_array_equal(window[order], windows.max_context)
+        places = found.starts.numpy()[token[order]]
+        assert set(places) <= set(starts[number])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_equal_decode(labeler, seed):
+    """With logits of chance, so that every place is an answer some time."""
+    generator = random.Random(seed)
+    contexts = ["", "\u200b", *(random_text(generator, 61) for _ in range(61))]
+    questions = [random_text(generator, 11) for _ in contexts]
+    table = np.random.default_rng(seed).normal(
+        size=[2, 128, labeler.backbone.vocabulary_size]
+    )
+    # The same logits for the same ids at the same places.
+    table = tf.constant(table, tf.float32)
+
+    def label(inputs):
+        ids = tf.constant(inputs["token_ids"])
+        places = tf.range(tf.shape(ids)[1])[tf.newaxis] + 0 * ids
+        where = tf.stack([places, ids], axis=-1)
+        return {
+            "start": tf.gather_nd(table[0], where),
+            "end": tf.gather_nd(table[1], where),
+        }
+
+    found = context_graph.windows(
+        labeler.preprocessor, tf.constant(questions), tf.constant(contexts)
+    )
+    answers = context_graph.answers(label, found, tf.constant(contexts))
+    answers = {name: x.numpy() for name, x in answers.items()}
+    same = 0
+    for number, context in enumerate(contexts):
+        windows = labeler.preprocessor.windows(questions[number], context)
+        logits = label(labeler.preprocessor.pad(windows))
+        best = context_windows.decode(**logits_of(logits), windows=windows)[0]
+        start, end = answers["start"][number], answers["end"][number]
+        assert context.encode()[start:end] == answers["answer"][number]
+        np.testing.assert_allclose(answers["score"][number], best.score, 1e-5)
+        begin = len(context[: best.start].encode())
+        finish = len(context[: best.end].encode())
+        starts, ends = byte_words(context)
+        if best.text:
+            assert start == max(place for place in starts if place <= begin)
+            assert end == min(place for place in ends if place >= finish)
+        if (start, end) == (begin, finish):
+            assert answers["answer"][number].decode() == best.text
+            same += 1
+    assert same > 10
+
+
+def logits_of(logits):
+    return {f"{name}_logits": x.numpy() for name, x in logits.items()}
+
+
+def test_no_question(labeler):
+    none = tf.constant([], tf.string)
+    found = context_graph.windows(labeler.preprocessor, none, none)
+    answers = context_graph.answers(
+        tf.function(labeler.label_packed), found, none
+    )
+    assert {x.shape.as_list()[0] for x in answers.values()} == {0}
+
+
+def test_windows_end_somewhere(labeler, monkeypatch):
+    """What follows the last window is not seen."""
+    monkeypatch.setattr(context_graph, "MAX_WINDOWS", 3)
+    question, context = tf.constant(["fox"]), tf.constant(["fox " * 99])
+    found = context_graph.windows(labeler.preprocessor, question, context)
+    rows = labeler.preprocessor.windows("fox", "fox " * 99)
+    assert len(rows) > 3
+    expected = labeler.preprocessor.pad(rows[:3])
+    np.testing.assert_array_equal(
+        found.inputs["token_ids"], expected["token_ids"]
+    )
+
+
+def test_bytes_that_are_no_text(labeler):
+    """Places count all bytes; the answer has those that JSON carries."""
+    context = b"\xff a\xfeb \xe8\xa5 fox\xc3"
+    contexts = tf.constant([context])
+    found = context_graph.windows(
+        labeler.preprocessor, tf.constant([b"\xff"]), contexts
+    )
+    answers = context_graph.answers(labeler.label_packed, found, contexts)
+    start, end = answers["start"].numpy()[0], answers["end"].numpy()[0]
+    assert (start, end) in [
+        (start, end) for start in (2, 9) for end in (5, 13) if start < end
+    ]
+    assert answers["answer"].numpy()[0] == (
+        context[start:end].decode(errors="ignore").encode()
+    )

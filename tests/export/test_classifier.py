@@ -116,3 +116,10 @@ def test_a_classifier_without_labels():
         np.testing.assert_allclose(
             answer["probabilities"], expected["probabilities"], atol=1e-5
         )
+
+
+def test_two_texts_for_one_are_found(folder, monkeypatch):
+    loaded = checks._session(folder)
+    monkeypatch.setattr(loaded, "run", lambda inputs, name: {})
+    with pytest.raises(checks.Failure, match="pairs answers two texts for one"):
+        checks.check_unlike_numbers(folder)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextClassifierPreprocessor, beir
 from training.data.datasets import PREFIX, open_dataset
-from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.global_batch import evaluation_batches, replica_batches
 from training.data.texts import of_length
 
 # What columns are called in public data: MNLI and SNLI, as published and in
@@ -249,25 +249,16 @@ class LabelledBatches:
             ValueError: There are fewer examples than one global batch takes,
                 or it does not divide over the replicas.
         """
-        share = Share.of(context, self.global_batch_size)
-        batch = self._reader(examples)
-
-        def replica_batches(step, indices):
-            last_row = share.first_row + share.replicas * share.size
-            return tf.reshape(
-                indices[share.first_row : last_row],
-                [share.replicas, share.size],
-            )
-
-        return (
-            shuffled(
-                len(examples), self.global_batch_size, self.seed, first_step
-            )
-            .map(replica_batches)
-            .unbatch()
-            .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-            .prefetch(tf.data.AUTOTUNE)
+        batches = replica_batches(
+            len(examples),
+            self.global_batch_size,
+            self.seed,
+            first_step,
+            context,
         )
+        return batches.map(
+            self._reader(examples), num_parallel_calls=tf.data.AUTOTUNE
+        ).prefetch(tf.data.AUTOTUNE)
 
     def evaluation(
         self, examples: Labelled, context: tf.distribute.InputContext

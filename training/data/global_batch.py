@@ -39,6 +39,11 @@ class Share(typing.NamedTuple):
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
         return cls(replicas, size, context.input_pipeline_id * replicas * size)
 
+    @property
+    def rows(self) -> slice:
+        """Its part of the global batch."""
+        return slice(self.first_row, self.first_row + self.replicas * self.size)
+
 
 def shuffled(
     count: int, global_batch_size: int, seed: int, first_step: int
@@ -81,6 +86,32 @@ def shuffled(
     )
 
 
+def replica_batches(
+    count: int,
+    global_batch_size: int,
+    seed: int,
+    first_step: int,
+    context: tf.distribute.InputContext,
+) -> tf.data.Dataset:
+    """Deals out examples as `shuffled` does, and divides them.
+
+    Returns:
+        A dataset, from update `first_step` on, of int32 tensors `[M]`, what
+        this worker's replicas take in turn.
+
+    Raises:
+        ValueError: There are fewer examples than one global batch takes, or
+            it does not divide over the replicas.
+    """
+    share = Share.of(context, global_batch_size)
+
+    def divided(_, indices):
+        return tf.reshape(indices[share.rows], [share.replicas, share.size])
+
+    batches = shuffled(count, global_batch_size, seed, first_step)
+    return batches.map(divided).unbatch()
+
+
 def evaluation_batches(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
 ) -> np.ndarray:
@@ -96,10 +127,8 @@ def evaluation_batches(
         -(-count // global_batch_size) * global_batch_size, -1, np.int64
     )
     numbers[:count] = np.arange(count)
-    last_row = share.first_row + share.replicas * share.size
-    return numbers.reshape([-1, global_batch_size])[
-        :, share.first_row : last_row
-    ].reshape([-1, share.size])
+    mine = numbers.reshape([-1, global_batch_size])[:, share.rows]
+    return mine.reshape([-1, share.size])
 
 
 def scaled(draws, counts):

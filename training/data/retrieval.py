@@ -227,11 +227,9 @@ class PairBatches:
             draws = tf.random.stateless_uniform(
                 [self.global_batch_size, num_draws], seed=[self.seed, step]
             )
-            last_row = share.first_row + share.replicas * share.size
-            mine = slice(share.first_row, last_row)
             return (
-                tf.reshape(indices[mine], shape),
-                tf.reshape(draws[mine], [*shape, num_draws]),
+                tf.reshape(indices[share.rows], shape),
+                tf.reshape(draws[share.rows], [*shape, num_draws]),
             )
 
         def batch(indices, draws):

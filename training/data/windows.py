@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
 from keras_fixedhead.context_windows import Answer, Windows, decode
-from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.global_batch import evaluation_batches, replica_batches
 from training.data.squad import Question
 from training.data.texts import of_length
 
@@ -160,24 +160,16 @@ class WindowBatches:
             ValueError: There are fewer windows than one global batch takes,
                 or it does not divide over the replicas.
         """
-        share = Share.of(context, self.global_batch_size)
-        last_row = share.first_row + share.replicas * share.size
-
-        def replica_batches(_, indices):
-            return tf.reshape(
-                indices[share.first_row : last_row],
-                [share.replicas, share.size],
-            )
-
-        return (
-            shuffled(
-                len(windowed), self.global_batch_size, self.seed, first_step
-            )
-            .map(replica_batches)
-            .unbatch()
-            .map(self._reader(windowed), num_parallel_calls=tf.data.AUTOTUNE)
-            .prefetch(tf.data.AUTOTUNE)
+        batches = replica_batches(
+            len(windowed),
+            self.global_batch_size,
+            self.seed,
+            first_step,
+            context,
         )
+        return batches.map(
+            self._reader(windowed), num_parallel_calls=tf.data.AUTOTUNE
+        ).prefetch(tf.data.AUTOTUNE)
 
     def evaluation(
         self, windowed: WindowedQuestions, context: tf.distribute.InputContext

@@ -20,7 +20,7 @@ from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.principal_components import principal_components
 from training.configs import DistillConfig
-from training.data.global_batch import Share, evaluation_batches, shuffled
+from training.data.global_batch import evaluation_batches, replica_batches
 from training.data.teacher import teacher_embeddings
 from training.data.texts import read_texts, tokenized
 from training.preset import preset_sha256, read_embedder
@@ -192,32 +192,19 @@ class DistillationTask(Task):
         )
 
     def training_dataset(self, context, first_step):
-        batch_size = self.config.training.global_batch_size
-        share = Share.of(context, batch_size)
+        training = self.config.training
         held_out = self.config.distillation.validation_texts
-        last_row = share.first_row + share.replicas * share.size
-
-        def replica_batches(step, numbers):
-            return tf.reshape(
-                numbers[share.first_row : last_row],
-                [share.replicas, share.size],
-            )
-
-        return (
-            shuffled(
-                len(self._texts) - held_out,
-                batch_size,
-                self.config.training.seed,
-                first_step,
-            )
-            .map(replica_batches)
-            .unbatch()
-            .map(
-                self._batch(slice(held_out, None)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .prefetch(tf.data.AUTOTUNE)
+        batches = replica_batches(
+            len(self._texts) - held_out,
+            training.global_batch_size,
+            training.seed,
+            first_step,
+            context,
         )
+        return batches.map(
+            self._batch(slice(held_out, None)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        ).prefetch(tf.data.AUTOTUNE)
 
     def _batch(self, part):
         """Makes batches of numbers of a part's texts, int tensors `[M]`."""

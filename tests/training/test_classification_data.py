@@ -13,11 +13,8 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from tests.training import tiny
-from training.data.classification import (
-    NO_LABEL,
-    LabelledBatches,
-    read_examples,
-)
+from training.data.classification import LabelledBatches
+from training.data.labelled import NO_LABEL, read_examples
 
 NLI = ("entailment", "neutral", "contradiction")
 DATA = pathlib.Path(__file__).parents[3] / "shared" / "data" / "nli"

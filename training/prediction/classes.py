@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextClassifier
 from keras_fixedhead.files import replaced
-from training.data.classification import read_rows
+from training.data.labelled import read_rows
 from training.prediction.batches import outputs_by_length
 from training.prediction.configs import PredictConfig
 from training.preset import read_task

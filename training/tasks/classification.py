@@ -20,12 +20,9 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.planner import encoder_flops
 from training.configs import ClassifyConfig
-from training.data.classification import (
-    Labelled,
-    LabelledBatches,
-    read_examples,
-)
+from training.data.classification import LabelledBatches
 from training.data.datasets import PREFIX, parse_name
+from training.data.labelled import Labelled, read_examples
 from training.preset import preset_sha256, read_pooling
 from training.tasks.cross_entropy import losses_and_hits
 from training.tasks.encoder import (

@@ -35,7 +35,7 @@ def write_seeds(folder, values, **changes):
     runs = {
         3 + number: write_run(
             folder / f"seed_{3 + number}",
-            {"accuracy": value, "heldout_loss": 1.0},
+            {"accuracy": value, "heldout_loss_dev": 1.0},
             **changes,
         )
         for number, value in enumerate(values)
@@ -84,7 +84,7 @@ def test_reports(tmp_path, capsys, monkeypatch):
     small = write_seeds(tmp_path / "small", [0.5, 0.75], head_size=4)
     large = write_run(
         tmp_path / "large",
-        {"accuracy": 0.9, "heldout_loss": 0.5, "other": 1.0},
+        {"accuracy": 0.9, "heldout_loss_dev": 0.5, "other": 1.0},
         head_size=13,
     )
     output = tmp_path / "new" / "report"

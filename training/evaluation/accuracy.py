@@ -127,7 +127,7 @@ def _chosen(rows, wanted):
         if all(name in row.figures for row in rows)
     ]
     missing = [name for name in wanted if name not in common]
-    chosen = list(wanted) or [n for n in common if not n.endswith("loss")]
+    chosen = list(wanted) or [n for n in common if "loss" not in n]
     if missing or not chosen:
         raise ValueError(
             "`figures` must be names of figures that all runs have: "
@@ -192,5 +192,6 @@ def _draw(rows, figures, output):
         axis.set_title(name.replace("_", " "))
         axis.set_xlabel("parameters of the encoder, millions")
         axis.grid(alpha=0.3)
+        axis.margins(x=0.2, y=0.15)  # for what stands beside the points
         axis.legend()
     pictures.save_figure(figure, output)

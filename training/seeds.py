@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 
-import rich
+import rich.console
 import rich.table
 
 from keras_fixedhead.files import write_json
@@ -131,4 +131,4 @@ def _print(summary):
             "" if deviation is None else f"{deviation:.4f}",
             " ".join(f"{value:.4f}" for value in figure["values"]),
         )
-    rich.print(table)
+    rich.console.Console().print(table)

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 
-import rich
+import rich.console
 import rich.table
 
 from keras_fixedhead import pictures
@@ -114,7 +114,7 @@ def report(config) -> list[Row]:
         ],
     )
     _draw(rows, figures, config.output / "report.png")
-    rich.print(_table(rows, figures))
+    rich.console.Console().print(_table(rows, figures))
     print(f"wrote {config.output / 'report.json'} and report.png")
     return rows
 

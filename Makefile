@@ -30,12 +30,12 @@ demo: setup ## From real text to a served, searched encoder
 		--output $(DEMO)
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
 		--no-loadscope-reorder
 	KERAS_BACKEND=jax JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/jax \
 		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
-		$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup \
+		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
 		-m "not slow and not any_backend" tests/keras_fixedhead
 
 test-slow: setup ## Run the tests that take long or want real data

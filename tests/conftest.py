@@ -14,12 +14,6 @@ _LONGEST = ("test_two_replicas.py", "test_finetune.py", "test_distill.py")
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in _LONGEST)
-    for item in items:
-        # What the tests of export share takes long to make, so that one worker
-        # has them all; of the others each file is a group.
-        folder = item.path.parent.name
-        group = "export" if folder == "export" else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

@@ -86,6 +86,7 @@ def test_the_wheel_holds_the_library_alone(wheel):
     }
 
 
+@pytest.mark.slow
 def test_the_wheel_imports_outside_the_clone(wheel, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",

@@ -386,6 +386,7 @@ def test_an_empty_batch(make_classifier):
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend
 def test_fit_on_pairs_of_texts(make_classifier):
     model = make_classifier(
         pooler=False,

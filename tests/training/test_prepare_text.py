@@ -239,6 +239,7 @@ def test_killed_and_continued(made, source, tmp_path, capsys):
             assert again.st_mtime_ns == stat.st_mtime_ns
 
 
+@pytest.mark.slow
 def test_learns_the_vocabulary_from_training_text(source, tmp_path, capsys):
     folder = tmp_path / "source"
     folder.mkdir()

@@ -233,6 +233,7 @@ def test_another_run_is_refused(data, first_stage, tmp_path, capsys):
     assert "init_sha256 (there None" in error
 
 
+@pytest.mark.slow
 def test_second_stage_starts_from_the_first(
     data, first_stage, tmp_path, capsys
 ):
@@ -309,23 +310,21 @@ def exact(data, tmp_path_factory):
     return tiny.metrics(workdir)
 
 
-def test_losses_begin_at_those_of_guessing(exact):
-    begin = exact[0]
+def test_losses_begin_at_those_of_guessing(first_stage):
+    begin = tiny.metrics(first_stage.workdir)[0]
     guess = {"masked_lm": len(tiny.VOCABULARY), "next_sentence": 2}
     for name, choices in guess.items():
         assert begin[f"{name}_loss"] == pytest.approx(np.log(choices), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"packed": False}, marks=pytest.mark.slow),
-        pytest.param({"accumulation_steps": 3}, marks=pytest.mark.slow),
+        {"packed": False},
+        {"accumulation_steps": 3},
         {"packed": False, "accumulation_steps": 3},
-        pytest.param(
-            {"packed": False, "accumulation_steps": 3, "jit_compile": True},
-            marks=pytest.mark.slow,
-        ),
+        {"packed": False, "accumulation_steps": 3, "jit_compile": True},
     ],
     ids=["padded", "in_parts", "padded_in_parts", "compiled_padded_in_parts"],
 )

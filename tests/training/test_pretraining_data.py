@@ -365,7 +365,8 @@ def test_another_seed_gives_other_batches(text, whole):
 @pytest.mark.parametrize(
     ("count", "workers", "replicas"),
     [
-        (7, 2, 2),
+        (7, 1, 2),
+        pytest.param(7, 2, 2, marks=pytest.mark.slow),
         pytest.param(7, 2, 4, marks=pytest.mark.slow),
         pytest.param(1000, 1, 2, marks=pytest.mark.slow),
     ],

@@ -21,7 +21,12 @@ from tests.training.two_replicas import (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replicas")
-    return run_all(folder, ("retrieval", "dropped"))
+    return run_all(folder, ["retrieval"])
+
+
+@pytest.fixture(scope="module")
+def dropped(folder):
+    return run_all(folder, ["dropped"])
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +124,20 @@ def test_classification_is_the_same(folder, classification):
         assert b == pytest.approx(a, rel=1e-5)
 
 
-def test_dropout_is_drawn_anew_on_each_replica_and_call(folder):
-    dropped = np.load(folder / "dropped.npy").reshape([-1, 97])
-    assert len(dropped) == 4
-    for i, one in enumerate(dropped):
+@pytest.mark.slow
+def test_dropout_is_drawn_anew_on_each_replica_and_call(dropped):
+    draws = np.load(dropped / "dropped.npy").reshape([-1, 97])
+    assert len(draws) == 4
+    for i, one in enumerate(draws):
         assert 30 < one.sum() < 67
-        for other in dropped[:i]:
+        for other in draws[:i]:
             # Half of them differ, as between any two draws.
             assert 20 < (one != other).sum() < 77
 
 
-def test_replicas_of_a_run_drop_different_activations(folder):
-    trained = [r for r in tiny.metrics(folder / "dropped") if "loss" in r]
+@pytest.mark.slow
+def test_replicas_of_a_run_drop_different_activations(dropped):
+    trained = [r for r in tiny.metrics(dropped / "dropped") if "loss" in r]
     assert len(trained) == 7
     for record in trained:
         # Half of 97, as of any two draws.

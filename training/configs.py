@@ -280,7 +280,7 @@ class RunConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneConfig:
+class RetrieveConfig:
     """Fine-tuning of an encoder for retrieval."""
 
     config: str

@@ -18,10 +18,10 @@ texts and pairs of texts, or answers to questions (SQuAD).
 import sys
 
 from training import cli
-from training.configs import ClassifyConfig, FinetuneConfig, SquadConfig
+from training.configs import ClassifyConfig, RetrieveConfig, SquadConfig
 from training.named_runs import (
     CLASSIFY_CONFIGS,
-    FINETUNE_CONFIGS,
+    RETRIEVE_CONFIGS,
     SQUAD_CONFIGS,
 )
 
@@ -49,7 +49,7 @@ def _span_labeling():
 
 # For each kind of run its named configurations, and what gives the task.
 _KINDS = {
-    FinetuneConfig: (FINETUNE_CONFIGS, _retrieval),
+    RetrieveConfig: (RETRIEVE_CONFIGS, _retrieval),
     ClassifyConfig: (CLASSIFY_CONFIGS, _classification),
     SquadConfig: (SQUAD_CONFIGS, _span_labeling),
 }

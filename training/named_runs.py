@@ -10,11 +10,11 @@ from training.configs import (
     ClassifyConfig,
     DistillationConfig,
     DistillConfig,
-    FinetuneConfig,
     MaskedLMConfig,
     ModelConfig,
     PretrainConfig,
     RetrievalConfig,
+    RetrieveConfig,
     RunConfig,
     SpanLabelingConfig,
     SquadConfig,
@@ -23,9 +23,9 @@ from training.configs import (
 )
 
 
-def demo_retrieval() -> FinetuneConfig:
+def demo_retrieval() -> RetrieveConfig:
     """Search in documentation: minutes on two CPU cores, from scratch."""
-    return FinetuneConfig(
+    return RetrieveConfig(
         config="demo_retrieval",
         model=StartConfig(
             num_layers=1,
@@ -56,9 +56,9 @@ def demo_retrieval() -> FinetuneConfig:
     )
 
 
-def retrieval() -> FinetuneConfig:
+def retrieval() -> RetrieveConfig:
     """Search with a trained encoder (--init), its embedding in three sizes."""
-    return FinetuneConfig(
+    return RetrieveConfig(
         config="retrieval",
         model=StartConfig(dropout=0.0),
         training=TrainingConfig(
@@ -76,10 +76,10 @@ def retrieval() -> FinetuneConfig:
     )
 
 
-def compact_retrieval() -> FinetuneConfig:
+def compact_retrieval() -> RetrieveConfig:
     """One layer, d = 256, 4 heads of 256, from scratch: an hour on two CPU
     cores."""
-    return FinetuneConfig(
+    return RetrieveConfig(
         config="compact_retrieval",
         model=StartConfig(
             num_layers=1,
@@ -106,7 +106,7 @@ def compact_retrieval() -> FinetuneConfig:
     )
 
 
-FINETUNE_CONFIGS: dict[str, Callable[[], FinetuneConfig]] = {
+RETRIEVE_CONFIGS: dict[str, Callable[[], RetrieveConfig]] = {
     "demo_retrieval": demo_retrieval,
     "retrieval": retrieval,
     "compact_retrieval": compact_retrieval,

@@ -325,7 +325,7 @@ def test_command_line_changes_the_named_run():
     assert config.training.learning_rate == 0.5
     assert config.training.clip_norm is None
     assert not config.run.packed
-    assert config.model == finetune.FINETUNE_CONFIGS["demo_retrieval"]().model
+    assert config.model == finetune.RETRIEVE_CONFIGS["demo_retrieval"]().model
 
 
 def test_help_lists_the_named_runs(capsys):
@@ -333,7 +333,7 @@ def test_help_lists_the_named_runs(capsys):
         finetune.parse(["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    for name in (*finetune.FINETUNE_CONFIGS, "--head_size", "--crop_document"):
+    for name in (*finetune.RETRIEVE_CONFIGS, "--head_size", "--crop_document"):
         assert name in shown
 
 

@@ -19,11 +19,11 @@ from training.configs import (
     ClassifyConfig,
     DistillationConfig,
     DistillConfig,
-    FinetuneConfig,
     MaskedLMConfig,
     ModelConfig,
     PretrainConfig,
     RetrievalConfig,
+    RetrieveConfig,
     RunConfig,
     SpanLabelingConfig,
     SquadConfig,
@@ -80,7 +80,7 @@ def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on pairs, with fields of any of its parts changed by name."""
     common = _common(data, workdir, head_size=5)
     common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
-    tiny = FinetuneConfig(
+    tiny = RetrieveConfig(
         **common,
         retrieval=RetrievalConfig(
             query_length=7, document_length=13, validation_pairs=8

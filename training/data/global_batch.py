@@ -4,6 +4,7 @@ Shape letters: B examples of a global batch, M examples of one replica.
 """
 
 import typing
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -86,7 +87,8 @@ def shuffled(
     )
 
 
-def replica_batches(
+def training_batches(
+    read: Callable,
     count: int,
     global_batch_size: int,
     seed: int,
@@ -95,9 +97,17 @@ def replica_batches(
 ) -> tf.data.Dataset:
     """Deals out examples as `shuffled` does, and divides them.
 
+    Args:
+        read: Makes the batch of examples, of an int32 tensor `[M]`, their
+            numbers.
+        count: Integer, how many examples there are.
+        global_batch_size: Integer, B.
+        seed: Integer, decides the order.
+        first_step: Integer, the update to begin with.
+        context: The worker that asks, and how many there are.
+
     Returns:
-        A dataset, from update `first_step` on, of int32 tensors `[M]`, what
-        this worker's replicas take in turn.
+        A dataset of batches, which this worker's replicas take in turn.
 
     Raises:
         ValueError: There are fewer examples than one global batch takes, or
@@ -105,17 +115,53 @@ def replica_batches(
     """
     share = Share.of(context, global_batch_size)
 
-    def divided(_, indices):
-        return tf.reshape(indices[share.rows], [share.replicas, share.size])
+    def divided(_, numbers):
+        return tf.reshape(numbers[share.rows], [share.replicas, share.size])
 
-    batches = shuffled(count, global_batch_size, seed, first_step)
-    return batches.map(divided).unbatch()
+    return (
+        shuffled(count, global_batch_size, seed, first_step)
+        .map(divided)
+        .unbatch()
+        .map(read, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
 
 
 def evaluation_batches(
+    read: Callable,
+    count: int,
+    global_batch_size: int,
+    context: tf.distribute.InputContext,
+) -> tf.data.Dataset:
+    """Deals out each example once, in order, as many batches to each replica.
+
+    Args:
+        read: As in `training_batches`, of int64 tensors; returns a dictionary.
+        count: Integer, how many examples there are.
+        global_batch_size: Integer, B.
+        context: The worker that asks, and how many there are.
+
+    Returns:
+        A dataset of batches, which this worker's replicas take in turn, with
+        `index`, too, int64 `[M]`: the example's number, or -1 where one only
+        fills up the last batch.
+    """
+
+    def numbered(numbers):
+        return {**read(tf.maximum(numbers, 0)), "index": numbers}
+
+    mine = evaluation_numbers(count, global_batch_size, context)
+    return (
+        tf.data.Dataset.from_tensor_slices(mine)
+        .map(numbered, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def evaluation_numbers(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
 ) -> np.ndarray:
-    """Deals out examples so that each replica has as many batches.
+    """Deals out numbers so that each replica has as many batches.
 
     Returns:
         int64 array `[batches, M]`, what this worker's replicas take in turn:

@@ -30,7 +30,7 @@ from training.data.chunks import (
     texts,
 )
 from training.data.corpus import Shard
-from training.data.global_batch import Share, evaluation_batches
+from training.data.global_batch import Share, evaluation_numbers
 from training.data.masking import (
     DrawnItemSelector,
     DrawnMaskValuesChooser,
@@ -182,7 +182,7 @@ class PretrainingBatches:
             ValueError: There is no second document to take text from.
         """
         windows = self._plan(shards)
-        mine = evaluation_batches(
+        mine = evaluation_numbers(
             min(self.config.evaluation_examples, windows.chunks[0]),
             self.global_batch_size,
             context,

@@ -264,26 +264,19 @@ class PairBatches:
         self, pairs: Pairs, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
         """Every pair once, in order, in as many batches on each replica."""
-        mine = evaluation_batches(len(pairs), self.global_batch_size, context)
         queries = tf.constant(pairs.queries)
         documents = tf.constant(pairs.documents)
 
         def batch(indices):
-            rows = tf.maximum(indices, 0)
-            return {
-                **self._tokenize(
-                    {
-                        "query": tf.gather(queries, rows),
-                        "document": tf.gather(documents, rows),
-                    }
-                ),
-                "index": indices,
-            }
+            return self._tokenize(
+                {
+                    "query": tf.gather(queries, indices),
+                    "document": tf.gather(documents, indices),
+                }
+            )
 
-        return (
-            tf.data.Dataset.from_tensor_slices(mine)
-            .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-            .prefetch(tf.data.AUTOTUNE)
+        return evaluation_batches(
+            batch, len(pairs), self.global_batch_size, context
         )
 
     def _tokenize(self, texts):

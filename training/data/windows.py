@@ -1,7 +1,6 @@
 """Questions and windows of their contexts as batches of tokens.
 
-Shape letters: B windows of a global batch, M windows of one replica,
-N windows, T tokens.
+Shape letters: M windows of one replica, N windows, T tokens.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
 from keras_fixedhead.context_windows import Answer, Windows, decode
-from training.data.global_batch import evaluation_batches, replica_batches
+from training.data.example_batches import ExampleBatches
 from training.data.squad import Question
 from training.data.texts import of_length
 
@@ -119,77 +118,15 @@ class WindowedQuestions:
         return found
 
 
-class WindowBatches:
-    """Batches of windows for `tf.distribute`.
+class WindowBatches(ExampleBatches):
+    """Batches of windows.
 
-    Each batch is a dictionary: `token_ids`, `padding_mask` and `segment_ids`,
-    int32 `[M, T]`; `spans`, int32 `[M, 2]`; in evaluation `index`, int64
-    `[M]`, the window's number, or -1 where one only fills up the last batch.
-
-    Args:
-        global_batch_size: Integer, B.
-        preprocessor: Says what the longest sequence is, and what pads.
-        seed: Integer, decides the order.
-        packed: Bool, whether batches are as long as their longest window only.
+    Of `WindowedQuestions`, whose windows have numbers from first to last;
+    each batch has `token_ids`, `padding_mask` and `segment_ids`, int32
+    `[M, T]`, and `spans`, int32 `[M, 2]`.
     """
 
-    def __init__(
-        self,
-        global_batch_size: int,
-        preprocessor: FixedHeadSpanLabelerPreprocessor,
-        seed: int,
-        packed: bool = True,
-    ):
-        self.global_batch_size = global_batch_size
-        self.preprocessor = preprocessor
-        self.seed = seed
-        self.packed = packed
-
-    def training(
-        self,
-        windowed: WindowedQuestions,
-        context: tf.distribute.InputContext,
-        first_step: int,
-    ) -> tf.data.Dataset:
-        """Endless shuffled batches, from `first_step` on.
-
-        Each epoch leaves out what does not fill a global batch, another part
-        each time.
-
-        Raises:
-            ValueError: There are fewer windows than one global batch takes,
-                or it does not divide over the replicas.
-        """
-        batches = replica_batches(
-            len(windowed),
-            self.global_batch_size,
-            self.seed,
-            first_step,
-            context,
-        )
-        return batches.map(
-            self._reader(windowed), num_parallel_calls=tf.data.AUTOTUNE
-        ).prefetch(tf.data.AUTOTUNE)
-
-    def evaluation(
-        self, windowed: WindowedQuestions, context: tf.distribute.InputContext
-    ) -> tf.data.Dataset:
-        """Every window once, in order, in as many batches on each replica."""
-        mine = evaluation_batches(
-            len(windowed), self.global_batch_size, context
-        )
-        read = self._reader(windowed)
-        return (
-            tf.data.Dataset.from_tensor_slices(mine)
-            .map(
-                lambda index: {**read(tf.maximum(index, 0)), "index": index},
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .prefetch(tf.data.AUTOTUNE)
-        )
-
-    def _reader(self, windowed):
-        """A function from numbers of windows, `[M]`, to their batch."""
+    def reader(self, windowed: WindowedQuestions):
         rows = tf.RaggedTensor.from_row_lengths(
             windowed.token_ids, windowed.lengths
         )

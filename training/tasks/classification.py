@@ -26,6 +26,7 @@ from training.data.labelled import Labelled, read_examples
 from training.preset import preset_sha256, read_pooling
 from training.tasks.cross_entropy import losses_and_hits
 from training.tasks.encoder import (
+    check_vocabulary,
     copy_encoder,
     make_encoder,
     read_start,
@@ -60,13 +61,7 @@ class ClassificationTask(Task):
         self._config = config
         classification = config.classification
         self._start, self._model = read_start(config.model)
-        if (self._start is None) != (classification.vocabulary is not None):
-            raise ValueError(
-                "`vocabulary` must be a file where there is no init, and none "
-                "where there is one, whose vocabulary is used. Received: "
-                f"vocabulary={classification.vocabulary}, "
-                f"init={config.model.init}"
-            )
+        check_vocabulary(classification.vocabulary, config.model.init)
         longest = self._model.max_sequence_length
         # Three tokens are special.
         if not 3 < classification.sequence_length <= longest:

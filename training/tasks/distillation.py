@@ -20,7 +20,7 @@ from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.principal_components import principal_components
 from training.configs import DistillConfig
-from training.data.global_batch import evaluation_batches, replica_batches
+from training.data.global_batch import evaluation_batches, training_batches
 from training.data.teacher import teacher_embeddings
 from training.data.texts import read_texts, tokenized
 from training.preset import preset_sha256, read_embedder
@@ -194,17 +194,14 @@ class DistillationTask(Task):
     def training_dataset(self, context, first_step):
         training = self.config.training
         held_out = self.config.distillation.validation_texts
-        batches = replica_batches(
+        return training_batches(
+            self._batch(slice(held_out, None)),
             len(self._texts) - held_out,
             training.global_batch_size,
             training.seed,
             first_step,
             context,
         )
-        return batches.map(
-            self._batch(slice(held_out, None)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        ).prefetch(tf.data.AUTOTUNE)
 
     def _batch(self, part):
         """Makes batches of numbers of a part's texts, int tensors `[M]`."""
@@ -215,17 +212,16 @@ class DistillationTask(Task):
             targets = tf.constant(self._targets[part])
 
         def batch(numbers):
-            rows = tf.maximum(numbers, 0)
             features = tokenized(
                 self.model.preprocessor,
-                tf.gather(texts, rows),
+                tf.gather(texts, numbers),
                 distillation.prompt,
                 distillation.sequence_length,
                 fixed_size=not run.packed,
             )
             return {
                 **features,
-                "teacher": tf.gather(targets, rows),
+                "teacher": tf.gather(targets, numbers),
                 "index": numbers,
             }
 
@@ -319,18 +315,11 @@ class DistillationTask(Task):
 
     def evaluation_dataset(self, context):
         held_out = self.config.distillation.validation_texts
-        mine = evaluation_batches(
+        return evaluation_batches(
+            self._batch(slice(held_out)),
             held_out,
             self.config.training.global_batch_size,
             context,
-        )
-        return (
-            tf.data.Dataset.from_tensor_slices(mine)
-            .map(
-                self._batch(slice(held_out)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .prefetch(tf.data.AUTOTUNE)
         )
 
     def attention_inputs(self, batch):

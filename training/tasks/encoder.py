@@ -106,6 +106,18 @@ def refuse_differences(init, values):
         )
 
 
+def check_vocabulary(
+    vocabulary: pathlib.Path | None, init: pathlib.Path | None
+):
+    """Raises a `ValueError` unless a run has one of the two alone."""
+    if (init is None) != (vocabulary is not None):
+        raise ValueError(
+            "`vocabulary` must be a file where there is no init, and none "
+            "where there is one, whose vocabulary is used. "
+            f"Received: vocabulary={vocabulary}, init={init}"
+        )
+
+
 def read_tokenizer(
     start: FixedHeadTextEmbedder | None,
     vocabulary: pathlib.Path,

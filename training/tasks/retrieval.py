@@ -18,7 +18,7 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure
-from training.configs import FinetuneConfig
+from training.configs import RetrieveConfig
 from training.data.pairs import read_jsonl
 from training.data.retrieval import PairBatches, Pairs
 from training.preset import preset_sha256
@@ -91,7 +91,7 @@ class RetrievalTask(Task):
 
     counts = ("examples",)
 
-    def __init__(self, config: FinetuneConfig):
+    def __init__(self, config: RetrieveConfig):
         self._config = config
         if config.run.accumulation_steps != 1:
             raise ValueError(

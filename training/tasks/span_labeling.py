@@ -23,6 +23,7 @@ from training.data.windows import WindowBatches, WindowedQuestions
 from training.preset import preset_sha256
 from training.tasks.cross_entropy import losses_and_hits
 from training.tasks.encoder import (
+    check_vocabulary,
     copy_encoder,
     make_encoder,
     read_start,
@@ -53,12 +54,7 @@ class SpanLabelingTask(Task):
         spans = config.spans
         self._said = []
         self._start, self._model = read_start(config.model)
-        if (self._start is None) != (spans.vocabulary is not None):
-            raise ValueError(
-                "`vocabulary` must be a file where there is no init, and none "
-                "where there is one, whose vocabulary is used. Received: "
-                f"vocabulary={spans.vocabulary}, init={config.model.init}"
-            )
+        check_vocabulary(spans.vocabulary, config.model.init)
         longest = self._model.max_sequence_length
         if spans.sequence_length > longest:
             raise ValueError(

@@ -31,7 +31,8 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
 
     Raises:
         ValueError: if there is no model, it is of a class that is not
-            served, it has no tokenizer, or it has no embedding to cut.
+            served, it has no tokenizer or one whose sequences are too long
+            for it, or it has no embedding to cut.
     """
     model = pathlib.Path(model)
     if dtype not in (None, *DTYPES):
@@ -60,6 +61,7 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
             "preprocessor, or the preprocessor into the preset folder of the "
             "encoder, so that it can be exported with it."
         )
+    _check_lengths(model, loaded, preprocessor)
     service = services.of(loaded, preprocessor)
     if dtype == "int8" and not _is_quantized(loaded):
         # Keras warns of every layer that has no such method of its own.
@@ -70,6 +72,17 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
             ),
         )
     return service
+
+
+def _check_lengths(path, model, preprocessor):
+    longest = getattr(model, "backbone", model).max_sequence_length
+    if preprocessor.sequence_length > longest:
+        raise ValueError(
+            f"`model` {path} has a preprocessor that makes sequences of up to "
+            f"{preprocessor.sequence_length} tokens, and an encoder that takes "
+            f"{longest}. Give it a preprocessor with `sequence_length="
+            f"{longest}` and save it again."
+        )
 
 
 def _is_quantized(model):

@@ -93,3 +93,17 @@ def test_a_quantized_file_stays_as_it_is(tmp_path):
     assert any(weight.dtype == "int8" for weight in service.model.weights)
     with pytest.raises(ValueError, match="is quantized to int8"):
         load.load(tmp_path / "int8.keras", dtype="bfloat16")
+
+
+def test_a_preprocessor_of_sequences_too_long_for_the_encoder(tmp_path):
+    labeler = tiny.new_labeler()
+    labeler.preprocessor = keras_fixedhead.FixedHeadSpanLabelerPreprocessor(
+        labeler.preprocessor.tokenizer,
+        sequence_length=38,
+        max_question_length=7,
+    )
+    labeler.save(tmp_path / "long.keras")
+    with pytest.raises(
+        ValueError, match=r"long.keras .* up to 38 tokens, .* takes 37\."
+    ):
+        load.load(tmp_path / "long.keras")

@@ -32,15 +32,13 @@ from training.tasks.encoder import (
     read_start,
     read_tokenizer,
 )
-from training.tasks.task import Task
-
-_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+from training.tasks.sequences import SequenceTask, in_order
 
 # In the preset: how often which class was taken for which.
 CONFUSION = "confusion.json"
 
 
-class ClassificationTask(Task):
+class ClassificationTask(SequenceTask):
     """Fine-tuning as of BERT (Devlin et al. 2018, section 4.1).
 
     Reads labelled texts, and `vocabulary` where there is no preset to start
@@ -55,7 +53,6 @@ class ClassificationTask(Task):
     """
 
     metrics = ("accuracy",)
-    counts = ("tokens", "examples")
 
     def __init__(self, config: ClassifyConfig):
         self._config = config
@@ -195,13 +192,6 @@ class ClassificationTask(Task):
     def training_dataset(self, context, first_step):
         return self._batches.training(self._training, context, first_step)
 
-    def totals(self, batch):
-        real = tf.cast(batch["padding_mask"], tf.float32)
-        return {
-            "tokens": tf.reduce_sum(real),
-            "examples": tf.cast(tf.shape(real)[0], tf.float32),
-        }
-
     def loss(self, batch, totals):
         losses, hits = losses_and_hits(
             self._logits(batch, training=True), batch["labels"]
@@ -214,7 +204,7 @@ class ClassificationTask(Task):
     def _logits(self, batch, training):
         """Float tensor `[M, C]`."""
         return self.model.classify_packed(
-            {name: batch[name] for name in _INPUTS},
+            self.model_inputs(batch),
             training=training,
             fixed_size=not self._config.run.packed,
         )
@@ -245,10 +235,8 @@ class ClassificationTask(Task):
 
     def figures(self, outputs):
         """`accuracy_NAME` and `heldout_loss_NAME` of each held-out source."""
-        real = outputs["index"] >= 0
-        order = np.argsort(outputs["index"][real])
-        classes = outputs["class"][real][order]
-        losses = outputs["loss"][real][order]
+        outputs = in_order(outputs)
+        classes, losses = outputs["class"], outputs["loss"]
         figures, start = {}, 0
         for name, part in self._parts.items():
             mine = slice(start, start := start + len(part))
@@ -259,9 +247,6 @@ class ClassificationTask(Task):
             figures[f"accuracy_{name}"] = float(counts.trace() / len(part))
             figures[f"heldout_loss_{name}"] = float(losses[mine].mean())
         return figures
-
-    def attention_inputs(self, batch):
-        return self.model, {name: batch[name] for name in _INPUTS}
 
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))

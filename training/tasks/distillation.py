@@ -17,7 +17,6 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.losses import relation_loss, similarity_loss
-from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.principal_components import principal_components
 from training.configs import DistillConfig
 from training.data.global_batch import evaluation_batches, training_batches
@@ -26,13 +25,12 @@ from training.data.texts import read_texts, tokenized
 from training.preset import preset_sha256, read_embedder
 from training.strategy import worker_number
 from training.tasks.encoder import make_encoder
-from training.tasks.task import Task
+from training.tasks.sequences import SequenceTask
 
-_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 _NEIGHBOURS = 10
 
 
-class DistillationTask(Task):
+class DistillationTask(SequenceTask):
     """Training on a teacher's embeddings of texts.
 
     Args:
@@ -43,8 +41,6 @@ class DistillationTask(Task):
         ValueError: A value of the configuration is wrong, or the teacher's
             preset or the texts do not fit.
     """
-
-    counts = ("examples", "tokens")
 
     def __init__(self, config: DistillConfig):
         self.config = config
@@ -227,16 +223,9 @@ class DistillationTask(Task):
 
         return batch
 
-    def totals(self, batch):
-        real = tf.cast(batch["padding_mask"], tf.float32)
-        return {
-            "examples": tf.cast(tf.shape(real)[0], tf.float32),
-            "tokens": tf.reduce_sum(real),
-        }
-
     def loss(self, batch, totals):
         weights = self._weights
-        inputs = {name: batch[name] for name in _INPUTS}
+        inputs = self.model_inputs(batch)
         fixed_size = not self.config.run.packed
         embeddings, projections = self.model.embed_packed(
             inputs,
@@ -305,13 +294,7 @@ class DistillationTask(Task):
     def flops(self, totals):
         if self.config.distillation.attention_weight:
             return None  # the teacher computes, too
-        return (
-            3
-            * totals["tokens"]
-            * encoder_flops(
-                self.model.backbone, totals["tokens"] / totals["examples"]
-            )
-        )
+        return super().flops(totals)
 
     def evaluation_dataset(self, context):
         held_out = self.config.distillation.validation_texts
@@ -322,12 +305,9 @@ class DistillationTask(Task):
             context,
         )
 
-    def attention_inputs(self, batch):
-        return self.model, {name: batch[name] for name in _INPUTS}
-
     def evaluation_step(self, batch):
         embeddings = self.model.embed_packed(
-            {name: batch[name] for name in _INPUTS},
+            self.model_inputs(batch),
             fixed_size=not self.config.run.packed,
         )
         return {

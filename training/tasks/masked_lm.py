@@ -22,12 +22,10 @@ from training.data.pretraining import PretrainingBatches
 from training.preset import weights_sha256
 from training.tasks.cross_entropy import losses_and_hits
 from training.tasks.encoder import make_encoder, refuse_differences
-from training.tasks.task import Task
-
-_INPUTS = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
+from training.tasks.sequences import SequenceTask
 
 
-class MaskedLMTask(Task):
+class MaskedLMTask(SequenceTask):
     """BERT's pre-training (Devlin et al. 2018, section 3.1).
 
     Reads a data folder of `python -m training.prepare text`.
@@ -41,7 +39,8 @@ class MaskedLMTask(Task):
             wrong.
     """
 
-    counts = ("predictions", "tokens", "examples")
+    counts = ("predictions", *SequenceTask.counts)
+    inputs = (*SequenceTask.inputs, "mask_positions")
 
     def __init__(self, config: PretrainConfig):
         self.config = config
@@ -156,12 +155,8 @@ class MaskedLMTask(Task):
         return self._batches.training(self._corpus.train, context, first_step)
 
     def totals(self, batch):
-        real = tf.cast(batch["padding_mask"], tf.float32)
-        return {
-            "predictions": tf.reduce_sum(batch["mask_weights"]),
-            "tokens": tf.reduce_sum(real),
-            "examples": tf.cast(tf.shape(real)[0], tf.float32),
-        }
+        predictions = tf.reduce_sum(batch["mask_weights"])
+        return {"predictions": predictions, **super().totals(batch)}
 
     def loss(self, batch, totals):
         sums = {
@@ -197,7 +192,7 @@ class MaskedLMTask(Task):
         real = weights > 0 if packed else tf.ones_like(weights, bool)
         places = Packing(real, fixed_size=not packed)
         outputs = self.model.predict_packed(
-            {name: batch[name] for name in _INPUTS},
+            self.model_inputs(batch),
             real=real if packed else None,
             training=training,
             fixed_size=not packed,
@@ -264,9 +259,6 @@ class MaskedLMTask(Task):
             )
             for name, values in outputs.items()
         }
-
-    def attention_inputs(self, batch):
-        return self.model, {name: batch[name] for name in _INPUTS}
 
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))

@@ -16,7 +16,6 @@ from keras_fixedhead import (
     FixedHeadSpanLabelerPreprocessor,
     squad,
 )
-from keras_fixedhead.planner import encoder_flops
 from training.configs import SquadConfig
 from training.data.squad import read_questions
 from training.data.windows import WindowBatches, WindowedQuestions
@@ -29,12 +28,10 @@ from training.tasks.encoder import (
     read_start,
     read_tokenizer,
 )
-from training.tasks.task import Task
-
-_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+from training.tasks.sequences import SequenceTask, in_order
 
 
-class SpanLabelingTask(Task):
+class SpanLabelingTask(SequenceTask):
     """Fine-tuning on SQuAD v1.1 as of BERT (Devlin et al. 2018, section 4.2).
 
     Args:
@@ -47,7 +44,6 @@ class SpanLabelingTask(Task):
     """
 
     metrics = ("start_accuracy", "end_accuracy")
-    counts = ("tokens", "examples")
 
     def __init__(self, config: SquadConfig):
         self._config = config
@@ -160,13 +156,6 @@ class SpanLabelingTask(Task):
     def training_dataset(self, context, first_step):
         return self._batches.training(self._training, context, first_step)
 
-    def totals(self, batch):
-        real = tf.cast(batch["padding_mask"], tf.float32)
-        return {
-            "tokens": tf.reduce_sum(real),
-            "examples": tf.cast(tf.shape(real)[0], tf.float32),
-        }
-
     def loss(self, batch, totals):
         logits = self._logits(batch, training=True)
         loss, shares = 0.0, {}
@@ -182,19 +171,10 @@ class SpanLabelingTask(Task):
     def _logits(self, batch, training):
         """`start` and `end`, float tensors `[M, T]`."""
         return self.model.label_packed(
-            {name: batch[name] for name in _INPUTS},
+            self.model_inputs(batch),
             training=training,
             fixed_size=not self._config.run.packed,
         )
-
-    def flops(self, totals):
-        # Of sequences as long as they are on average; the head is nothing
-        # beside it.
-        tokens = totals["tokens"]
-        of_a_token = encoder_flops(
-            self.model.backbone, tokens / totals["examples"]
-        )
-        return 3 * tokens * of_a_token
 
     def evaluation_dataset(self, context):
         return self._batches.evaluation(self._validation, context)
@@ -214,12 +194,13 @@ class SpanLabelingTask(Task):
         }
 
     def figures(self, outputs):
-        real = outputs["index"] >= 0
-        order = np.argsort(outputs["index"][real])
-        start, end = (outputs[name][real][order] for name in ("start", "end"))
+        outputs = in_order(outputs)
         spans = self._config.spans
         found = self._validation.answers(
-            start, end, spans.n_best, spans.max_answer_length
+            outputs["start"],
+            outputs["end"],
+            spans.n_best,
+            spans.max_answer_length,
         )
         measured = squad.measure(
             {
@@ -229,9 +210,6 @@ class SpanLabelingTask(Task):
             {key: answers[0].text for key, answers in found.items()},
         )
         return {name: float(measured[name]) for name in ("exact_match", "f1")}
-
-    def attention_inputs(self, batch):
-        return self.model, {name: batch[name] for name in _INPUTS}
 
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))

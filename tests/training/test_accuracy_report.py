@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from keras_fixedhead import FixedHeadBackbone
+from keras_fixedhead import FixedHeadBackbone, pictures
 from training import accuracy_report
 from training.evaluation.accuracy import read_row
 from training.seeds import SUMMARY, summarize
@@ -98,6 +98,42 @@ def test_reports(tmp_path, capsys, monkeypatch):
     assert [row["seeds"] for row in rows] == [2, 1]
     assert [list(row["figures"]) for row in rows] == [["accuracy"]] * 2
     assert (output / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_picture(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        pictures, "save_figure", lambda figure, path: figures.append(figure)
+    )
+    runs = [
+        write_seeds(tmp_path / "small", [0.5, 0.75], head_size=4),
+        write_seeds(tmp_path / "middle", [0.25, 0.5], head_size=7),
+        write_run(
+            tmp_path / "large",
+            {"accuracy": 0.9, "heldout_loss_dev": 0.5},
+            head_size=13,
+        ),
+    ]
+    output = ["--output", str(tmp_path / "report")]
+    assert accuracy_report.main([*map(str, runs), *output]) == 0
+    ((axis,),) = (figure.axes for figure in figures)
+    drawn = {line.get_label(): line for line in axis.containers}
+    assert [label[:5] for label in drawn] == ["head ", "fixed"]
+    (standard, fixed) = drawn.values()
+    sizes = [read_row(run).parameters / 1e6 for run in runs]
+    for line, x, means, deviations in (
+        (standard, sizes[:1], [0.625], [0.1768]),
+        (fixed, sizes[1:], [0.375, 0.9], [0.1768, 0.0]),
+    ):
+        points, _, (bars,) = line.lines
+        assert points.get_xdata() == pytest.approx(x)
+        assert points.get_ydata() == pytest.approx(means)
+        for bar, mean, deviation in zip(
+            bars.get_segments(), means, deviations, strict=True
+        ):
+            assert bar[:, 1] == pytest.approx(
+                [mean - deviation, mean + deviation], abs=1e-4
+            )
 
 
 @pytest.mark.parametrize(

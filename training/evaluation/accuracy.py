@@ -16,6 +16,8 @@ from training.seeds import SUMMARY, summarize
 _FIXED, _STANDARD = "fixed head size", "head size = embedding size / heads"
 _COLORS = {_FIXED: "#d9541e", _STANDARD: "#4269d0"}
 _MARKERS = {_FIXED: "o", _STANDARD: "s"}
+# On which side of a point its shape stands, or those of two lines overlap.
+_SIDES = {_FIXED: (-6, 6, "right"), _STANDARD: (6, -12, "left")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,12 +183,15 @@ def _draw(rows, figures, output):
                 capsize=3,
                 label=kind,
             )
+            *offset, side = _SIDES[kind]
             for row in same:
                 axis.annotate(
                     f"d {row.shape.hidden_dim}, {row.shape.num_heads} heads",
                     (row.parameters / 1e6, row.figures[name]["mean"]),
                     textcoords="offset points",
-                    xytext=(6, -10),
+                    xytext=offset,
+                    horizontalalignment=side,
+                    color=_COLORS[kind],
                     fontsize="x-small",
                 )
         axis.set_title(name.replace("_", " "))

@@ -279,49 +279,39 @@ class RunConfig:
     """Held-out sequences that such a report looks at."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RetrieveConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """What all fine-tuning has in common."""
+
+    config: str
+    """Named configuration that the other flags change."""
+    model: StartConfig
+    training: TrainingConfig
+    run: RunConfig
+    seeds: int = 1
+    """Runs to make, of this seed and those that follow, each in a folder
+    seed_N of the work directory; their mean and deviation are printed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrieveConfig(FinetuneConfig):
     """Fine-tuning of an encoder for retrieval."""
 
-    config: str
-    """Named configuration that the other flags change."""
-    model: StartConfig
-    training: TrainingConfig
     retrieval: RetrievalConfig
-    run: RunConfig
-    seeds: int = 1
-    """Runs to make, of this seed and those that follow, each in a folder
-    seed_N of the work directory; their mean and deviation are printed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassifyConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifyConfig(FinetuneConfig):
     """Fine-tuning of an encoder to classify texts or pairs of texts."""
 
-    config: str
-    """Named configuration that the other flags change."""
-    model: StartConfig
-    training: TrainingConfig
     classification: ClassificationConfig
-    run: RunConfig
-    seeds: int = 1
-    """Runs to make, of this seed and those that follow, each in a folder
-    seed_N of the work directory; their mean and deviation are printed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FinetuneConfig):
     """Fine-tuning of an encoder to find answers in texts."""
 
-    config: str
-    """Named configuration that the other flags change."""
-    model: StartConfig
-    training: TrainingConfig
     spans: SpanLabelingConfig
-    run: RunConfig
-    seeds: int = 1
-    """Runs to make, of this seed and those that follow, each in a folder
-    seed_N of the work directory; their mean and deviation are printed."""
 
 
 @dataclasses.dataclass(frozen=True)

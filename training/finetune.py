@@ -18,7 +18,12 @@ texts and pairs of texts, or answers to questions (SQuAD).
 import sys
 
 from training import cli
-from training.configs import ClassifyConfig, RetrieveConfig, SquadConfig
+from training.configs import (
+    ClassifyConfig,
+    FinetuneConfig,
+    RetrieveConfig,
+    SquadConfig,
+)
 from training.named_runs import (
     CLASSIFY_CONFIGS,
     RETRIEVE_CONFIGS,
@@ -55,7 +60,7 @@ _KINDS = {
 }
 
 
-def finetune(config) -> dict[str, float]:
+def finetune(config: FinetuneConfig) -> dict[str, float]:
     """Trains, or continues, a run; see `training.run.run_task`.
 
     Args:
@@ -67,7 +72,7 @@ def finetune(config) -> dict[str, float]:
     return run_task(config, task())
 
 
-def parse(args: list[str] | None = None):
+def parse(args: list[str] | None = None) -> FinetuneConfig:
     """Reads a run, of the kind of its named one, from the command line."""
     named = {}
     for configs, _ in _KINDS.values():

@@ -127,18 +127,30 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         query_packing: a `Packing` or `None`. With it, and `packing`, `value`
             holds the real tokens, and `query` others `[Q, D]`, of a batch
             that `query_packing` describes; the output is `[Q, D_out]`.
+        cache: float tensor `[B, 2, S, W]`, the keys and the values of a
+            sequence of length S, or `None`. With it, `query`, `key` and
+            `value` hold a part of that sequence; its keys and values are
+            written into the cache, of which all is attended to that the masks
+            allow: pass `use_causal_mask=True` for what is not written yet.
+            Masks of keys and values are `[B, S]`; implicit ones are not
+            looked for. For generation, not for training.
+        cache_update_index: int or int scalar tensor, where in the sequence
+            that part starts. Comes with `cache`.
 
     Returns:
         The output `[B, T, D_out]`, with `return_attention_scores=True` a
-        tuple of it and the scores. A position that may attend to nothing
-        gets a zero context, hence the bias of `attention_output`.
+        tuple of it and the scores, with `cache` one that ends with the new
+        cache. A position that may attend to nothing gets a zero context,
+        hence the bias of `attention_output`.
 
     Raises:
         ValueError: if a size is not a positive integer, the head sizes are
             not as many as the heads, the sequence length is needed and
-            unknown, an input or mask has a shape that does not fit, or
-            `packing` comes with a value, a key or a mask of one of them, or
-            `query_packing` with what it cannot be used with.
+            unknown, an input, mask or cache has a shape that does not fit,
+            `packing` comes with a value, a key, a cache or a mask,
+            `query_packing` with what it cannot be used with, only one of
+            `cache` and `cache_update_index` is given, or what is new does
+            not fit into the cache.
 
     Example:
 
@@ -247,9 +259,12 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         packing=None,
         query_packing=None,
+        cache=None,
+        cache_update_index=None,
     ):
         if packing is not None:
             given = {
+                "cache": cache,
                 "key": key,
                 "query_mask": query_mask,
                 "value_mask": value_mask,
@@ -265,19 +280,29 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                     f"{', '.join(given)}, or pad the batch"
                 )
         if query_packing is not None and (
-            packing is None or value is None or self.attention_window
+            packing is None
+            or value is None
+            or self.attention_window
+            or use_causal_mask
         ):
             raise ValueError(
                 "`query_packing` needs `packing` and `value`, and an "
-                "attention without window. Received: "
+                "attention without window that is not causal. Received: "
                 f"packing={packing}, value={value}, "
-                f"attention_window={self.attention_window}"
+                f"attention_window={self.attention_window}, "
+                f"use_causal_mask={use_causal_mask}"
+            )
+        if (cache is None) != (cache_update_index is None):
+            raise ValueError(
+                "`cache` and `cache_update_index`, where in it to write, come "
+                f"together. Received: {'no' if cache is None else 'a'} cache, "
+                f"cache_update_index={cache_update_index}"
             )
         if value is None:
             value = query
             # Keras hands over the implicit masks of the arguments it was
             # given; here `query` is the value as well.
-            if value_mask is None:
+            if value_mask is None and cache is None:
                 value_mask = getattr(query, "_keras_mask", None)
         key = value if key is None else key
         if packing is None:
@@ -286,6 +311,19 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             )
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
+        if cache is not None:
+            _check_cache(
+                cache.shape,
+                sum(self.head_sizes),
+                cache_update_index,
+                key.shape[1],
+            )
+            cache = ops.slice_update(
+                cache,
+                (0, 0, cache_update_index, 0),
+                ops.stack((key, value), axis=1),
+            )
+            key, value = cache[:, 0], cache[:, 1]
         if packing is not None:
             query_packing = query_packing or packing
             query = query_packing.pad(query)
@@ -304,14 +342,17 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             attention_mask=attention_mask,
             use_causal_mask=use_causal_mask,
             attention_window=self.attention_window,
+            query_start=0 if cache is None else cache_update_index,
         )
         context, scores = self._attend(query, key, value, mask, training)
         if packing is not None:
             context = query_packing.pack(context)
-        output = self.attention_output(context)
+        outputs = [self.attention_output(context)]
         if return_attention_scores:
-            return output, scores
-        return output
+            outputs.append(scores)
+        if cache is not None:
+            outputs.append(cache)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _attend(self, query, key, value, mask, training):
         """Runs the heads, one `dot_product_attention` per run of equal sizes.
@@ -366,18 +407,24 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         value=None,
         key=None,
         return_attention_scores=False,
+        cache=None,
         **kwargs,
     ):
-        output = keras.KerasTensor(
-            self.compute_output_shape(query.shape), dtype=self.compute_dtype
+        shapes = [self.compute_output_shape(query.shape)]
+        if return_attention_scores:
+            source = (query if value is None else value).shape[1]
+            if cache is not None:
+                source = cache.shape[2]
+            shapes.append(
+                (query.shape[0], self.num_heads, query.shape[1], source)
+            )
+        if cache is not None:
+            shapes.append(cache.shape)
+        outputs = tuple(
+            keras.KerasTensor(shape, dtype=self.compute_dtype)
+            for shape in shapes
         )
-        if not return_attention_scores:
-            return output
-        source = (query if value is None else value).shape[1]
-        return output, keras.KerasTensor(
-            (query.shape[0], self.num_heads, query.shape[1], source),
-            dtype=self.compute_dtype,
-        )
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def get_config(self):
         config = super().get_config()
@@ -497,4 +544,21 @@ def _check_input_shapes(shapes):
             "`value` and `key` must have the same length. Received: value of "
             f"shape {tuple(shapes['value'])}, key of shape "
             f"{tuple(shapes['key'])}"
+        )
+
+
+def _check_cache(shape, width, index, length):
+    """Raises unless the shape is `[B, 2, S, W]` and what is new fits in."""
+    if len(shape) != 4 or shape[1] != 2 or shape[3] != width:
+        raise ValueError(
+            "`cache` holds keys and values, all heads side by side: it must "
+            f"have the shape (batch, 2, length, {width}). Received: cache of "
+            f"shape {tuple(shape)}"
+        )
+    # Backends would move what does not fit. A tensor is not known yet.
+    known = isinstance(index, int) and None not in (shape[2], length)
+    if known and not 0 <= index <= shape[2] - length:
+        raise ValueError(
+            f"`cache_update_index` must leave room for {length} positions in "
+            f"a cache of {shape[2]}. Received: cache_update_index={index}"
         )

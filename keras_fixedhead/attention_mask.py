@@ -15,6 +15,7 @@ def combine_attention_masks(
     attention_mask=None,
     use_causal_mask=False,
     attention_window=None,
+    query_start=0,
 ):
     """Combines masks so that all of them must allow a position.
 
@@ -29,6 +30,8 @@ def combine_attention_masks(
         use_causal_mask: bool. Position `i` attends only to `j <= i`.
         attention_window: int or `None`. Position `i` attends only to `j` with
             `|i - j| < attention_window`.
+        query_start: int or int scalar tensor. The position of the first
+            query; key positions begin at 0.
 
     Returns:
         A bool tensor of rank 4 that broadcasts to `shape`, or `None` where
@@ -57,7 +60,8 @@ def combine_attention_masks(
         masks.append(mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1))
     if use_causal_mask or attention_window:
         # how far behind the query position the key position lies, [T, S]
-        distance = ops.expand_dims(ops.arange(target), 1) - ops.arange(source)
+        position = ops.arange(target) + query_start
+        distance = ops.expand_dims(position, 1) - ops.arange(source)
         distance = ops.expand_dims(distance, (0, 1))
         if use_causal_mask:
             masks.append(distance >= 0)

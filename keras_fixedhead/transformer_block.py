@@ -51,9 +51,15 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             for, or `None` for all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
         training: bool. Whether dropout is applied.
+        cache: float tensor `[B, 2, S, W]` or `None`. The keys and values of a
+            sequence of which `inputs` are a part. See
+            `FixedMultiHeadAttention`.
+        cache_update_index: int or int scalar tensor, where in the sequence
+            `inputs` start. Comes with `cache`.
 
     Returns:
-        A tensor of the shape of `inputs`, or of `queries` if given.
+        A tensor of the shape of `inputs`, or of `queries` if given; with
+        `cache` a tuple of it and the new cache.
     """
 
     def __init__(
@@ -122,6 +128,8 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         queries=None,
         query_packing=None,
         training=None,
+        cache=None,
+        cache_update_index=None,
     ):
         value = None if queries is None else inputs
         queries = inputs if queries is None else queries
@@ -134,16 +142,31 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             packing=packing,
             query_packing=query_packing,
             training=training,
+            cache=cache,
+            cache_update_index=cache_update_index,
         )
+        if cache is not None:
+            x, cache = x
         x = self.attention_dropout(x, training=training)
         attended = self.attention_layer_norm(queries + x)
         x = self.intermediate_dense(attended)
         x = self.output_dense(x)
         x = self.output_dropout(x, training=training)
-        return self.output_layer_norm(attended + x)
+        x = self.output_layer_norm(attended + x)
+        return x if cache is None else (x, cache)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
+
+    def compute_output_spec(self, inputs, cache=None, **kwargs):
+        shapes = (
+            [inputs.shape] if cache is None else [inputs.shape, cache.shape]
+        )
+        outputs = tuple(
+            keras.KerasTensor(shape, dtype=self.compute_dtype)
+            for shape in shapes
+        )
+        return outputs[0] if cache is None else outputs
 
     def get_config(self):
         config = super().get_config()

@@ -43,6 +43,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         layer_norm_epsilon: float. Epsilon of every norm.
         pooler: bool. Whether there is a `pooled_output`: a dense layer with
             tanh on the first token.
+        causal: bool. Whether tokens attend only to those before them, and to
+            themselves, as in a language model (`FixedHeadCausalLM`).
         dtype: str or `keras.DTypePolicy`.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
@@ -58,7 +60,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     Raises:
         TypeError: if there is no such argument.
         ValueError: if `head_size` is a sequence of another length than
-            `num_layers`, or a size is not a positive integer.
+            `num_layers`, a size is not a positive integer, or a causal
+            backbone is to have a pooler, whose first token sees no other.
 
     Example:
 
@@ -89,10 +92,17 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         activation="gelu_approximate",
         layer_norm_epsilon=1e-12,
         pooler=False,
+        causal=False,
         dtype=None,
         **kwargs,
     ):
         refuse_unknown_arguments(self, kwargs)
+        if causal and pooler:
+            raise ValueError(
+                "The pooler sees the first token, and that no other where "
+                "`causal=True`. Make the backbone with pooler=False. "
+                f"Received: pooler={pooler!r}"
+            )
         head_sizes = _head_size_per_layer(
             head_size, num_layers, max_sequence_length
         )
@@ -110,6 +120,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.token_embedding = embedding(
             keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding"
         )
+        # Keras would compute logits in float32, whatever the policy, where
+        # another layer or model calls it.
+        self.token_embedding.reverse_dtype = self.token_embedding.compute_dtype
         self.position_embedding = keras_hub.layers.PositionEmbedding(
             max_sequence_length,
             initializer=kernel_initializer(),
@@ -169,7 +182,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         x = self.embeddings_layer_norm(x)
         x = self.embeddings_dropout(x)
         for layer in self.transformer_layers:
-            x = layer(x, padding_mask=inputs["padding_mask"])
+            x = layer(
+                x, padding_mask=inputs["padding_mask"], use_causal_mask=causal
+            )
         outputs = {"sequence_output": x}
         if pooler:
             outputs["pooled_output"] = self.pooled_dense(x[:, 0, :])
@@ -189,6 +204,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.pooler = pooler
+        self.causal = causal
 
     def encode_packed(
         self,
@@ -218,9 +234,14 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         packing = Packing(inputs["padding_mask"], fixed_size)
         x = self._embed_packed(inputs, packing, training)
         *layers, last = self.transformer_layers
+        options = {
+            "packing": packing,
+            "use_causal_mask": self.causal,
+            "training": training,
+        }
         for layer in layers:
-            x = layer(x, packing=packing, training=training)
-        encoded = last(x, packing=packing, training=training)
+            x = layer(x, **options)
+        encoded = last(x, **options)
         if not return_projections:
             return encoded, packing
         projections = {
@@ -256,18 +277,23 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             selection = Packing(real)
         x = self._embed_packed(inputs, packing, training)
         *layers, last = self.transformer_layers
+        options = {
+            "packing": packing,
+            "use_causal_mask": self.causal,
+            "training": training,
+        }
         for layer in layers:
-            x = layer(x, packing=packing, training=training)
-        if self.attention_window is not None:
-            # A window is around positions, which the last block has to know.
-            x = last(x, packing=packing, training=training)
+            x = layer(x, **options)
+        if self.attention_window is not None or self.causal:
+            # A window is around positions, and the past is before them: the
+            # last block has to know where its queries are.
+            x = last(x, **options)
             return selection.pack(packing.take(x, positions)), selection
         x = last(
             x,
-            packing=packing,
             queries=selection.pack(packing.take(x, positions)),
             query_packing=selection,
-            training=training,
+            **options,
         )
         return x, selection
 
@@ -307,6 +333,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             activation=self.activation,
             layer_norm_epsilon=self.layer_norm_epsilon,
             pooler=self.pooler,
+            causal=self.causal,
         )
         return config
 

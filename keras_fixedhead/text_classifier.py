@@ -16,7 +16,7 @@ from keras_fixedhead.backbone import (
 from keras_fixedhead.text_classifier_preprocessor import (
     FixedHeadTextClassifierPreprocessor,
 )
-from keras_fixedhead.text_embedder import pool
+from keras_fixedhead.text_embedder import pool, refuse_blind_token
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -46,8 +46,9 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
 
     Raises:
         TypeError: if there is no such argument.
-        ValueError: if there is no such pooling mode, `num_classes` is below
-            2, or `labels` are not as many different names.
+        ValueError: if there is no such pooling mode, or none that makes
+            sense of a causal backbone, `num_classes` is below 2, or `labels`
+            are not as many different names.
 
     Example:
 
@@ -78,6 +79,7 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
         **kwargs,
     ):
         refuse_unknown_arguments(self, kwargs)
+        refuse_blind_token(backbone, pooling_mode)
         _check(num_classes, labels)
         # Few numbers for each sequence: exact at no cost.
         dtype = "float64" if backbone.compute_dtype == "float64" else "float32"

@@ -51,6 +51,16 @@ def pool(sequence_output, padding_mask, mode):
     )
 
 
+def refuse_blind_token(backbone, mode):
+    """Raises ValueError where the token to pool has seen no other."""
+    if mode == "cls" and backbone.causal:
+        raise ValueError(
+            "`pooling_mode` must be another than 'cls' for a backbone with "
+            "causal=True, whose first token sees no other. Received: "
+            f"pooling_mode={mode!r}"
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
     """Embeds texts with a `FixedHeadBackbone`.
@@ -75,8 +85,8 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
 
     Raises:
         TypeError: if there is no such argument.
-        ValueError: if there is no such pooling mode, or `embedding_dim` is
-            not from 1 to D.
+        ValueError: if there is no such pooling mode, or none that makes
+            sense of a causal backbone, or `embedding_dim` is not from 1 to D.
 
     Example:
 
@@ -99,6 +109,7 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         **kwargs,
     ):
         refuse_unknown_arguments(self, kwargs)
+        refuse_blind_token(backbone, pooling_mode)
         if embedding_dim is not None and not (
             1 <= embedding_dim <= backbone.hidden_dim
         ):

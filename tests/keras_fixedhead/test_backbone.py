@@ -81,6 +81,9 @@ def test_packing_with_another_mask_is_an_error(inputs):
     assert block(x, packing=packing).shape == x.shape
     with pytest.raises(ValueError, match="without value_mask"):
         block(x, padding_mask=inputs["padding_mask"], packing=packing)
+    with pytest.raises(ValueError, match="without cache"):
+        cache = np.zeros((5, 2, 13, 15), "float32")
+        block(x, packing=packing, cache=cache, cache_update_index=0)
 
 
 def test_queries_of_a_packing_need_what_they_attend_to(inputs):
@@ -96,10 +99,19 @@ def test_queries_of_a_packing_need_what_they_attend_to(inputs):
     windowed.build((None, None, 11))
     with pytest.raises(ValueError, match="attention_window=2"):
         windowed(x, queries=x, packing=packing, query_packing=packing)
+    with pytest.raises(ValueError, match="use_causal_mask=True"):
+        block(
+            x,
+            queries=x,
+            packing=packing,
+            query_packing=packing,
+            use_causal_mask=True,
+        )
 
 
-def test_packed_equals_padded(make_backbone, inputs):
-    backbone = make_backbone(num_layers=3, head_size=[2, 3, 5])
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_equals_padded(make_backbone, inputs, causal):
+    backbone = make_backbone(num_layers=3, head_size=[2, 3, 5], causal=causal)
     real = inputs["padding_mask"] == 1
     padded = ops.convert_to_numpy(backbone(inputs)["sequence_output"])
     tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
@@ -109,12 +121,14 @@ def test_packed_equals_padded(make_backbone, inputs):
 
 
 @pytest.mark.parametrize("fixed_size", [False, True])
-@pytest.mark.parametrize("attention_window", [None, 3])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"attention_window": 3}, {"causal": True}], ids=str
+)
 @pytest.mark.parametrize("some", [False, True])
 def test_positions_equal_padded(
-    make_backbone, inputs, fixed_size, attention_window, some
+    make_backbone, inputs, fixed_size, arguments, some
 ):
-    backbone = make_backbone(attention_window=attention_window)
+    backbone = make_backbone(**arguments)
     rows = np.array([0, 3, 4])  # those of at least 5 tokens
     tensors = {k: ops.convert_to_tensor(v[rows]) for k, v in inputs.items()}
     positions = np.array([[12, 0], [4, 4], [7, 1]])
@@ -180,6 +194,38 @@ def test_padding_does_not_matter(make_backbone, inputs):
     assert np.isfinite(after).all()
 
 
+def test_causal(make_backbone, inputs):
+    """What comes later changes nothing, and is not needed."""
+    both, causal = make_backbone(), make_backbone(causal=True)
+    causal.set_weights(both.get_weights())
+    later = {**inputs, "token_ids": inputs["token_ids"].copy()}
+    later["token_ids"][:, 7:] = 3
+    first = {name: x[:, :7] for name, x in inputs.items()}
+    for backbone in (both, causal):
+        x, changed, alone = (
+            ops.convert_to_numpy(backbone(x)["sequence_output"])
+            for x in (inputs, later, first)
+        )
+        assert abs(changed - x)[0, 7:].max() > 0.01
+        if backbone is causal:
+            np.testing.assert_allclose(changed[:, :7], x[:, :7], atol=1e-6)
+            np.testing.assert_allclose(alone, x[:, :7], atol=1e-6)
+        else:
+            assert abs(changed - x)[0, :7].max() > 1e-4
+
+
+@pytest.mark.any_backend
+def test_a_configuration_from_before_there_was_causal(make_backbone):
+    config = make_backbone().get_config()
+    assert config.pop("causal") is False
+    assert FixedHeadBackbone.from_config(config).causal is False
+
+
+def test_a_causal_backbone_has_no_pooler(make_backbone):
+    with pytest.raises(ValueError, match="`causal=True`.*pooler=True"):
+        make_backbone(causal=True, pooler=True)
+
+
 def test_head_size(make_backbone):
     def sizes(backbone):
         return [
@@ -194,7 +240,8 @@ def test_head_size(make_backbone):
         make_backbone(head_size=0)
 
 
-def test_every_option_survives_get_config(make_backbone):
+@pytest.mark.parametrize("last", ["pooler", "causal"])
+def test_every_option_survives_get_config(make_backbone, last):
     backbone = make_backbone(
         head_size=[5, 7],
         attention_window=3,
@@ -202,11 +249,12 @@ def test_every_option_survives_get_config(make_backbone):
         num_segments=4,
         activation="gelu",
         layer_norm_epsilon=1e-5,
-        pooler=True,
         dtype="mixed_bfloat16",
         name="encoder",
+        **{last: True},
     )
     config = backbone.get_config()
+    assert config[last] is True
     again = FixedHeadBackbone.from_config(config)
     assert again.get_config() == config
     assert [w.shape for w in again.weights] == [
@@ -250,6 +298,17 @@ class TestBlock:
         after = ops.convert_to_numpy(block(x, use_causal_mask=True))
         np.testing.assert_allclose(after[:, :4], before[:, :4], atol=1e-5)
         assert abs(after[:, 4:] - before[:, 4:]).max() > 0.01
+
+    def test_symbolic_cache(self):
+        inputs, cache = keras.Input((3, 11)), keras.Input((2, 7, 15))
+        outputs = FixedHeadTransformerBlock(3, 23, head_size=5)(
+            inputs, use_causal_mask=True, cache=cache, cache_update_index=2
+        )
+        assert [x.shape for x in outputs] == [(None, 3, 11), (None, 2, 7, 15)]
+        model = keras.Model([inputs, cache], outputs)
+        arrays = [np.ones((2, 3, 11)), np.zeros((2, 2, 7, 15))]
+        changed = abs(ops.convert_to_numpy(model(arrays)[1])).max((0, 1, 3)) > 0
+        assert changed.nonzero()[0].tolist() == [2, 3, 4]
 
     def test_stacks_and_round_trips(self, tmp_path):
         inputs = keras.Input((7, 11))

@@ -161,6 +161,11 @@ def test_wrong_arguments(make_backbone, arguments, message):
         )
 
 
+def test_the_first_token_of_a_causal_backbone_sees_no_other(make_backbone):
+    with pytest.raises(ValueError, match="causal=True.*pooling_mode='cls'"):
+        FixedHeadTextClassifier(make_backbone(causal=True), 3)
+
+
 def test_unknown_argument_is_an_error(make_backbone):
     with pytest.raises(TypeError, match="has no argument `activation`"):
         FixedHeadTextClassifier(make_backbone(), 3, activation="softmax")

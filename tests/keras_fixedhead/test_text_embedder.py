@@ -93,6 +93,9 @@ def test_unknown_argument_is_an_error(make_backbone):
 def test_unknown_pooling_is_an_error(make_embedder):
     with pytest.raises(ValueError, match="pooling_mode='sum'"):
         make_embedder(pooling_mode="sum")
+    # The first token sees no other.
+    with pytest.raises(ValueError, match="causal=True.*pooling_mode='cls'"):
+        make_embedder(pooling_mode="cls", causal=True)
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max"])

@@ -2,6 +2,8 @@
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.causal_lm import FixedHeadCausalLM
+from keras_fixedhead.causal_lm_preprocessor import FixedHeadCausalLMPreprocessor
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
 from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
@@ -23,6 +25,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FixedHeadBackbone",
+    "FixedHeadCausalLM",
+    "FixedHeadCausalLMPreprocessor",
     "FixedHeadMaskedLM",
     "FixedHeadMaskedLMPreprocessor",
     "FixedHeadSpanLabeler",

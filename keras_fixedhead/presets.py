@@ -11,6 +11,7 @@ Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
 vary, not the points between: those are chosen here. Its models have sinusoidal
 positions, no segments, and predict the next word; these encoders learn their
 positions, have one segment, and no pooler.
+A `FixedHeadCausalLM` takes `FixedHeadBackbone(**shape(name), causal=True)`.
 """
 
 _BERT = {

@@ -202,6 +202,7 @@ class TestLoss:
                 right.append(logits[i].argmax() == token)
         return np.mean(losses), np.mean(right)
 
+    @pytest.mark.any_backend
     def test_equals_numpy(self, make_causal_lm):
         model = make_causal_lm()
         model.compile(

@@ -110,6 +110,7 @@ def test_a_subclass_that_calls_a_layer_twice_and_across():
     assert [head.bottleneck for head in report.heads_of(1)] == [True, False]
 
 
+@pytest.mark.any_backend
 def test_implicit_masks_of_a_functional_model():
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(53, 11, mask_zero=True)(ids)

@@ -54,6 +54,7 @@ def test_pooling_of_nothing(mode):
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_backend
 def test_first_numbers_of_an_embedding(make_embedder, inputs, tmp_path):
     whole = make_embedder(normalize=False)
     cut = FixedHeadTextEmbedder(

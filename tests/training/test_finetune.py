@@ -105,6 +105,7 @@ def start(tmp_path_factory):
 _FROM_INIT = dict.fromkeys(SHAPE)
 
 
+@pytest.mark.slow
 def test_starts_from_a_preset(data, start, tmp_path):
     (data_alone := tmp_path / "data").mkdir()
     # Not even a vocabulary is needed.

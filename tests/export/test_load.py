@@ -83,6 +83,7 @@ def test_refusals(embedder, tmp_path):
         load.load(tmp_path / "bare")
 
 
+@pytest.mark.slow
 def test_a_quantized_file_stays_as_it_is(tmp_path):
     embedder = tiny.new_embedder()
     embedder.backbone.quantize(

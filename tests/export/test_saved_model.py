@@ -121,14 +121,8 @@ def test_options(preset_without_prompts, tmp_path):
     assert sent == {b"open the file", b"read it"}
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        pytest.param(None, marks=pytest.mark.slow),
-        "bfloat16",
-        pytest.param("int8", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "int8"])
 def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
     """The tokens of an embedder's encoder, with a pooler, from one file."""
     embedder = tiny.new_embedder(prompts={"query": "query: "}, pooler=True)

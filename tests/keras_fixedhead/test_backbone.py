@@ -324,6 +324,7 @@ class TestBlock:
         np.testing.assert_allclose(again(x), model(x), atol=1e-6)
 
     # Keras warns of every layer that has nothing to quantize.
+    @pytest.mark.any_backend
     @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
     def test_int8_round_trip(self, tmp_path):
         inputs = keras.Input((7, 11))

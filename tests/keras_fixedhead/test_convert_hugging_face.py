@@ -45,6 +45,7 @@ def assert_equal_outputs(outputs, expected, padding_mask):
         np.testing.assert_allclose(y, x, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 @pytest.mark.parametrize("pooler", [True, False])
 def test_backbone_computes_the_same(tmp_path, batch, activation, pooler):

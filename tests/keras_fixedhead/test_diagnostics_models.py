@@ -65,6 +65,7 @@ def softmax_entropy(scores):
     return scipy.stats.entropy(scores, axis=-1).mean((0, 2))
 
 
+@pytest.mark.any_backend
 def test_a_subclass_that_calls_a_layer_twice_and_across():
     model = Subclassed()
     rng = np.random.default_rng(0)

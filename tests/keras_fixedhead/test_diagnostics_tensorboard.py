@@ -95,6 +95,7 @@ def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
     assert "attention_entropy/layer_01" in tags["scalars"]
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("every", "at_once", "steps"),
     [

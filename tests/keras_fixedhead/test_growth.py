@@ -95,6 +95,7 @@ def masked_inputs(inputs):
     return {**inputs, "mask_positions": np.array(positions)}
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("arguments", BACKBONES.values(), ids=BACKBONES)
 @pytest.mark.parametrize(
     ("dtype", "atol"),

@@ -360,6 +360,7 @@ def test_preprocessor_masks_texts(make_masked_lm, vocabulary):
     assert x["segment_ids"][2].tolist() == [0] * 7 + [1] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_fit_on_texts(make_masked_lm, vocabulary):
     model = make_masked_lm(next_sentence=False, num_layers=1, dropout=0.0)

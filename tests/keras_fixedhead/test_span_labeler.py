@@ -108,6 +108,7 @@ def test_unknown_argument_is_an_error(make_backbone):
         FixedHeadSpanLabeler(make_backbone(), rate=0.3)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
 def test_bfloat16(make_labeler, inputs, policy):
     exact, half = make_labeler(), make_labeler(dtype=policy)
@@ -125,6 +126,7 @@ def test_bfloat16(make_labeler, inputs, policy):
             assert (logits[~real] == np.float32(-1e9)).all()
 
 
+@pytest.mark.any_backend
 def test_float64(float64, make_labeler, inputs):
     outputs = as_numpy(make_labeler(dtype="float64")(inputs))
     assert {x.dtype for x in outputs.values()} == {np.dtype("float64")}

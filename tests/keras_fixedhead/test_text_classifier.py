@@ -119,6 +119,7 @@ def test_dropout_is_for_training(make_classifier, inputs, pooling_mode):
     assert abs(dropped - one)[REAL_ROWS].max() > 1e-3
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pooling_mode", ["cls", "mean"])
 def test_bfloat16_is_classified_in_float32(
     make_classifier, inputs, pooling_mode
@@ -136,6 +137,7 @@ def test_bfloat16_is_classified_in_float32(
             )
 
 
+@pytest.mark.any_backend
 def test_float64(float64, make_classifier, inputs):
     logits = make_classifier(dtype="float64")(inputs)
     assert keras.backend.standardize_dtype(logits.dtype) == "float64"

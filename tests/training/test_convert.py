@@ -214,6 +214,7 @@ def test_from_keras_hub(tmp_path, run):
     assert embedder.preprocessor.tokenizer.lowercase
 
 
+@pytest.mark.slow
 def test_from_an_embedder_of_keras_hub(tmp_path, run):
     bert = keras_hub_preset(tmp_path / "bert")
     keras_hub.models.BertTextEmbedder(

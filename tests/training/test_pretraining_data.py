@@ -272,6 +272,7 @@ def test_an_epoch_has_each_chunk_at_most_once(text, read, chunks):
     assert frozenset.intersection(*left_out) == frozenset()
 
 
+@pytest.mark.slow
 def test_all_of_a_corpus_that_fits_is_one_window(text):
     made = batches(shuffle_tokens=226)
     epoch = examples(take(made.training(text.shards, ONE, 0), 8))
@@ -396,6 +397,7 @@ def test_evaluation_has_each_example_once(text, count, workers, replicas):
     assert sorted(found) == indices[indices >= 0].tolist()
 
 
+@pytest.mark.slow
 def test_without_next_sentences(text):
     made = batches(next_sentence=False, shuffle_tokens=1000)
     epoch = take(made.training(text.shards, ONE, 0), 7)
@@ -414,6 +416,7 @@ def test_without_next_sentences(text):
         found.update(example.first.tolist())
 
 
+@pytest.mark.slow
 def test_masks_whole_words(text):
     made = batches(whole_word=True, mask_selection_rate=0.4, max_predictions=3)
     beginnings, sizes = set(), set()

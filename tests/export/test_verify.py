@@ -95,6 +95,7 @@ def test_open_shape_is_a_named_crash(tmp_path, parts, embedder):
     assert failed["scalar text"].startswith("crashed the process (SIG")
 
 
+@pytest.mark.slow
 def test_other_vocabulary(tmp_path, parts, embedder):
     swapped = list(tiny.VOCABULARY)
     swapped[5], swapped[6] = swapped[6], swapped[5]

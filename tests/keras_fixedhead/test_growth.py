@@ -399,6 +399,7 @@ def test_preset_of_what_is_grown(make_embedder, inputs, tmp_path):
         np.testing.assert_array_equal(weight, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_what_is_grown_leaves_the_other(make_masked_lm, masked_inputs):
     masked_lm = randomize(make_masked_lm())

@@ -227,6 +227,7 @@ def test_lowest_error_is_that_of_alternating_least_squares(head_size):
     assert lowest * (1 - 1e-9) < reached < lowest * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.any_backend
 def test_training_reaches_every_context_from_one_under_the_length():
     for size, seed in ((7, 0), (7, 1), (31, 0)):

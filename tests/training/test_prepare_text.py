@@ -338,6 +338,7 @@ def test_what_fails_for_good_leaves_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_error():
     with pytest.raises(ChildProcessError, match="--workers .*now 1"):
         with worker_pool(1) as pool:

@@ -19,7 +19,9 @@ from keras import ops
 from keras_fixedhead.attention_mask import combine_attention_masks
 
 
-def dot_product_attention(query, key, value, mask=None, dropout=None):
+def dot_product_attention(
+    query, key, value, mask=None, dropout=None, scale=None
+):
     """Attends with heads of one size, and says what it attended to.
 
     A query position that may attend to nothing gets the zero vector and zero
@@ -33,6 +35,8 @@ def dot_product_attention(query, key, value, mask=None, dropout=None):
             query position may attend to a key position, or `None`.
         dropout: a function applied to the scores before they weigh `value`,
             or `None`.
+        scale: float. What the logits are multiplied by; `None` means
+            `1 / sqrt(H)`.
 
     Returns:
         The context `[B, T, N, H]` and the scores before dropout
@@ -43,7 +47,8 @@ def dot_product_attention(query, key, value, mask=None, dropout=None):
     Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
-    scale = 1.0 / math.sqrt(query.shape[-1])
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
     # TensorFlow's cast would make float32 of a number first.
     query = query * ops.convert_to_tensor(scale, dtype)
     logits = ops.einsum("btnh,bsnh->bnts", query, key)
@@ -73,7 +78,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     heads need not divide the embedding size:
 
     `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v` for each head, the
-    heads concatenated and projected by `V_o` (equation 9).
+    heads concatenated and projected by `V_o` (equation 9). With an
+    `attention_scale` that takes the place of `1 / sqrt(head_size)`.
 
     The layer takes the place of `keras.layers.MultiHeadAttention`: same call
     arguments, same implicit Keras masks.
@@ -92,6 +98,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             the layer is built, and keeps it from then on.
         attention_window: int or `None`. Position `i` attends only to the
             positions `j` with `|i - j| < attention_window`.
+        attention_scale: float above 0, or `None`. The logits of attention
+            are multiplied by it; `None` means `1 / sqrt(head_size)` of each
+            head.
         dropout: float in `[0, 1)`. Dropout rate of the attention scores.
         use_bias: bool. Whether the four projections have a bias.
         output_dim: int or `None`. The size of the output; `None` means the
@@ -144,13 +153,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         hence the bias of `attention_output`.
 
     Raises:
-        ValueError: if a size is not a positive integer, the head sizes are
-            not as many as the heads, the sequence length is needed and
-            unknown, an input, mask or cache has a shape that does not fit,
-            `packing` comes with a value, a key, a cache or a mask,
-            `query_packing` with what it cannot be used with, only one of
-            `cache` and `cache_update_index` is given, or what is new does
-            not fit into the cache.
+        ValueError: if a size is not a positive integer, the scale not a
+            positive number, the head sizes are not as many as the heads, the
+            sequence length is needed and unknown, an input, mask or cache has
+            a shape that does not fit, `packing` comes with a value, a key, a
+            cache or a mask, `query_packing` with what it cannot be used with,
+            only one of `cache` and `cache_update_index` is given, or what is
+            new does not fit into the cache.
 
     Example:
 
@@ -169,6 +178,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         num_heads,
         head_size=None,
         attention_window=None,
+        attention_scale=None,
         dropout=0.0,
         use_bias=True,
         output_dim=None,
@@ -190,6 +200,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             if attention_window is None
             else positive_int("attention_window", attention_window)
         )
+        self.attention_scale = _check_attention_scale(attention_scale)
         if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
             raise ValueError(
                 "`dropout` must be a number in [0, 1). "
@@ -219,6 +230,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         if isinstance(self.head_size, tuple):
             return self.head_size
         return (self.head_size,) * self.num_heads
+
+    @property
+    def attention_scales(self):
+        """What each head's logits are multiplied by, floats (once built)."""
+        if self.attention_scale is not None:
+            return (self.attention_scale,) * self.num_heads
+        return tuple(1.0 / math.sqrt(size) for size in self.head_sizes)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = query_shape if value_shape is None else value_shape
@@ -383,6 +401,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                 ),
                 mask=run_mask,
                 dropout=dropout,
+                scale=self.attention_scale,
             )
             # [B, T, heads, size] -> [B, T, heads * size]
             contexts.append(
@@ -436,6 +455,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                 list(head_size) if isinstance(head_size, tuple) else head_size
             ),
             attention_window=self.attention_window,
+            attention_scale=self.attention_scale,
             dropout=self.dropout,
             use_bias=self.use_bias,
             output_dim=self.output_dim,
@@ -528,6 +548,22 @@ def _check_head_size(head_size, num_heads):
             )
         return tuple(positive_int("head_size", size) for size in head_size)
     return positive_int("head_size", head_size)
+
+
+def _check_attention_scale(scale):
+    """`attention_scale` as `None` or a float."""
+    if scale is None:
+        return None
+    if (
+        not isinstance(scale, numbers.Real)
+        or isinstance(scale, bool)
+        or not 0 < scale < math.inf
+    ):
+        raise ValueError(
+            "`attention_scale` must be a number above 0, or None for "
+            f"1 / sqrt(head_size). Received: attention_scale={scale!r}"
+        )
+    return float(scale)
 
 
 def _check_input_shapes(shapes):

@@ -34,6 +34,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         head_size: int, a sequence of `num_layers` ints (one per block), or
             `None` for `max_sequence_length`, the paper's choice.
         attention_window: int or `None`. See `FixedMultiHeadAttention`.
+        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
         dropout: float. Dropout rate of embeddings, attention and blocks.
         max_sequence_length: int. The longest sequence there are position
             embeddings for.
@@ -60,8 +61,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     Raises:
         TypeError: if there is no such argument.
         ValueError: if `head_size` is a sequence of another length than
-            `num_layers`, a size is not a positive integer, or a causal
-            backbone is to have a pooler, whose first token sees no other.
+            `num_layers`, a size is not a positive integer, the scale not a
+            positive number, or a causal backbone is to have a pooler, whose
+            first token sees no other.
 
     Example:
 
@@ -86,6 +88,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         intermediate_dim,
         head_size=None,
         attention_window=None,
+        attention_scale=None,
         dropout=0.1,
         max_sequence_length=512,
         num_segments=2,
@@ -149,6 +152,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
                 intermediate_dim=intermediate_dim,
                 head_size=size,
                 attention_window=attention_window,
+                attention_scale=attention_scale,
                 dropout=dropout,
                 activation=activation,
                 layer_norm_epsilon=layer_norm_epsilon,
@@ -198,6 +202,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.intermediate_dim = intermediate_dim
         self.head_size = head_size
         self.attention_window = attention_window
+        self.attention_scale = attention_scale
         self.dropout = dropout
         self.max_sequence_length = max_sequence_length
         self.num_segments = num_segments
@@ -327,6 +332,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
                 else self.head_size
             ),
             attention_window=self.attention_window,
+            attention_scale=self.attention_scale,
             dropout=self.dropout,
             max_sequence_length=self.max_sequence_length,
             num_segments=self.num_segments,

@@ -31,6 +31,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         head_size: int, a sequence of one int per head, or `None` for the
             static sequence length. See `FixedMultiHeadAttention`.
         attention_window: int or `None`. See `FixedMultiHeadAttention`.
+        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
         dropout: float. Rate for the attention scores and before both sums.
         activation: `"gelu_approximate"` (tanh, as the original BERT),
             `"gelu"` (erf, as Hugging Face's BERT), or any other name or
@@ -68,6 +69,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         intermediate_dim,
         head_size=None,
         attention_window=None,
+        attention_scale=None,
         dropout=0.0,
         activation="gelu_approximate",
         layer_norm_epsilon=1e-12,
@@ -80,6 +82,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         self.intermediate_dim = intermediate_dim
         self.head_size = head_size
         self.attention_window = attention_window
+        self.attention_scale = attention_scale
         self.dropout = dropout
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -88,6 +91,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             num_heads=num_heads,
             head_size=head_size,
             attention_window=attention_window,
+            attention_scale=attention_scale,
             dropout=dropout,
             kernel_initializer=self.kernel_initializer,
             dtype=self.dtype_policy,
@@ -177,6 +181,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             intermediate_dim=self.intermediate_dim,
             head_size=self.attention.get_config()["head_size"],
             attention_window=self.attention_window,
+            attention_scale=self.attention_scale,
             dropout=self.dropout,
             activation=(
                 activation

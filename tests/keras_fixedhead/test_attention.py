@@ -68,7 +68,7 @@ def output_and_gradients(layer, *inputs, **kwargs):
     )
 
 
-def numpy_attention(layer, query, value, allowed):
+def numpy_attention(layer, query, value, allowed, scale=None):
     """Equation (9), head by head; `allowed` broadcasts to [B, N, T, S]."""
     weights = {
         w.path.split("/", 1)[1]: ops.convert_to_numpy(w) for w in layer.weights
@@ -84,7 +84,8 @@ def numpy_attention(layer, query, value, allowed):
             + weights[f"{name}/bias"][end - size : end]
             for name, x in (("query", query), ("key", value), ("value", value))
         )
-        logits = q @ k.transpose(0, 2, 1) / np.sqrt(size)
+        logits = q @ k.transpose(0, 2, 1)
+        logits = logits / np.sqrt(size) if scale is None else scale * logits
         exp = np.exp(logits) * allowed[:, i]
         total = exp.sum(-1, keepdims=True)
         scores = np.divide(exp, total, out=np.zeros_like(exp), where=total > 0)
@@ -333,6 +334,22 @@ class TestAgainstNumpy:
             layer(query, value, use_causal_mask=causal), expected, atol=1e-5
         )
 
+    @pytest.mark.parametrize(
+        ("head_size", "scale"), [(H, 0.7), ([2, 5, 5], 0.3), ([2, 5, 5], 1)]
+    )
+    def test_attention_scale(self, head_size, scale):
+        layer = self.layer(head_size, attention_scale=scale)
+        assert layer.attention_scales == (scale,) * N
+        query, value, allowed = normal(B, T, D), normal(B, S, E), mask(B, T, S)
+        expected, expected_scores = numpy_attention(
+            layer, query, value, allowed[:, None], scale
+        )
+        output, scores = layer(
+            query, value, attention_mask=allowed, return_attention_scores=True
+        )
+        np.testing.assert_allclose(output, expected, atol=1e-5)
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
+
 
 class TestCache:
     """A part of a sequence at a time, the keys and values before it kept."""
@@ -495,6 +512,7 @@ def test_every_option_survives_get_config():
         num_heads=N,
         head_size=[2, 3, 5],
         attention_window=4,
+        attention_scale=0.3,
         dropout=0.25,
         use_bias=False,
         output_dim=19,
@@ -596,6 +614,13 @@ def test_int8(head_size, tmp_path):
         ({"head_size": [2, 3]}, r"3 heads.*head_size=\[2, 3\]"),
         ({"head_size": [2, 3, -1]}, "head_size=-1"),
         ({"attention_window": 0}, "attention_window=0"),
+        ({"attention_scale": 0}, "attention_scale=0"),
+        ({"attention_scale": -0.1}, "attention_scale=-0.1"),
+        ({"attention_scale": float("inf")}, "attention_scale=inf"),
+        ({"attention_scale": float("nan")}, "attention_scale=nan"),
+        ({"attention_scale": True}, "attention_scale=True"),
+        ({"attention_scale": "1"}, "attention_scale='1'"),
+        ({"attention_scale": [0.1] * 3}, "attention_scale=.0.1"),
         ({"output_dim": 1.5}, "output_dim=1.5"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"dropout": "0.1"}, "dropout='0.1'"),

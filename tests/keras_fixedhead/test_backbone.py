@@ -215,10 +215,14 @@ def test_causal(make_backbone, inputs):
 
 
 @pytest.mark.any_backend
-def test_a_configuration_from_before_there_was_causal(make_backbone):
+@pytest.mark.parametrize(
+    ("name", "value"), [("causal", False), ("attention_scale", None)]
+)
+def test_a_configuration_from_before_there_was(make_backbone, name, value):
     config = make_backbone().get_config()
-    assert config.pop("causal") is False
-    assert FixedHeadBackbone.from_config(config).causal is False
+    assert config.pop(name) is value
+    again = FixedHeadBackbone.from_config(config)
+    assert again.get_config() == {**config, name: value}
 
 
 def test_a_causal_backbone_has_no_pooler(make_backbone):
@@ -245,6 +249,7 @@ def test_every_option_survives_get_config(make_backbone, last):
     backbone = make_backbone(
         head_size=[5, 7],
         attention_window=3,
+        attention_scale=0.3,
         dropout=0.3,
         num_segments=4,
         activation="gelu",
@@ -257,6 +262,9 @@ def test_every_option_survives_get_config(make_backbone, last):
     assert config[last] is True
     again = FixedHeadBackbone.from_config(config)
     assert again.get_config() == config
+    for layer in again.transformer_layers:
+        assert layer.get_config()["attention_scale"] == 0.3
+        assert layer.attention.attention_scale == 0.3
     assert [w.shape for w in again.weights] == [
         w.shape for w in backbone.weights
     ]

@@ -4,7 +4,6 @@ Shape letters: D embedding size, H head size, W total width of all heads.
 """
 
 import itertools
-import math
 
 import numpy as np
 from keras import ops
@@ -13,11 +12,12 @@ from keras import ops
 def grow_attention(before, after, rng):
     """Sets the weights of an attention layer to those of a smaller one.
 
-    Both compute the same then. `logits = q k / sqrt(H)`, so a larger head's
-    queries are multiplied by `sqrt(new H / old H)`. What is new: in heads
-    that were there, query columns of zeros and random key and value columns;
-    in new heads, all three random; everywhere, rows of `attention_output` of
-    zeros.
+    Both compute the same then. `logits = scale q k`, so a head's queries are
+    multiplied by `old scale / new scale`: where the scale is `1 / sqrt(H)`,
+    by `sqrt(new H / old H)`, and by 1 where it is an `attention_scale`. What
+    is new: in heads that were there, query columns of zeros and random key
+    and value columns; in new heads, all three random; everywhere, rows of
+    `attention_output` of zeros.
 
     Args:
         before: a built `FixedMultiHeadAttention`.
@@ -35,8 +35,10 @@ def grow_attention(before, after, rng):
     of_old_heads = np.arange(starts[-1]) < starts[len(sizes)]
     scale = np.concatenate(
         [
-            np.full(size, math.sqrt(new_size / size))
-            for size, new_size in zip(sizes, new_sizes)
+            np.full(size, old / new)
+            for size, old, new in zip(
+                sizes, before.attention_scales, after.attention_scales
+            )
         ]
     )
     for name in ("query", "key", "value"):

@@ -24,7 +24,8 @@ def grow_head_size(model, head_size, seed=0):
     """A model with larger heads and the same outputs.
 
     The logits of a larger head are divided by the root of a larger number,
-    so a head's queries are multiplied by `sqrt(new size / old size)`. Its new
+    so a head's queries are multiplied by `sqrt(new size / old size)`; where
+    the model has an `attention_scale`, they stay as they are. A head's new
     query columns and the new rows of `attention_output` are zero, its new key
     and value columns random.
 

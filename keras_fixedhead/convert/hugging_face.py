@@ -204,6 +204,11 @@ def _written_config(model, backbone):
             backbone.attention_window,
             backbone.attention_window is None,
         ),
+        (
+            "attention_scale",
+            backbone.attention_scale,
+            backbone.attention_scale is None,
+        ),
         ("causal", backbone.causal, not backbone.causal),
         (
             "activation",
@@ -219,8 +224,8 @@ def _written_config(model, backbone):
         if not fits:
             raise ValueError(
                 f"Hugging Face's BERT has no place for this `{name}`. It "
-                "takes heads of hidden_dim / num_heads, no attention window "
-                "or causal attention, "
+                "takes heads of hidden_dim / num_heads, no attention window, "
+                "scale or causal attention, "
                 f"activations {', '.join(activations)} and whole embeddings. "
                 f"Received: a model with {name}={value!r}, "
                 f"num_heads={backbone.num_heads} and "

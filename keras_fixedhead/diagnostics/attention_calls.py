@@ -5,6 +5,7 @@ Shape letters: B batch, T query length, S key length, N heads.
 
 import dataclasses
 import inspect
+import math
 from typing import Any
 
 import keras
@@ -89,6 +90,14 @@ def head_widths(layer):
     sizes = (config["key_dim"],) * config["num_heads"]
     value_dim = config["value_dim"] or config["key_dim"]
     return sizes, (value_dim,) * config["num_heads"]
+
+
+def head_scales(layer):
+    """What the logits of the heads are multiplied by, a tuple of N floats."""
+    if isinstance(layer, FixedMultiHeadAttention):
+        return layer.attention_scales
+    sizes, _ = head_widths(layer)
+    return tuple(1.0 / math.sqrt(size) for size in sizes)
 
 
 def projections(layer):

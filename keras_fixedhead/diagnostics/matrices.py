@@ -19,13 +19,14 @@ _NAMES = (
 )
 
 
-def head_figures(queries, keys, values, allowed):
+def head_figures(queries, keys, values, scales, allowed):
     """What the heads of one layer do on one sequence.
 
     Args:
         queries: list of N float64 arrays `[T, H]`; sizes may differ.
         keys: list of N float64 arrays `[S, H]`.
         values: list of N float64 arrays `[S, H_value]`.
+        scales: list of N floats, what the heads' logits are multiplied by.
         allowed: bool array `[N, T, S]`, or `[1, T, S]` for all heads alike.
             Each row allows something.
 
@@ -37,7 +38,7 @@ def head_figures(queries, keys, values, allowed):
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
         return {name: np.full(len(queries), np.nan) for name in _NAMES}, np.nan
     logits = np.stack(
-        [q @ k.T / np.sqrt(q.shape[-1]) for q, k in zip(queries, keys)]
+        [scale * q @ k.T for q, k, scale in zip(queries, keys, scales)]
     )
     scores = np.where(allowed, logits, -np.inf)
     scores = np.exp(scores - scores.max(-1, keepdims=True))

@@ -13,6 +13,7 @@ from keras import ops, tree
 from keras_fixedhead.diagnostics.attention_calls import (
     attention_calls,
     attention_left_out,
+    head_scales,
     head_widths,
     projections,
 )
@@ -32,12 +33,13 @@ from keras_fixedhead.diagnostics.symbolic import (
 def attention_report(model, inputs, batch_size=32, verbose=False):
     """Ranks, entropies and conditioning of a model's attention, head by head.
 
-    A head of size H has logits `Q K^T / sqrt(H)` of rank H at most, hence
-    cannot make every attention pattern of more than H tokens (Bhojanapalli
-    et al. 2020, Theorem 1, https://arxiv.org/abs/2002.07028). This says how
-    much of that rank the heads use. Logits are without masks, scores with
-    them. Padding is left out of every figure, and so are sequences without a
-    real token: padding is what no query may attend to.
+    A head of size H has logits `Q K^T / sqrt(H)` (a layer may have another
+    scale) of rank H at most, hence cannot make every attention pattern of
+    more than H tokens (Bhojanapalli et al. 2020, Theorem 1,
+    https://arxiv.org/abs/2002.07028). This says how much of that rank the
+    heads use. Logits are without masks, scores with them. Padding is left out
+    of every figure, and so are sequences without a real token: padding is what
+    no query may attend to.
 
     The inputs of each attention layer are read, and what it does is computed
     from its projections; dropout is off, and nothing of the model changes.
@@ -269,6 +271,7 @@ def _sequences(call, seen, rows):
 
     sources = (call.query, call.key, call.value)
     sizes, value_sizes = head_widths(call.layer)
+    scales = head_scales(call.layer)
     made = [
         _split(projection(seen[id(x)]), widths)
         for projection, x, widths in zip(
@@ -297,7 +300,7 @@ def _sequences(call, seen, rows):
             for places, heads in zip((queries, keys, keys), made)
         ]
         mask = mask[:, queries][:, :, keys]
-        yield min(mask.shape[1:]), *head_figures(*heads, mask)
+        yield min(mask.shape[1:]), *head_figures(*heads, scales, mask)
 
 
 def _split(x, sizes):

@@ -151,8 +151,9 @@ def find_difference(layer, standard, sequence_length=2):
     """An input on which a layer and a standard one differ, by Theorem 2.
 
     Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
-    `(V_k^i)^T V_q^i / sqrt(H)` of all heads, and `A_i` that of the standard
-    layer's head i.
+    `(V_k^i)^T V_q^i / sqrt(H)` of all heads (with an `attention_scale`, that
+    takes the place of `1 / sqrt(H)`), and `A_i` that of the standard layer's
+    head i.
 
     If all tokens are the same x, each head returns its value, so that the
     outputs are `M x` and `M' x`. These differ for some x, most for the first
@@ -269,7 +270,8 @@ class _Heads:
 
     Attributes:
         values: array `[h, d, d]`, `V_o^i V_v^i`.
-        logits: array `[h, d, d]`, `(V_k^i)^T V_q^i / sqrt(H)`.
+        logits: array `[h, d, d]`, `(V_k^i)^T V_q^i / sqrt(H)`, or with the
+            layer's `attention_scale`.
         factors: array `[h]`, the product of the norms of a logit's factors.
         precision: float, of the layer's dtype.
     """
@@ -319,15 +321,14 @@ def _heads(name, layer):
     blocks = np.cumsum(layer.head_sizes)[:-1]
     query, key, value = (np.split(x, blocks, 1) for x in (query, key, value))
     output = np.split(output, blocks)
+    scales = layer.attention_scales
     return _Heads(
         values=np.stack([(v @ o).T for v, o in zip(value, output)]),
-        logits=np.stack(
-            [k @ q.T / math.sqrt(q.shape[1]) for q, k in zip(query, key)]
-        ),
+        logits=np.stack([s * k @ q.T for q, k, s in zip(query, key, scales)]),
         factors=np.array(
             [
-                np.linalg.norm(k) * np.linalg.norm(q) / math.sqrt(q.shape[1])
-                for q, k in zip(query, key)
+                s * np.linalg.norm(k) * np.linalg.norm(q)
+                for q, k, s in zip(query, key, scales)
             ]
         ),
         precision=precision,

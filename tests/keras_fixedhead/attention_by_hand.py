@@ -16,12 +16,13 @@ def randomize(model):
     return model
 
 
-def numpy_figures(query, key, value, allowed):
+def numpy_figures(query, key, value, allowed, scale=None):
     """One head on one sequence; only its real tokens."""
+    scale = scale or 1 / np.sqrt(query.shape[1])
     logits = np.empty((len(query), len(key)))
     for i in range(len(query)):
         for j in range(len(key)):
-            logits[i, j] = query[i] @ key[j] / np.sqrt(len(query[i]))
+            logits[i, j] = scale * (query[i] @ key[j])
     scores = np.zeros_like(logits)
     for i in range(len(query)):
         weights = np.where(allowed[i], np.exp(logits[i]), 0.0)
@@ -38,11 +39,12 @@ def numpy_figures(query, key, value, allowed):
     return figures, scores @ value
 
 
-def expected_rows(query, key, value, sizes, places, allowed):
+def expected_rows(query, key, value, sizes, places, allowed, scale=None):
     """Rows of one layer, and the condition number of all of its heads.
 
-    Of projections `[B, T, W]`, the real positions of each sequence, and a
-    function that says where these may attend.
+    Of projections `[B, T, W]`, the real positions of each sequence, a
+    function that says where these may attend, and the scale of the logits,
+    by default `1 / sqrt(size)`.
     """
     ends = np.cumsum(sizes)
     rows, outputs = [], [[] for _ in places]
@@ -55,6 +57,7 @@ def expected_rows(query, key, value, sizes, places, allowed):
                 key[i, keys, columns],
                 value[i, keys, columns],
                 allowed(queries, keys),
+                scale,
             )
             figures.append(one)
             conditions.append(np.linalg.cond(output))

@@ -739,6 +739,7 @@ def test_there_and_back(tmp_path, heads, task):
         {"head_size": 4},
         {"head_size": [5, 6]},
         {"attention_window": 3},
+        {"attention_scale": 0.3},
         {"causal": True},
         {"activation": "tanh"},
     ],

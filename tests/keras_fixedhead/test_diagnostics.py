@@ -34,11 +34,14 @@ def layer_inputs(backbone, inputs):
 
 
 @pytest.mark.parametrize(
-    ("head_size", "window"), [([2, 5], None), ([[2, 3, 7], 5], 3)]
+    ("head_size", "window", "scale"),
+    [([2, 5], None, None), ([[2, 3, 7], 5], 3, 0.7)],
 )
-def test_equals_numpy(make_backbone, inputs, head_size, window):
+def test_equals_numpy(make_backbone, inputs, head_size, window, scale):
     backbone = randomize(
-        make_backbone(head_size=head_size, attention_window=window)
+        make_backbone(
+            head_size=head_size, attention_window=window, attention_scale=scale
+        )
     )
     report = attention_report(backbone, inputs, batch_size=2)
     assert report.sequences == 4  # one has no real token
@@ -60,6 +63,7 @@ def test_equals_numpy(make_backbone, inputs, head_size, window):
                 layer.head_sizes,
                 places,
                 allowed,
+                scale,
             )
             for layer, x in layer_inputs(backbone, inputs)
         ],

@@ -31,7 +31,12 @@ BACKBONES = {
     "head_size_per_layer": {"head_size": [5, 7]},
     "head_size_per_head": {"head_size": [[2, 3, 5], 7]},
     "head_size_of_positions": {"head_size": None},
-    "window": {"attention_window": 3, "pooler": True, "activation": "gelu"},
+    "window_and_scale": {
+        "attention_window": 3,
+        "attention_scale": 0.3,
+        "pooler": True,
+        "activation": "gelu",
+    },
 }
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -173,6 +178,7 @@ def test_what_is_not_grown_stays(make_backbone, growth):
         dropout=0.3,
         num_segments=4,
         attention_window=3,
+        attention_scale=0.3,
         activation="gelu",
         layer_norm_epsilon=1e-5,
         pooler=True,

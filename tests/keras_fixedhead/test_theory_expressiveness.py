@@ -58,7 +58,9 @@ def make_adversary(layer, heads, seed=0):
         (basis.T @ value @ output).reshape(heads, narrow, dim)
     )
     left, singular, right = np.linalg.svd(
-        key[:, :wide] @ query[:, :wide].T / np.sqrt(wide)
+        key[:, :wide]
+        @ query[:, :wide].T
+        * (layer.attention_scale or 1 / np.sqrt(wide))
     )
     singular = np.sqrt(narrow) * singular[:narrow]
     for dense, columns in (
@@ -178,6 +180,17 @@ class TestDifference:
     def test_logits_of_any_size(self, scale):
         layer = strict_layer(12, 4, 5)
         layer.query.kernel.assign(scale * layer.query.kernel)
+        standard = make_adversary(layer, 4)
+        assert find_difference(layer, standard).relative > 0.3
+
+    @pytest.mark.parametrize("scale", [0.02, 5.0])
+    def test_a_scale_of_its_own(self, scale):
+        strict = strict_layer(12, 4, 5)
+        layer = FixedMultiHeadAttention.from_config(
+            {**strict.get_config(), "attention_scale": scale}
+        )
+        layer.build((None, None, 12))
+        layer.set_weights(strict.get_weights())
         standard = make_adversary(layer, 4)
         assert find_difference(layer, standard).relative > 0.3
 

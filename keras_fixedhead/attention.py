@@ -16,6 +16,13 @@ import numbers
 import keras
 from keras import ops
 
+from keras_fixedhead.attention_checks import (
+    check_attention_scale,
+    check_cache,
+    check_head_size,
+    check_input_shapes,
+    positive_int,
+)
 from keras_fixedhead.attention_mask import combine_attention_masks
 
 
@@ -194,13 +201,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)
-        self.head_size = _check_head_size(head_size, self.num_heads)
+        self.head_size = check_head_size(head_size, self.num_heads)
         self.attention_window = (
             None
             if attention_window is None
             else positive_int("attention_window", attention_window)
         )
-        self.attention_scale = _check_attention_scale(attention_scale)
+        self.attention_scale = check_attention_scale(attention_scale)
         if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
             raise ValueError(
                 "`dropout` must be a number in [0, 1). "
@@ -242,7 +249,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         shapes = {"query": query_shape, "key": key_shape, "value": value_shape}
-        _check_input_shapes(shapes)
+        check_input_shapes(shapes)
         if self.head_size is None:
             if query_shape[1] is None:
                 raise ValueError(
@@ -324,13 +331,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                 value_mask = getattr(query, "_keras_mask", None)
         key = value if key is None else key
         if packing is None:
-            _check_input_shapes(
+            check_input_shapes(
                 {"query": query.shape, "value": value.shape, "key": key.shape}
             )
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
         if cache is not None:
-            _check_cache(
+            check_cache(
                 cache.shape,
                 sum(self.head_sizes),
                 cache_update_index,
@@ -520,81 +527,3 @@ def serialize_dtype(layer):
     ):
         policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
     return keras.dtype_policies.serialize(policy)
-
-
-def positive_int(name, value):
-    """The value as an int; `name` is what the error calls it."""
-    if (
-        not isinstance(value, numbers.Integral)
-        or isinstance(value, bool)
-        or value <= 0
-    ):
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
-        )
-    return int(value)
-
-
-def _check_head_size(head_size, num_heads):
-    """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
-    if head_size is None:
-        return None
-    if isinstance(head_size, (list, tuple)):
-        if len(head_size) != num_heads:
-            raise ValueError(
-                "`head_size` as a sequence holds one size for each of the "
-                f"{num_heads} heads. Received {len(head_size)}: "
-                f"head_size={head_size!r}"
-            )
-        return tuple(positive_int("head_size", size) for size in head_size)
-    return positive_int("head_size", head_size)
-
-
-def _check_attention_scale(scale):
-    """`attention_scale` as `None` or a float."""
-    if scale is None:
-        return None
-    if (
-        not isinstance(scale, numbers.Real)
-        or isinstance(scale, bool)
-        or not 0 < scale < math.inf
-    ):
-        raise ValueError(
-            "`attention_scale` must be a number above 0, or None for "
-            f"1 / sqrt(head_size). Received: attention_scale={scale!r}"
-        )
-    return float(scale)
-
-
-def _check_input_shapes(shapes):
-    """Raises unless all shapes are `[B, length, D]` and S is one length."""
-    for name, shape in shapes.items():
-        if len(shape) != 3:
-            raise ValueError(
-                f"`{name}` must have rank 3, [batch, length, embedding "
-                f"size]. Received: {name} of shape {tuple(shape)}"
-            )
-    value, key = shapes["value"][1], shapes["key"][1]
-    if value != key and None not in (value, key):
-        raise ValueError(
-            "`value` and `key` must have the same length. Received: value of "
-            f"shape {tuple(shapes['value'])}, key of shape "
-            f"{tuple(shapes['key'])}"
-        )
-
-
-def _check_cache(shape, width, index, length):
-    """Raises unless the shape is `[B, 2, S, W]` and what is new fits in."""
-    if len(shape) != 4 or shape[1] != 2 or shape[3] != width:
-        raise ValueError(
-            "`cache` holds keys and values, all heads side by side: it must "
-            f"have the shape (batch, 2, length, {width}). Received: cache of "
-            f"shape {tuple(shape)}"
-        )
-    # Backends would move what does not fit. A tensor is not known yet.
-    known = isinstance(index, int) and None not in (shape[2], length)
-    if known and not 0 <= index <= shape[2] - length:
-        raise ValueError(
-            f"`cache_update_index` must leave room for {length} positions in "
-            f"a cache of {shape[2]}. Received: cache_update_index={index}"
-        )

@@ -6,7 +6,8 @@ import keras
 import keras_hub
 import numpy as np
 
-from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.attention_growth import grow_attention
 from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS, BertSource
 

@@ -16,7 +16,7 @@ import rich.progress
 import rich.table
 import tyro
 
-from keras_fixedhead.attention import positive_int
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.files import replaced
 from keras_fixedhead.pictures import check_picture
 from keras_fixedhead.theory.picture import PAPER_HEAD_SIZES, draw_head_sizes

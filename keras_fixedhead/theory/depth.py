@@ -11,7 +11,7 @@ embedding size of 256 and of 5.4 at 1024:
 
 import math
 
-from keras_fixedhead.attention import positive_int
+from keras_fixedhead.attention_checks import positive_int
 
 
 def depth_threshold(hidden_dim):

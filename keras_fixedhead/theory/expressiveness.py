@@ -19,7 +19,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.convert import from_multi_head_attention
 
 # Differences relative to the output that are not taken for rounding, in units

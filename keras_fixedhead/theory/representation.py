@@ -19,7 +19,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention import FixedMultiHeadAttention, positive_int
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.attention_checks import positive_int
 
 # How far from 1 a column may sum: the rounding of a float32 softmax.
 _SUM_TOLERANCE = 1e-6

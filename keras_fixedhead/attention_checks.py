@@ -1,0 +1,86 @@
+"""What the arguments and the inputs of attention must be.
+
+Shape letters: B batch, S key length, D embedding size, W total width of all
+heads.
+"""
+
+import math
+import numbers
+
+
+def positive_int(name, value):
+    """The value as an int; `name` is what the error calls it."""
+    if (
+        not isinstance(value, numbers.Integral)
+        or isinstance(value, bool)
+        or value <= 0
+    ):
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def check_head_size(head_size, num_heads):
+    """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
+    if head_size is None:
+        return None
+    if isinstance(head_size, (list, tuple)):
+        if len(head_size) != num_heads:
+            raise ValueError(
+                "`head_size` as a sequence holds one size for each of the "
+                f"{num_heads} heads. Received {len(head_size)}: "
+                f"head_size={head_size!r}"
+            )
+        return tuple(positive_int("head_size", size) for size in head_size)
+    return positive_int("head_size", head_size)
+
+
+def check_attention_scale(scale):
+    """`attention_scale` as `None` or a float."""
+    if scale is None:
+        return None
+    if (
+        not isinstance(scale, numbers.Real)
+        or isinstance(scale, bool)
+        or not 0 < scale < math.inf
+    ):
+        raise ValueError(
+            "`attention_scale` must be a number above 0, or None for "
+            f"1 / sqrt(head_size). Received: attention_scale={scale!r}"
+        )
+    return float(scale)
+
+
+def check_input_shapes(shapes):
+    """Raises unless all shapes are `[B, length, D]` and S is one length."""
+    for name, shape in shapes.items():
+        if len(shape) != 3:
+            raise ValueError(
+                f"`{name}` must have rank 3, [batch, length, embedding "
+                f"size]. Received: {name} of shape {tuple(shape)}"
+            )
+    value, key = shapes["value"][1], shapes["key"][1]
+    if value != key and None not in (value, key):
+        raise ValueError(
+            "`value` and `key` must have the same length. Received: value of "
+            f"shape {tuple(shapes['value'])}, key of shape "
+            f"{tuple(shapes['key'])}"
+        )
+
+
+def check_cache(shape, width, index, length):
+    """Raises unless the shape is `[B, 2, S, W]` and what is new fits in."""
+    if len(shape) != 4 or shape[1] != 2 or shape[3] != width:
+        raise ValueError(
+            "`cache` holds keys and values, all heads side by side: it must "
+            f"have the shape (batch, 2, length, {width}). Received: cache of "
+            f"shape {tuple(shape)}"
+        )
+    # Backends would move what does not fit. A tensor is not known yet.
+    known = isinstance(index, int) and None not in (shape[2], length)
+    if known and not 0 <= index <= shape[2] - length:
+        raise ValueError(
+            f"`cache_update_index` must leave room for {length} positions in "
+            f"a cache of {shape[2]}. Received: cache_update_index={index}"
+        )

@@ -10,7 +10,7 @@ def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
 
     Args:
         folder: A data folder.
-        kind: What it must hold, `text` or `pairs`.
+        kind: What it must hold: `text`, `pairs` or `stream`.
 
     Returns:
         The manifest, and the SHA-256 of the file.

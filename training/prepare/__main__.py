@@ -2,6 +2,7 @@
 
 python -m training.prepare pairs --output runs/demo/data
 python -m training.prepare text --source novels/ --output runs/novels/data
+python -m training.prepare stream --data runs/novels/data --output runs/stream
 """
 
 import os
@@ -12,15 +13,23 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from training.prepare.configs import PairsConfig, TextConfig
+from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
 from training.prepare.pairs import prepare_pairs
+from training.prepare.stream import prepare_stream
 from training.prepare.text import prepare_text
+
+# What each kind of folder is made with, and by.
+_KINDS = {
+    "pairs": (PairsConfig, prepare_pairs),
+    "text": (TextConfig, prepare_text),
+    "stream": (StreamConfig, prepare_stream),
+}
 
 
 def main(args: list[str] | None = None) -> int:
     """Runs the verb and returns its exit status."""
     config = tyro.extras.subcommand_cli_from_dict(
-        {"pairs": PairsConfig, "text": TextConfig},
+        {name: config for name, (config, _) in _KINDS.items()},
         prog="python -m training.prepare",
         description="Turns text into a data folder.",
         args=args,
@@ -31,10 +40,7 @@ def main(args: list[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
-        if isinstance(config, PairsConfig):
-            manifest = prepare_pairs(config)
-        else:
-            manifest = prepare_text(config)
+        manifest = dict(_KINDS.values())[type(config)](config)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except (ValueError, OSError) as error:

@@ -76,3 +76,19 @@ class TextConfig:
     and output under the same paths."""
     overwrite: bool = False
     """Replace a data folder, or an unfinished one, that is there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamConfig:
+    """The tokens of a text folder as plain arrays, for training.reproduce.
+
+    Machines without TensorFlow read them. Every other held-out document is
+    for the choice of learning rates, the rest for the test.
+    """
+
+    data: pathlib.Path
+    """Folder written by `python -m training.prepare text`."""
+    output: pathlib.Path
+    """Folder to write. It appears when it is complete."""
+    overwrite: bool = False
+    """Replace a data folder that is there."""

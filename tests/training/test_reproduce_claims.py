@@ -1,0 +1,160 @@
+"""Claims, the tests that decide them, and the noise that enters these."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from training.reproduce.cells import grid
+from training.reproduce.claims import (
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    UNDECIDED,
+    Claim,
+    Comparison,
+    decide,
+    read_claims,
+)
+from training.reproduce.scales import SCALES
+from training.reproduce.statistics import Noise, mean_interval, noise
+
+NOISE = Noise(deviation=0.01, freedom=40)
+
+
+def figures(**cells):
+    """Figures of cells, the first seed being 1."""
+    return {
+        name: {seed: {"nats": x} for seed, x in enumerate(values, start=1)}
+        for name, values in cells.items()
+    }
+
+
+def verdict(claim, known, seen=NOISE, scale="cpu"):
+    return decide(claim, scale, known, seen, 0.99).verdict
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_claim_is_about_cells_that_there_are(scale):
+    scale = SCALES[scale]
+    cells = {cell.name: cell for cell in grid(scale)}
+    claims = read_claims().claims
+    assert len({claim.name for claim in claims}) == len(claims)
+    for claim in claims:
+        assert claim.tests or set(claim.not_testable) == set(SCALES)
+        for test in claim.tests:
+            for name in (test.lower, test.than):
+                name, _, figure = name.partition(":")
+                if figure.startswith("kl_"):
+                    sizes = scale.context_head_sizes
+                    assert int(figure.removeprefix("kl_")) in sizes
+                    assert cells[name].contexts
+                else:
+                    assert cells[name].shape
+
+
+def test_the_effect_that_was_said_to_be_detectable():
+    claims = read_claims()
+    models = sum(cell.contexts is None for cell in grid(SCALES["cpu"]))
+    seeds = SCALES["cpu"].seeds
+    expected = Noise(claims.noise, (models - 1) * (seeds - 1))
+    effect = expected.smallest_effect(seeds, claims.confidence)
+    for claim in claims.claims:
+        for test in claim.tests:
+            if ":" not in test.lower:
+                assert test.smallest_effect == pytest.approx(effect, rel=0.05)
+
+
+A_UNDER_B = Claim("name", "source", "says", (Comparison("a", "b"),))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([1.0, 1.1, 1.2], [1.1, 1.2, 1.3], REPRODUCED),
+        ([1.0, 1.1, 1.2], [1.01, 1.11, 1.21], NOT_REPRODUCED),
+        ([1.1, 1.2, 1.3], [1.0, 1.1, 1.2], NOT_REPRODUCED),
+        ([1.0, 1.1, 1.2], [], UNDECIDED),
+    ],
+)
+def test_verdicts(a, b, expected):
+    assert verdict(A_UNDER_B, figures(a=a, b=b)) == expected
+
+
+def test_a_difference_is_of_the_seeds_that_both_have():
+    known = figures(a=[1.0, 9.0, 1.2], b=[1.1, 1.2, 1.3])
+    del known["a"][2]
+    [outcome] = decide(A_UNDER_B, "cpu", known, NOISE, 0.99).outcomes
+    assert outcome.difference == pytest.approx(-0.1)
+    assert outcome.seeds == 2
+
+
+def test_all_tests_of_a_claim_must_hold():
+    claim = Claim("", "", "", (Comparison("a", "b"), Comparison("b", "c")))
+    known = figures(a=[1.0] * 3, b=[1.1] * 3, c=[1.2] * 3)
+    assert verdict(claim, known) == REPRODUCED
+    assert verdict(claim, known | figures(c=[1.1] * 3)) == NOT_REPRODUCED
+    # One that is the other way round decides, whatever is missing.
+    assert verdict(claim, figures(a=[1.1] * 3, b=[1.0] * 3)) == NOT_REPRODUCED
+    assert verdict(claim, figures(a=[1.0] * 3, b=[1.1] * 3)) == UNDECIDED
+
+
+def test_a_margin_is_for_what_is_no_worse():
+    known = figures(a=[1.01] * 3, b=[1.0] * 3)
+    no_worse = Claim("", "", "", (Comparison("a", "b", margin=0.05),))
+    assert verdict(A_UNDER_B, known) == NOT_REPRODUCED
+    assert verdict(no_worse, known) == REPRODUCED
+    assert verdict(no_worse, figures(a=[1.1] * 3, b=[1.0] * 3)) == (
+        NOT_REPRODUCED
+    )
+
+
+def test_what_cannot_be_tested_is_not_decided():
+    claim = Claim("", "", "", (Comparison("a", "b"),), {"cpu": "too small"})
+    known = figures(a=[1.0] * 3, b=[2.0] * 3)
+    assert verdict(claim, known) == NOT_TESTABLE
+    assert verdict(claim, known, scale="gpu") == REPRODUCED
+
+
+def test_other_figures_have_a_noise_of_their_own():
+    claim = Claim("", "", "", (Comparison("a:kl_4", "b:kl_4"),))
+    known = {
+        "a": {1: {"kl_4": 1.0}, 2: {"kl_4": 1.1}, 3: {"kl_4": 1.0}},
+        "b": {1: {"kl_4": 3.0}, 2: {"kl_4": 3.0}, 3: {"kl_4": 3.1}},
+    }
+    [outcome] = decide(claim, "cpu", known, None, 0.99).outcomes
+    low, _ = stats.t.interval(
+        0.99, 2, *(lambda x: (x.mean(), stats.sem(x)))(
+            np.array([-2.0, -1.9, -2.1])
+        )
+    )  # fmt: skip
+    assert outcome.difference - outcome.half_width == pytest.approx(low)
+    assert verdict(claim, known, None) == REPRODUCED
+
+
+def test_noise_leaves_out_cells_and_seeds():
+    rng = np.random.default_rng(3)
+    cells, seeds = rng.normal(size=[200, 1]), rng.normal(size=[1, 3])
+    found = noise((cells + seeds + rng.normal(0, 0.02, [200, 3])).tolist())
+    assert found.deviation == pytest.approx(0.02, rel=0.1)
+    assert found.freedom == 398
+    assert noise([[1.0, 2.0, 3.0]]) is None
+    assert noise([]) is None
+
+
+def test_intervals_hold_what_they_should():
+    rng = np.random.default_rng(5)
+    held = detected = 0
+    for _ in range(400):
+        runs = rng.normal(0, 0.01, [12, 3])
+        found = noise(runs.tolist())
+        width = found.half_width(3, 0.99)
+        difference = runs[0].mean() - runs[1].mean()
+        held += abs(difference) < width
+        effect = NOISE.smallest_effect(3, 0.99)
+        detected += abs(difference + effect) > NOISE.half_width(3, 0.99)
+    assert held / 400 > 0.975
+    assert detected / 400 == pytest.approx(0.8, abs=0.06)
+
+
+def test_one_value_has_no_interval():
+    assert mean_interval([1.0], 0.95) == float("inf")

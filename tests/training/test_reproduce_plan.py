@@ -1,0 +1,94 @@
+"""Which runs are left, and the learning rates that trials lead to."""
+
+import math
+
+import pytest
+
+from keras_fixedhead.files import write_json
+from training.reproduce.plan import Plan, best_rate, between
+from training.reproduce.scales import SCALES
+
+
+def record(plan, run, nats):
+    folder = plan.folder(run)
+    folder.mkdir(parents=True)
+    write_json(folder / "record.json", {"figures": {"nats": nats}})
+
+
+def fail(plan, run):
+    folder = plan.folder(run)
+    folder.mkdir(parents=True)
+    write_json(folder / "failed.json", {"error": "not finite"})
+
+
+def test_trials_come_first_then_cells_by_rank(tmp_path):
+    plan = Plan(SCALES["cpu"], tmp_path)
+    assert plan.waiting() == plan.pilots
+    assert len(plan.pilots) == 12 and len(plan.runs) == 72
+    assert {run.seed for run in plan.pilots} == {0}
+    for run in plan.pilots[1:]:
+        record(plan, run, 4.0)
+    assert plan.waiting() == plan.pilots[:1]
+    fail(plan, plan.pilots[0])
+    assert plan.waiting() == plan.runs
+    assert [run.name for run in plan.runs[:4]] == [
+        "runs/standard/seed_1",
+        "runs/standard/seed_2",
+        "runs/standard/seed_3",
+        "runs/standard_x2/seed_1",
+    ]
+    plan.forget_failures()
+    assert plan.waiting() == plan.pilots[:1]
+
+
+def test_one_rate_needs_no_trial(tmp_path):
+    plan = Plan(SCALES["paper"], tmp_path)
+    assert not plan.pilots and plan.waiting() == plan.runs
+    assert plan.rate(plan.cells[0]) == 1e-3
+
+
+def test_the_best_rate_is_where_a_parabola_is_lowest():
+    vertex = math.log2(3e-3)
+    nats = {
+        rate: 4 + 0.1 * (math.log2(rate) - vertex) ** 2
+        for rate in (1e-3, 2e-3, 4e-3, 8e-3)
+    }
+    assert best_rate(nats) == pytest.approx(3e-3)
+
+
+@pytest.mark.parametrize(
+    ("nats", "best"),
+    [
+        ({1e-3: 4.0, 2e-3: 4.1, 4e-3: 4.2}, 1e-3),  # at an end
+        ({1e-3: 4.2, 2e-3: 4.1, 4e-3: 4.0}, 4e-3),
+        ({1e-3: 4.2, 2e-3: 4.1, 4e-3: math.inf}, 2e-3),  # beside a failure
+        ({1e-3: 4.0, 2e-3: 4.0, 4e-3: 4.0}, 1e-3),
+    ],
+)
+def test_the_best_rate_without_a_vertex(nats, best):
+    assert best_rate(nats) == best
+
+
+def test_no_rate_with_a_finite_loss():
+    with pytest.raises(RuntimeError, match="Tried: 0.001, 0.002"):
+        best_rate({1e-3: math.inf, 2e-3: math.inf})
+
+
+def test_rates_between_widths():
+    rates = {64: 8e-3, 256: 2e-3, 512: 2e-3}
+    assert between(rates, 64) == between(rates, 32) == 8e-3
+    assert between(rates, 128) == pytest.approx(4e-3)
+    assert between(rates, 384) == pytest.approx(2e-3)
+    assert between(rates, 1024) == 2e-3
+
+
+def test_a_cell_has_the_rate_of_its_width(tmp_path):
+    plan = Plan(SCALES["cpu"], tmp_path)
+    best = {64: 4e-3, 256: 2e-3, 512: 1e-3}
+    for run in plan.pilots:
+        record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.width])))
+    cells = {cell.name: cell for cell in plan.cells}
+    assert plan.rate(cells["wide_x8"]) == pytest.approx(4e-3, rel=0.2)
+    assert plan.rate(cells["sizes_x4_hot"]) == 1e-3
+    low, high = (plan.rate(cells[name]) for name in ("heads_x4", "standard"))
+    assert low < plan.rate(cells["heads_x2"]) < high

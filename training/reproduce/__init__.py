@@ -1,0 +1,1 @@
+"""The paper's figures, reproduced at a size that fits."""

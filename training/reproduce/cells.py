@@ -1,0 +1,204 @@
+"""The grid: which shapes are trained, the most telling first.
+
+A cell is named by what it has more of than the standard layer in the middle,
+`standard`: d = h x head size. So its names, and the claims about them, are the
+same at each scale.
+"""
+
+import dataclasses
+
+from keras_fixedhead.planner import EncoderShape, ParameterCount, encoder_flops
+from training.reproduce.scales import Scale
+
+# The vocabulary is the same for all, and what it costs does not count here.
+_VOCABULARY = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A shape to train, or a kind of context to fit.
+
+    Attributes:
+        name: Its name.
+        why: What it is there for.
+        shape: Arguments of `FixedHeadBackbone`, without vocabulary and
+            lengths; None of a cell of contexts.
+        contexts: `dense` or `one_hot`; None of a language model.
+    """
+
+    name: str
+    why: str
+    shape: dict | None = None
+    contexts: str | None = None
+
+    @property
+    def width(self) -> int:
+        """Of all heads of a layer together."""
+        return self.shape["num_heads"] * self.shape["head_size"]
+
+
+def encoder_shape(
+    cell: Cell, scale: Scale, vocabulary_size: int
+) -> EncoderShape:
+    """The shape of a cell's language model, for what it costs."""
+    shape = {k: v for k, v in cell.shape.items() if k != "attention_scale"}
+    return EncoderShape(
+        vocabulary_size=vocabulary_size,
+        max_sequence_length=scale.sequence_length,
+        num_segments=1,
+        dropout=scale.dropout,
+        **shape,
+    )
+
+
+def grid(scale: Scale) -> list[Cell]:
+    """The cells of a scale, by rank."""
+    d, heads, size = scale.hidden_dim, scale.num_heads, scale.head_size
+    base = {
+        "num_layers": scale.num_layers,
+        "num_heads": heads,
+        "hidden_dim": d,
+        "intermediate_dim": scale.intermediate_dim,
+        "head_size": size,
+    }
+
+    def cell(name, why, **changes):
+        return Cell(name, why, {**base, **changes})
+
+    def standard(factor):
+        return {
+            "num_heads": int(heads * factor),
+            "head_size": int(size / factor),
+        }
+
+    def fixed(factor):
+        return cell(
+            f"heads_x{factor}",
+            "Fig. 3a, Table 2A: more heads of one size",
+            num_heads=heads * factor,
+        )
+
+    def sized(factor):
+        return cell(
+            f"sizes_x{factor}",
+            "Fig. 3b, Table 2B: larger heads, as many as in standard_x2",
+            num_heads=2 * heads,
+            head_size=size * factor,
+        )
+
+    def wide(factor):
+        return cell(
+            f"wide_x{factor}",
+            f"Fig. 3a: standard_x{factor} with a feed-forward that makes its "
+            f"parameters those of heads_x{factor}",
+            **standard(factor),
+            intermediate_dim=_same(
+                _parameters, scale, fixed(factor), standard(factor)
+            ),
+        )
+
+    def deep(factor, why):
+        return cell(
+            f"deep_x{factor}", why, num_layers=factor * scale.num_layers
+        )
+
+    def broad(factor):
+        # Whole heads of nearly the same size make it nearly as large.
+        number = round(heads * factor**0.5)
+        width = round(d * factor**0.5 / number) * number
+        return cell(
+            f"broad_x{factor}",
+            f"width: the parameters of deep_x{factor}'s layers in as many "
+            "as standard has",
+            hidden_dim=width,
+            num_heads=number,
+            head_size=width // number,
+            intermediate_dim=scale.intermediate_dim * width // d,
+        )
+
+    small, large = size // 2, size * 4
+    return [
+        cell("standard", "Table 1, Fig. 1, 3a: head size d / h"),
+        cell("standard_x2", "Table 1: twice the heads", **standard(2)),
+        cell("standard_x8", "Table 1: eight times the heads", **standard(8)),
+        fixed(2),
+        fixed(4),
+        fixed(8),
+        sized(4),
+        cell("standard_x4", "Table 1: four times the heads", **standard(4)),
+        sized(2),
+        wide(2),
+        wide(4),
+        wide(8),
+        cell(
+            "embedding_x2",
+            "Fig. 1: the standard layer with twice the embedding",
+            hidden_dim=2 * d,
+            head_size=2 * size,
+        ),
+        cell(
+            "embedding_heads_x2",
+            "Fig. 4: twice the embedding, with heads of one size",
+            hidden_dim=2 * d,
+            num_heads=2 * heads,
+        ),
+        Cell(
+            "contexts_dense",
+            "Theorem 1: random stochastic contexts",
+            contexts="dense",
+        ),
+        Cell(
+            "contexts_one_hot",
+            "control: contexts that attend to one token each",
+            contexts="one_hot",
+        ),
+        cell(
+            "sizes_x4_hot",
+            f"control: sizes_x4 with the temperature of heads of {small}",
+            num_heads=2 * heads,
+            head_size=large,
+            attention_scale=small**-0.5,
+        ),
+        cell(
+            "standard_x2_cold",
+            f"control: standard_x2 with the temperature of heads of {large}",
+            **standard(2),
+            attention_scale=large**-0.5,
+        ),
+        cell(
+            "flops_x4",
+            "control: standard, with a feed-forward that makes its operations "
+            "those of heads_x4",
+            intermediate_dim=_same(_flops, scale, fixed(4), {}),
+        ),
+        deep(2, "'Leaner', depth: twice the layers, heads_x4's parameters"),
+        broad(2),
+        deep(3, "depth: three times the layers"),
+        broad(3),
+        cell("standard_half", "Table 1: half the heads", **standard(0.5)),
+    ]
+
+
+def _parameters(cell, scale):
+    return ParameterCount.of(encoder_shape(cell, scale, _VOCABULARY)).encoder
+
+
+def _flops(cell, scale):
+    return encoder_flops(
+        encoder_shape(cell, scale, _VOCABULARY), scale.sequence_length
+    )
+
+
+def _same(cost, scale, other, changes):
+    """The feed-forward width that makes a standard layer cost as much.
+
+    Cost is linear in it; of the two widths around, the one below.
+    """
+
+    def of(width):
+        shape = {**other.shape, "num_heads": scale.num_heads}
+        shape |= {"head_size": scale.head_size, "intermediate_dim": width}
+        return cost(Cell("", "", {**shape, **changes}), scale)
+
+    each = of(2) - of(1)
+    return 1 + (cost(other, scale) - of(1)) // each

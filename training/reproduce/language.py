@@ -1,0 +1,234 @@
+"""One run of a language model: a cell, a seed and a learning rate.
+
+The library's causal language model as a plain Keras model, in plain `compile`
+and `fit`, so that it runs on each backend.
+"""
+
+import math
+import pathlib
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
+from keras_fixedhead.diagnostics import attention_report
+from keras_fixedhead.files import replaced
+from keras_fixedhead.planner import encoder_flops
+from training.data.stream import Stream
+from training.reproduce.cells import Cell, encoder_shape
+from training.reproduce.scales import Scale
+from training.reproduce.windows import Windows
+from training.reproduce.worker import Stopped
+
+# Beside the record of a run that is not finished.
+CHECKPOINT = "checkpoint.npz"
+
+# Between two checkpoints: what a killed run loses.
+_CHECKPOINT_SECONDS = 60
+# Sequences of the test whose attention is looked at.
+_PROBED = 16
+_EVALUATION_BATCH = 64
+
+
+def train(
+    cell: Cell,
+    scale: Scale,
+    stream: Stream,
+    seed: int,
+    rate: float,
+    split: str,
+    folder: pathlib.Path,
+    should_stop: Callable[[], bool],
+    report: Callable[[int], None],
+) -> dict:
+    """Trains, or continues, a run, and measures it.
+
+    Args:
+        cell: The shape.
+        scale: Lengths and numbers of updates.
+        stream: The text.
+        seed: Decides the initial weights and the order of the text.
+        rate: The learning rate at its peak.
+        split: What to measure it on: `tuning` or `test`.
+        folder: Of the run. Its checkpoint is there while it is not finished.
+        should_stop: Whether to save and leave, asked after each update.
+        report: Takes the number of updates made.
+
+    Returns:
+        `parameters`, with the embeddings; `flops` of a forward pass for each
+        token, without the logits; `nats`, the mean cross entropy of a word
+        piece; of the heads, on some sequences of the test, means of the
+        `logit_effective_rank` and the `attention_effective_rank`, and the
+        mean of the layers' `log_condition_number` (None where one is below
+        full rank); `seconds` of this process, of which `updates` were
+        made.
+
+    Raises:
+        Stopped: `should_stop` said so.
+        FloatingPointError: The loss is not finite.
+        ValueError: The stream is too short.
+    """
+    checkpoint = folder / CHECKPOINT
+    tokens = stream.splits
+    keras.utils.set_random_seed(seed)
+    model = _model(cell, scale, stream.vocabulary_size)
+    model.compile(
+        _optimizer(scale, rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=keras.backend.backend() == "jax",
+    )
+    model.optimizer.build(model.trainable_variables)
+    if checkpoint.exists():
+        _restore(model, checkpoint)
+    first = int(model.optimizer.iterations)
+    started = time.monotonic()
+    if first < scale.steps:
+        windows = Windows(
+            tokens["train"],
+            scale.sequence_length,
+            scale.batch_size,
+            scale.steps,
+            first,
+            seed,
+        )
+        watch = _Watch(first, should_stop, report, checkpoint)
+        # The windows are in the order of the seed already.
+        model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
+        if watch.stopped:
+            _save(model, checkpoint)
+            raise Stopped
+        _save(model, checkpoint)  # measuring may be cut off, too
+    test = Windows(tokens[split], scale.sequence_length, _EVALUATION_BATCH)
+    nats = float(model.evaluate(test, verbose=0))
+    _check(nats, scale.steps)
+    shape = encoder_shape(cell, scale, stream.vocabulary_size)
+    return {
+        "parameters": model.count_params(),
+        "flops": encoder_flops(shape, scale.sequence_length),
+        "nats": nats,
+        **_attention(model, tokens["test"], scale),
+        "seconds": time.monotonic() - started,
+        "updates": scale.steps - first,
+    }
+
+
+def _model(cell, scale, vocabulary_size):
+    language_model = FixedHeadCausalLM(
+        FixedHeadBackbone(
+            vocabulary_size=vocabulary_size,
+            max_sequence_length=scale.sequence_length,
+            num_segments=1,
+            dropout=scale.dropout,
+            causal=True,
+            dtype=scale.dtype,
+            **cell.shape,
+        )
+    )
+    return keras.Model(language_model.input, language_model.output)
+
+
+def _optimizer(scale, rate):
+    optimizer = keras.optimizers.AdamW(
+        _schedule(scale, rate),
+        weight_decay=scale.weight_decay,
+        global_clipnorm=1.0,
+    )
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimizer
+
+
+def _schedule(scale, rate):
+    if scale.decay == "rsqrt":
+        return InverseSquareRoot(rate, scale.warmup_steps)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0,
+        scale.steps - scale.warmup_steps,
+        warmup_target=rate,
+        warmup_steps=scale.warmup_steps,
+    )
+
+
+@keras.saving.register_keras_serializable(package="training")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly to `peak`, and falls with the root of the step."""
+
+    def __init__(self, peak, warmup_steps):
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        step = keras.ops.cast(step, "float32") + 1.0
+        warmup = float(self.warmup_steps)
+        return self.peak * keras.ops.minimum(
+            step / warmup, keras.ops.sqrt(warmup / step)
+        )
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+class _Watch(keras.callbacks.Callback):
+    """Looks after each update whether to go on, and saves now and then."""
+
+    def __init__(self, first, should_stop, report, checkpoint):
+        super().__init__()
+        self.stopped = False
+        self._done = first
+        self._should_stop = should_stop
+        self._report = report
+        self._checkpoint = checkpoint
+        self._saved = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._done += 1
+        _check(logs["loss"], self._done)
+        self._report(self._done)
+        if self._should_stop():
+            self.stopped = True
+            self.model.stop_training = True
+        elif time.monotonic() - self._saved > _CHECKPOINT_SECONDS:
+            _save(self.model, self._checkpoint)
+            self._saved = time.monotonic()
+
+
+def _state(model):
+    """Weights, states of random generators and of the optimizer."""
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _save(model, checkpoint):
+    arrays = map(keras.ops.convert_to_numpy, _state(model))
+    with replaced(checkpoint) as partial, open(partial, "wb") as file:
+        np.savez(file, *arrays)
+
+
+def _restore(model, checkpoint):
+    with np.load(checkpoint) as arrays:
+        for number, variable in enumerate(_state(model)):
+            variable.assign(arrays[f"arr_{number}"])
+
+
+def _check(loss, step):
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the loss is not finite at update {step}")
+
+
+def _attention(model, token_ids, scale):
+    """What the heads do on some sequences of the test."""
+    backbone = next(
+        layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
+    )
+    inputs, _ = Windows(token_ids, scale.sequence_length, _PROBED)[0]
+    inputs["segment_ids"] = np.zeros_like(inputs["token_ids"])
+    found = attention_report(backbone, inputs)
+    conditions = [layer.condition_number for layer in found.layers]
+    condition = float(np.mean(np.log(conditions)))
+    return {
+        **{
+            name: float(np.mean([getattr(h, name) for h in found.heads]))
+            for name in ("logit_effective_rank", "attention_effective_rank")
+        },
+        "log_condition_number": condition if math.isfinite(condition) else None,
+    }

@@ -159,8 +159,20 @@ def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
     assert again["flops"] == whole["flops"]
 
 
+def test_an_update_may_be_computed_in_parts(stream, tmp_path, monkeypatch):
+    whole, _ = train(stream, tmp_path / "whole")
+    monkeypatch.setattr(
+        sys.modules[__name__], "SCALE", dataclasses.replace(SCALE, parts=3)
+    )
+    with pytest.raises(Stopped):
+        train(stream, tmp_path / "parts", stop_after=7)
+    parts, made = train(stream, tmp_path / "parts")
+    assert made[-1] == 6
+    assert parts["nats"] == pytest.approx(whole["nats"], rel=1e-4)
+
+
 def test_a_loss_that_is_not_finite_is_an_error(stream, tmp_path):
-    with pytest.raises(FloatingPointError, match="not finite at update"):
+    with pytest.raises(FloatingPointError, match="not finite at update 6"):
         train(stream, tmp_path / "run", rate=float("nan"))
 
 

@@ -27,6 +27,8 @@ CHECKPOINT = "checkpoint.npz"
 
 # Between two checkpoints: what a killed run loses.
 _CHECKPOINT_SECONDS = 60
+# Between two looks at the loss.
+_CHECK_BATCHES = 25
 # Sequences of the test whose attention is looked at.
 _PROBED = 16
 _EVALUATION_BATCH = 64
@@ -80,26 +82,24 @@ def train(
         jit_compile=keras.backend.backend() == "jax",
     )
     model.optimizer.build(model.trainable_variables)
-    if checkpoint.exists():
-        _restore(model, checkpoint)
-    first = int(model.optimizer.iterations)
+    batches = scale.steps * scale.parts
+    first = _restore(model, checkpoint) if checkpoint.exists() else 0
     started = time.monotonic()
-    if first < scale.steps:
+    if first < batches:
         windows = Windows(
             tokens["train"],
             scale.sequence_length,
-            scale.batch_size,
-            scale.steps,
+            scale.batch_size // scale.parts,
+            batches,
             first,
             seed,
         )
-        watch = _Watch(first, should_stop, report, checkpoint)
+        watch = _Watch(first, scale.parts, should_stop, report, checkpoint)
         # The windows are in the order of the seed already.
         model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
-        if watch.stopped:
-            _save(model, checkpoint)
+        _save(model, checkpoint, watch.done)
+        if watch.done < batches:
             raise Stopped
-        _save(model, checkpoint)  # measuring may be cut off, too
     test = Windows(tokens[split], scale.sequence_length, _EVALUATION_BATCH)
     nats = float(model.evaluate(test, verbose=0))
     _check(nats, scale.steps)
@@ -110,7 +110,7 @@ def train(
         "nats": nats,
         **_attention(model, tokens["test"], scale),
         "seconds": time.monotonic() - started,
-        "updates": scale.steps - first,
+        "updates": (batches - first) // scale.parts,
     }
 
 
@@ -133,7 +133,8 @@ def _optimizer(scale, rate):
     optimizer = keras.optimizers.AdamW(
         _schedule(scale, rate),
         weight_decay=scale.weight_decay,
-        global_clipnorm=1.0,
+        global_clipnorm=scale.clip_norm,
+        gradient_accumulation_steps=scale.parts if scale.parts > 1 else None,
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
@@ -170,26 +171,27 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _Watch(keras.callbacks.Callback):
-    """Looks after each update whether to go on, and saves now and then."""
+    """Looks after each batch whether to go on, and saves now and then."""
 
-    def __init__(self, first, should_stop, report, checkpoint):
+    def __init__(self, first, parts, should_stop, report, checkpoint):
         super().__init__()
-        self.stopped = False
-        self._done = first
+        self.done = first
+        self._parts = parts
         self._should_stop = should_stop
         self._report = report
         self._checkpoint = checkpoint
         self._saved = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        self._done += 1
-        _check(logs["loss"], self._done)
-        self._report(self._done)
+        self.done += 1
+        self._report(self.done // self._parts)
+        # To read the loss is to wait for it. It is a mean of all so far.
+        if not self.done % _CHECK_BATCHES:
+            _check(logs["loss"], self.done // self._parts)
         if self._should_stop():
-            self.stopped = True
             self.model.stop_training = True
         elif time.monotonic() - self._saved > _CHECKPOINT_SECONDS:
-            _save(self.model, self._checkpoint)
+            _save(self.model, self._checkpoint, self.done)
             self._saved = time.monotonic()
 
 
@@ -198,16 +200,18 @@ def _state(model):
     return [*model.variables, *model.optimizer.variables]
 
 
-def _save(model, checkpoint):
+def _save(model, checkpoint, batches):
     arrays = map(keras.ops.convert_to_numpy, _state(model))
     with replaced(checkpoint) as partial, open(partial, "wb") as file:
-        np.savez(file, *arrays)
+        np.savez(file, *arrays, batches=batches)
 
 
 def _restore(model, checkpoint):
+    """Returns the number of batches that were trained on."""
     with np.load(checkpoint) as arrays:
         for number, variable in enumerate(_state(model)):
             variable.assign(arrays[f"arr_{number}"])
+        return int(arrays["batches"])
 
 
 def _check(loss, step):

@@ -22,6 +22,8 @@ class Scale:
             of the step.
         rates: Peaks of the learning rate to choose from.
         weight_decay: Of AdamW, for kernels and embeddings.
+        clip_norm: Bound of the gradients' global norm; None does not clip.
+        parts: Batches that an update is computed in, one after the other.
         seeds: Runs of each cell.
         dtype: Keras dtype policy.
         context_length: n of the synthetic contexts.
@@ -40,6 +42,8 @@ class Scale:
     decay: str
     rates: tuple[float, ...]
     weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    parts: int = 1
     seeds: int = 3
     dtype: str = "float32"
     context_length: int = 64
@@ -104,6 +108,8 @@ SCALES = {
         warmup_steps=10_000,
         decay="rsqrt",
         rates=(1e-3,),
+        clip_norm=None,
+        parts=64,
         context_length=256,
     ),
 }

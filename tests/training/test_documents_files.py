@@ -62,6 +62,14 @@ def test_text(tmp_path, content, expected, met, compressed):
     assert found == (expected, met)
 
 
+def test_lines_that_are_documents(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a b\nc\n\n \n d \r\n")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "e\\nf"}\n')
+    sources = find_sources([str(tmp_path)], None, lines_are_documents=True)
+    found = [list(source.documents(Tally())) for source in sources]
+    assert found == [[b"a b", b"c", b"d"], [b"e\nf"]]
+
+
 def test_jsonl(tmp_path):
     lines = [
         json.dumps({"text": "a\r\n\n b ", "id": 3}).encode(),

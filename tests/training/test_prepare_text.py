@@ -130,10 +130,18 @@ def test_holds_every_document(source, made, vocabulary):
         name: sum(len(line) for document in documents for line in document)
         for name, documents in (("training", train), ("held-out", heldout))
     }
+    words = {"training": 0, "held-out": 0}
+    for lines, ids in zip(source[1], expected):
+        split = "held-out" if str(ids) in held_out else "training"
+        words[split] += sum(len(line.split()) for line in lines)
+    assert sum(shard.words for shard in corpus.train) == words["training"]
+    assert sum(shard.words for shard in corpus.heldout) == words["held-out"]
     assert manifest["counts"] == {
         "training documents": len(train),
         "held-out documents": len(heldout),
         "lines": sum(map(len, expected)),
+        "training words": words["training"],
+        "held-out words": words["held-out"],
         "training tokens": tokens["training"],
         "held-out tokens": tokens["held-out"],
         "unknown tokens": manifest["counts"]["unknown tokens"],
@@ -267,6 +275,7 @@ def test_learns_the_vocabulary_from_training_text(source, tmp_path, capsys):
         "source": [str(folder)],
         "heldout": None,
         "heldout_source": [str(folder / "b.txt")],
+        "lines_are_documents": False,
         "seed": 0,
         "vocabulary": None,
         "vocabulary_size": 60,
@@ -343,6 +352,37 @@ def test_a_worker_that_is_killed_is_an_error():
     with pytest.raises(ChildProcessError, match="--workers .*now 1"):
         with worker_pool(1) as pool:
             pool.submit(os._exit, 1).result()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", [None, "DirectRunner"])
+def test_lines_that_are_documents(tmp_path, vocabulary, runner):
+    lines = ["the cat runs.", "cats", "the dog.", "the cat runs.", "a cat."]
+    for name in ("train", "heldout"):
+        (tmp_path / f"{name}.tokens").write_text("\n".join([*lines, "", ""]))
+        lines = lines[::2]
+    output = tmp_path / "data"
+    flags = {
+        "source": tmp_path / "train.tokens",
+        "heldout_source": tmp_path / "heldout.tokens",
+        "vocabulary": vocabulary,
+        "output": output,
+    }
+    if runner:
+        flags["beam"] = f"runner={runner}"
+    # In a process of its own: Beam warns of what is not installed.
+    subprocess.run(
+        command("--lines_are_documents", **flags), cwd=ROOT, check=True
+    )
+    corpus = read_corpus(output)
+    for shards, documents, words in (
+        (corpus.train, 5, 11),
+        (corpus.heldout, 3, 7),
+    ):
+        assert len(documents_of(shards)) == documents
+        assert sum(shard.words for shard in shards) == words
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["arguments"]["lines_are_documents"] is True
 
 
 @pytest.mark.slow

@@ -44,11 +44,14 @@ class Shard:
         path: The file.
         document_lengths: int32 array `[documents]`, tokens of each.
         sha256: What the content of the file hashes to.
+        words: What stands between white space in the text of the documents;
+            None where the folder is older than the count.
     """
 
     path: pathlib.Path
     document_lengths: np.ndarray
     sha256: str
+    words: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +212,7 @@ def _read_shard(folder, entry):
         or lengths.sum(dtype=np.int64) != entry["tokens"]
     ):
         raise _changed(path)
-    return Shard(path, lengths, entry["sha256"])
+    return Shard(path, lengths, entry["sha256"], entry.get("words"))
 
 
 def _lengths_path(path):

@@ -53,6 +53,9 @@ class TextConfig:
     heldout_source."""
     heldout_source: tuple[str, ...] = ()
     """Sources to hold out whole, also where they are among source."""
+    lines_are_documents: bool = False
+    """Each line of text is a document, as in LM1B; a record of .jsonl or of
+    TensorFlow Datasets is one anyway."""
     seed: int = 0
     """Decides which documents, and which the vocabulary is learned from."""
     vocabulary: pathlib.Path | None = None

@@ -25,6 +25,10 @@ MAX_DOCUMENT_BYTES = 2**22
 # A line of JSON is one value, which cannot be cut; it is left out.
 MAX_JSON_BYTES = 2**26
 
+# What documents are divided by.
+BLANK_LINES = "blank lines"
+EACH_LINE = "each line"
+
 # What is counted, as the manifest names it: while reading,
 EMPTY = "empty documents"
 BAD_UTF8 = "lines with bytes that are not UTF-8, removed"
@@ -33,6 +37,7 @@ LONG_JSON = "over-long lines of JSON"
 LONG_DOCUMENTS = "over-long documents, cut"
 # and of what was read, in tokens.
 LINES = "lines"
+WORDS = "words"
 UNKNOWN = "unknown tokens"
 EMPTY_LINES = "lines without a token"
 SHORT = "documents of fewer than 2 tokens"
@@ -51,7 +56,9 @@ class Tally:
         self.bytes_read = 0
 
 
-def read_file(path: pathlib.Path, tally: Tally) -> Iterator[bytes]:
+def read_file(
+    path: pathlib.Path, tally: Tally, *, lines_are_documents: bool = False
+) -> Iterator[bytes]:
     """Yields the documents of a file.
 
     Args:
@@ -59,6 +66,7 @@ def read_file(path: pathlib.Path, tally: Tally) -> Iterator[bytes]:
             string `text`; any other is text, a paragraph a line, with blank
             lines between documents. `.gz` after it is decompressed.
         tally: Takes what is met.
+        lines_are_documents: Whether each line of text is a document.
 
     Raises:
         OSError: The file cannot be read.
@@ -72,7 +80,11 @@ def read_file(path: pathlib.Path, tally: Tally) -> Iterator[bytes]:
         if path.name.removesuffix(".gz").endswith(".jsonl"):
             documents = _read_jsonl(path, stream, tally.counts)
         else:
-            documents = read_text(stream, tally.counts)
+            documents = read_text(
+                stream,
+                tally.counts,
+                divide=EACH_LINE if lines_are_documents else BLANK_LINES,
+            )
         for document in documents:
             tally.bytes_read = before + file.tell()
             yield document
@@ -83,7 +95,7 @@ def read_text(
     stream: typing.BinaryIO,
     counts: collections.Counter,
     *,
-    blank_lines_divide: bool = True,
+    divide: str | None = BLANK_LINES,
 ) -> Iterator[bytes]:
     """Yields the documents of a stream of text.
 
@@ -93,13 +105,14 @@ def read_text(
     Args:
         stream: Text, a paragraph a line.
         counts: Takes what is met.
-        blank_lines_divide: Whether there are documents between blank lines;
-            otherwise the stream is one.
+        divide: `BLANK_LINES` where there are documents between such,
+            `EACH_LINE` where each line is one (a line that is cut, several);
+            None where the stream is one.
     """
     lines = _read_lines(stream, counts)
-    if not blank_lines_divide:
+    if divide != BLANK_LINES:
         lines = filter(None, lines)
-    documents = _group(lines, counts)
+    documents = lines if divide == EACH_LINE else _group(lines, counts)
     first = next(documents, None)
     if first is None:
         counts[EMPTY] += 1
@@ -130,7 +143,7 @@ def _read_jsonl(path, stream, counts):
                 f"{path}:{number}: a line must be a JSON object whose `text` "
                 f"is a string. Received: {reprlib.repr(line)}"
             ) from None
-        yield from read_text(io.BytesIO(text), counts, blank_lines_divide=False)
+        yield from read_text(io.BytesIO(text), counts, divide=None)
 
 
 @contextlib.contextmanager

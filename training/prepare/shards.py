@@ -25,6 +25,7 @@ from training.prepare.documents import (
     LONG_LINES,
     SHORT,
     UNKNOWN,
+    WORDS,
     Tally,
 )
 
@@ -156,7 +157,11 @@ def write_part(
     shard = write_shard(
         work / "data", name, tokenize(documents, counts, left_out)
     )
-    part = {"shard": shard, "counts": counts, "left_out": left_out}
+    part = {
+        "shard": shard | {"words": counts[WORDS]},
+        "counts": counts,
+        "left_out": left_out,
+    }
     with replaced(_part_path(work, name)) as path:
         path.write_text(json.dumps(part), encoding="utf-8")
 
@@ -192,6 +197,8 @@ def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
             "training documents": total("train", "documents"),
             "held-out documents": total("heldout", "documents"),
             LINES: counts[LINES],
+            "training words": total("train", "words"),
+            "held-out words": total("heldout", "words"),
             "training tokens": total("train", "tokens"),
             "held-out tokens": total("heldout", "tokens"),
             UNKNOWN: counts[UNKNOWN],

@@ -25,15 +25,19 @@ class File:
         path: The file.
         num_bytes: Its size.
         modified: When it was changed last, in nanoseconds.
+        lines_are_documents: Whether each line of text is a document.
     """
 
     path: pathlib.Path
     num_bytes: int
     modified: int
+    lines_are_documents: bool = False
 
     def documents(self, tally: Tally) -> Iterator[bytes]:
         """Yields the documents, as `read_file` does."""
-        return read_file(self.path, tally)
+        return read_file(
+            self.path, tally, lines_are_documents=self.lines_are_documents
+        )
 
     def parts(self) -> list["Source"]:
         """What can be read by itself."""
@@ -88,7 +92,7 @@ class TfdsSplit:
                 yield from read_text(
                     io.BytesIO(example[self.feature]),
                     tally.counts,
-                    blank_lines_divide=False,
+                    divide=None,
                 )
         except tf.errors.OpError as error:
             raise OSError(
@@ -148,7 +152,9 @@ class Sources:
 
 
 def find_sources(
-    names: Sequence[str], tfds_data_dir: pathlib.Path | None
+    names: Sequence[str],
+    tfds_data_dir: pathlib.Path | None,
+    lines_are_documents: bool = False,
 ) -> list[Source]:
     """Finds what names of sources stand for.
 
@@ -157,6 +163,7 @@ def find_sources(
             with .gz, by their paths) and `tfds:NAME[/CONFIG][:VERSION]
             [:SPLIT]`, which is prepared if it is not.
         tfds_data_dir: Folder of TensorFlow datasets; None is their default.
+        lines_are_documents: Whether each line of text is a document.
 
     Returns:
         The sources, in the order of their names, each once.
@@ -170,7 +177,12 @@ def find_sources(
         if name.startswith(_TFDS):
             sources.append(_find_tfds(name, tfds_data_dir))
         else:
-            sources += _find_files(name)
+            sources += [
+                dataclasses.replace(
+                    file, lines_are_documents=lines_are_documents
+                )
+                for file in _find_files(name)
+            ]
     first: dict = {}
     for source in sources:
         first.setdefault(_identity(source), source)

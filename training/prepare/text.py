@@ -63,11 +63,12 @@ def prepare_text(config: TextConfig) -> dict:
         return manifest
 
     # What needs TensorFlow runs in other processes.
-    heldout_sources = find_sources(config.heldout_source, config.tfds_data_dir)
+    train_sources, heldout_sources = (
+        find_sources(names, config.tfds_data_dir, config.lines_are_documents)
+        for names in (config.source, config.heldout_source)
+    )
     sources = Sources(
-        train=without(
-            find_sources(config.source, config.tfds_data_dir), heldout_sources
-        ),
+        train=without(train_sources, heldout_sources),
         heldout=heldout_sources,
         heldout_part=heldout,
         seed=config.seed,

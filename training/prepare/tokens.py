@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from training.data.corpus import Document
-from training.prepare.documents import EMPTY_LINES, LINES, SHORT, UNKNOWN
+from training.prepare.documents import (
+    EMPTY_LINES,
+    LINES,
+    SHORT,
+    UNKNOWN,
+    WORDS,
+)
 from training.prepare.workers import THREADS
 
 _BATCH_BYTES = 2**18
@@ -41,7 +47,8 @@ class DocumentTokenizer:
         Args:
             documents: As `training.prepare.documents` describes them. All of
                 them are read before the first comes out.
-            counts: Takes the numbers of lines and of unknown tokens.
+            counts: Takes the numbers of lines, of words between white space
+                and of unknown tokens.
             left_out: Takes the numbers of lines without tokens, and of
                 documents without two of them, which are left out.
         """
@@ -61,6 +68,11 @@ class DocumentTokenizer:
                     if len(tokens) < 2:
                         left_out[SHORT] += 1
                         continue
+                    counts[WORDS] += sum(
+                        len(text.decode().split())
+                        for text, length in zip(lines, lengths)
+                        if length
+                    )
                     lengths = lengths[lengths > 0]
                     counts[LINES] += len(lengths)
                     yield Document(tokens, lengths)

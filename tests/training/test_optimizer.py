@@ -23,6 +23,21 @@ CONFIG = TrainingConfig(
 )
 
 
+@pytest.mark.parametrize("warmup_steps", [0, 7])
+def test_schedule_of_tensor2tensor(warmup_steps):
+    # Its 0.3 is divided by the root of the update, or of the warm-up.
+    warmup = max(warmup_steps, 1)
+    schedule = WarmupDecay(0.3 / warmup**0.5, warmup_steps, 19, "rsqrt")
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in range(31)],
+        [
+            0.3 * min(1, update / warmup) / max(update, warmup) ** 0.5
+            for update in range(1, 32)
+        ],
+        rtol=1e-6,
+    )
+
+
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
 def test_schedule_rises_and_falls(decay):
     schedule = WarmupDecay(0.3, warmup_steps=7, total_steps=19, decay=decay)

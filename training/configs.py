@@ -68,7 +68,8 @@ class TrainingConfig:
     warmup_steps: int
     """Updates over which the rate rises to its peak."""
     decay: str = "linear"
-    """How the rate falls to zero: linear or cosine."""
+    """How the rate falls: linear or cosine, to zero at the end, or rsqrt, with
+    the square root of the update."""
     optimizer: str = "adamw"
     """adamw, lamb (for large batches) or sgd."""
     weight_decay: float = 0.01
@@ -146,6 +147,21 @@ class MaskedLMConfig:
     """Held-out examples to evaluate on during training."""
     init: pathlib.Path | None = None
     """Preset to start from, such as that of an earlier stage; None is none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalLMConfig:
+    """A language model's task: the next token of a text."""
+
+    sequence_length: int
+    """Longest sequence, in tokens; documents are cut into as few as fit."""
+    shuffle_tokens: int = 2**26
+    """Tokens in memory at a time, over which examples are shuffled."""
+    evaluation_examples: int = 1024
+    """Held-out sequences to evaluate on during training; where there are
+    more, figures are estimates."""
+    init: pathlib.Path | None = None
+    """Preset of a language model to start from; None is none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,6 +339,18 @@ class PretrainConfig:
     model: ModelConfig
     training: TrainingConfig
     masked_lm: MaskedLMConfig
+    run: RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelConfig:
+    """Training of a language model on text."""
+
+    config: str
+    """Named configuration that the other flags change."""
+    model: ModelConfig
+    training: TrainingConfig
+    language_model: CausalLMConfig
     run: RunConfig
 
 

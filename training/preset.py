@@ -94,13 +94,14 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
-def read_task(preset: pathlib.Path, argument: str, kind: type):
+def read_task(preset: pathlib.Path, argument: str, kind: type, **arguments):
     """Reads a preset of a task with its tokenizer.
 
     Args:
         preset: Its folder.
         argument: What the user calls it, for messages.
         kind: The class of the task.
+        **arguments: Further arguments of `from_preset`, such as `dtype`.
 
     Raises:
         ValueError: It is none, or of another task.
@@ -115,7 +116,7 @@ def read_task(preset: pathlib.Path, argument: str, kind: type):
             f"`{argument}` must be a preset of a {kind.__name__}. "
             f"Received: {str(preset)!r}, of {name or 'an encoder alone'}"
         )
-    return kind.from_preset(str(preset))
+    return kind.from_preset(str(preset), **arguments)
 
 
 def read_pooling(preset: pathlib.Path) -> str | None:

@@ -49,6 +49,11 @@ def distillation(folder):
     return run_all(folder, ["distillation"])
 
 
+@pytest.fixture(scope="module")
+def language_model(folder):
+    return run_all(folder, ["language_model"])
+
+
 def run_all(folder, names):
     program = [sys.executable, "-m", "tests.training.two_replicas"]
     done = subprocess.run(
@@ -79,10 +84,13 @@ def test_pretraining_is_the_same(folder, optimizer, request):
 # Retrieval alone stands for them where there is little time: it gathers, adds
 # up and draws what the others do.
 _DISTILLATION = pytest.param("distillation", marks=pytest.mark.slow)
+_LANGUAGE_MODEL = pytest.param("language_model", marks=pytest.mark.slow)
 _SGD = pytest.param("sgd", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", ["retrieval", _DISTILLATION, _SGD])
+@pytest.mark.parametrize(
+    "name", ["retrieval", _DISTILLATION, _LANGUAGE_MODEL, _SGD]
+)
 def test_two_replicas_report_their_attention(folder, name, request):
     if name != "retrieval":
         request.getfixturevalue(name)
@@ -98,9 +106,9 @@ def test_accumulated_gradients_are_the_same(folder, sgd):
     )
 
 
-@pytest.mark.parametrize("task", ["retrieval", _DISTILLATION])
+@pytest.mark.parametrize("task", ["retrieval", _DISTILLATION, _LANGUAGE_MODEL])
 def test_learning_from_the_whole_batch_is_the_same(folder, task, request):
-    if task == "distillation":
+    if task != "retrieval":
         request.getfixturevalue(task)
     # Losses agree if what is compared with comes from both replicas and the
     # batches are the same; the norms, if gradients flow back to both.

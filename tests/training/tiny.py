@@ -15,10 +15,12 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from training.configs import (
+    CausalLMConfig,
     ClassificationConfig,
     ClassifyConfig,
     DistillationConfig,
     DistillConfig,
+    LanguageModelConfig,
     MaskedLMConfig,
     ModelConfig,
     PretrainConfig,
@@ -296,10 +298,12 @@ def write_text(folder: pathlib.Path) -> pathlib.Path:
 
     shards = {
         split: [
-            write_shard(
-                folder,
-                f"{split}-{shard:05d}",
-                [document(10 * shard + number) for number in range(10)],
+            with_words(
+                write_shard(
+                    folder,
+                    f"{split}-{shard:05d}",
+                    [document(10 * shard + number) for number in range(10)],
+                )
             )
             for shard in range(count)
         ]
@@ -317,12 +321,28 @@ def write_text(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def with_words(entry: dict) -> dict:
+    """The entry of a shard's manifest, with as many words as tokens."""
+    return entry | {"words": entry["tokens"]}
+
+
 def pretraining(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on text, with fields of any of its parts changed by name."""
     tiny = PretrainConfig(
         **_common(data, workdir, head_size=17),
         masked_lm=MaskedLMConfig(
             sequence_length=17, max_predictions=3, evaluation_examples=8
+        ),
+    )
+    return changed(tiny, **changes)
+
+
+def language_model(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on text, with fields of any of its parts changed by name."""
+    tiny = LanguageModelConfig(
+        **_common(data, workdir, head_size=13),
+        language_model=CausalLMConfig(
+            sequence_length=13, evaluation_examples=8
         ),
     )
     return changed(tiny, **changes)

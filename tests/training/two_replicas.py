@@ -2,8 +2,8 @@
 
     python -m tests.training.two_replicas FOLDER RUN...
 
-A run is retrieval, classification, distillation, accumulated, dropped or an
-optimizer's name.
+A run is retrieval, classification, distillation, language_model, accumulated,
+dropped or an optimizer's name.
 What is compared is in float64 and without dropout, so that what differs is
 not rounding.
 """
@@ -19,6 +19,7 @@ from tests.training import tiny
 from tests.training.test_loop import Line, run
 from training.distill import distill
 from training.finetune import finetune
+from training.language_model import language_model
 from training.pretrain import pretrain
 from training.strategy import draw_for_each_replica, get_strategy
 
@@ -46,6 +47,13 @@ CLASSIFICATION = _EXACT | {
     "steps": 6,
     "optimizer": "sgd",
     "learning_rate": 0.1,
+}
+
+LANGUAGE_MODEL = _EXACT | {
+    "steps": 4,
+    "optimizer": "sgd",
+    "learning_rate": 0.5,
+    "decay": "rsqrt",
 }
 
 # Gradients of these runs have norms over 1.
@@ -170,6 +178,17 @@ def _pretrain(folder, name):
         pretrain(tiny.pretraining(text, workdir, **arguments, **changes))
 
 
+def _language_model(folder, name):
+    """On one device part by part, of batches as long as their longest row."""
+    text = tiny.write_text(folder / "text")
+    for workdir, changes in _strategies(folder, name):
+        if changes["strategy"] == "one_device":
+            changes["accumulation_steps"] = 3
+        language_model(
+            tiny.language_model(text, workdir, **LANGUAGE_MODEL, **changes)
+        )
+
+
 def _accumulated(folder, name):
     """Part by part, in place of all at once."""
     text = tiny.write_text(folder / "text")
@@ -189,6 +208,7 @@ _RUNS = {
     "retrieval": _retrieval,
     "classification": _classification,
     "distillation": _distillation,
+    "language_model": _language_model,
     "accumulated": _accumulated,
     "dropped": _dropped,
 }

@@ -4,31 +4,20 @@ Shape letters: M examples of this replica, L sequence length, K masked
 positions, V vocabulary size.
 """
 
-import dataclasses
-import pathlib
-
 import tensorflow as tf
 
-from keras_fixedhead import (
-    FixedHeadMaskedLM,
-    FixedHeadMaskedLMPreprocessor,
-    FixedHeadTokenizer,
-)
+from keras_fixedhead import FixedHeadMaskedLM, FixedHeadMaskedLMPreprocessor
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.configs import PretrainConfig
-from training.data.corpus import check_shards, read_corpus
 from training.data.pretraining import PretrainingBatches
-from training.preset import weights_sha256
+from training.tasks.corpus import CorpusTask
 from training.tasks.cross_entropy import losses_and_hits
-from training.tasks.encoder import make_encoder, refuse_differences
-from training.tasks.sequences import SequenceTask
+from training.tasks.encoder import make_encoder
 
 
-class MaskedLMTask(SequenceTask):
+class MaskedLMTask(CorpusTask):
     """BERT's pre-training (Devlin et al. 2018, section 3.1).
-
-    Reads a data folder of `python -m training.prepare text`.
 
     Args:
         config: The run.
@@ -39,30 +28,15 @@ class MaskedLMTask(SequenceTask):
             wrong.
     """
 
-    counts = ("predictions", *SequenceTask.counts)
-    inputs = (*SequenceTask.inputs, "mask_positions")
+    part = "masked_lm"
+    counts = ("predictions", *CorpusTask.counts)
+    inputs = (*CorpusTask.inputs, "mask_positions")
 
     def __init__(self, config: PretrainConfig):
-        self.config = config
-        masked_lm, model = config.masked_lm, config.model
-        if masked_lm.sequence_length > model.max_sequence_length:
-            raise ValueError(
-                "`sequence_length` must be at most max_sequence_length="
-                f"{model.max_sequence_length}. "
-                f"Received: {masked_lm.sequence_length}"
-            )
-        self._corpus = read_corpus(config.run.data)
-        if not self._corpus.heldout:
-            raise ValueError(
-                f"`data` {str(config.run.data)!r} has no held-out documents "
-                "to evaluate on. Prepare it with --heldout or "
-                "--heldout_source"
-            )
-        tokenizer = FixedHeadTokenizer(
-            self._corpus.vocabulary, lowercase=self._corpus.lowercase
-        )
+        super().__init__(config)
+        masked_lm = config.masked_lm
         self._preprocessor = FixedHeadMaskedLMPreprocessor(
-            tokenizer,
+            self._tokenizer,
             sequence_length=masked_lm.sequence_length,
             mask_selection_rate=masked_lm.mask_selection_rate,
             mask_selection_length=masked_lm.max_predictions,
@@ -72,7 +46,7 @@ class MaskedLMTask(SequenceTask):
         self._batches = PretrainingBatches(
             masked_lm,
             config.training.global_batch_size,
-            tokenizer,
+            self._tokenizer,
             config.training.seed,
         )
 
@@ -82,31 +56,6 @@ class MaskedLMTask(SequenceTask):
         if self.config.masked_lm.next_sentence:
             heads.append("next_sentence")
         return [f"{h}_{f}" for h in heads for f in ("loss", "accuracy")]
-
-    @property
-    def settings(self):
-        settings = dataclasses.asdict(self.config.masked_lm)
-        init = settings.pop("init")
-        return {
-            "masked_lm": settings,
-            "init_sha256": None
-            if init is None
-            else weights_sha256(init, "init"),
-            "data_sha256": self._corpus.manifest_sha256,
-        }
-
-    @property
-    def warnings(self):
-        model = self.config.model
-        head_size = model.head_size or model.max_sequence_length
-        length = self.config.masked_lm.sequence_length
-        if head_size >= length:
-            return []
-        return [
-            f"heads of size {head_size} cannot represent every attention "
-            f"pattern over {length} tokens, a bottleneck (Bhojanapalli et al. "
-            "2020, Theorem 1)"
-        ]
 
     def build(self):
         model, masked_lm = self.config.model, self.config.masked_lm
@@ -120,39 +69,18 @@ class MaskedLMTask(SequenceTask):
             next_sentence=masked_lm.next_sentence,
         )
         if masked_lm.init is not None:
-            self._start_from(masked_lm.init)
-
-    def _start_from(self, preset):
-        """Takes over the weights of a preset of the same shape."""
-        earlier = FixedHeadMaskedLM.from_preset(
-            str(preset), dtype=self.config.model.dtype
-        )
-        ours = self.model.backbone.get_config()
-        theirs = earlier.backbone.get_config()
-        refuse_differences(
-            preset,
-            {
-                name: (theirs[name], ours[name])
-                for name in ours.keys() - {"name", "dtype", "dropout"}
-            }
-            | {
-                "next_sentence": (
-                    earlier.next_sentence,
-                    self.model.next_sentence,
-                )
-            },
-        )
-        if (
-            earlier.preprocessor.tokenizer.get_vocabulary()
-            != self._corpus.vocabulary
-        ):
-            raise ValueError(
-                f"`init` {str(preset)!r} must have the vocabulary of the data."
+            earlier = FixedHeadMaskedLM.from_preset(
+                str(masked_lm.init), dtype=model.dtype
             )
-        self.model.set_weights(earlier.get_weights())
-
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._corpus.train, context, first_step)
+            self._start_from(
+                earlier,
+                {
+                    "next_sentence": (
+                        earlier.next_sentence,
+                        self.model.next_sentence,
+                    )
+                },
+            )
 
     def totals(self, batch):
         predictions = tf.reduce_sum(batch["mask_weights"])
@@ -235,9 +163,6 @@ class MaskedLMTask(SequenceTask):
             + totals["predictions"] * masked_lm_flops(backbone)
         )
 
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._corpus.heldout, context)
-
     def evaluation_step(self, batch):
         return {
             **self._judge(batch, training=False),
@@ -259,12 +184,3 @@ class MaskedLMTask(SequenceTask):
             )
             for name, values in outputs.items()
         }
-
-    def save(self, folder: pathlib.Path):
-        self.model.save_to_preset(str(folder))
-
-    def check_data(self, error):
-        if isinstance(error, tf.errors.DataLossError):
-            # It says where in a shard, but not in which.
-            corpus = read_corpus(self._corpus.folder)
-            check_shards([*corpus.train, *corpus.heldout])

@@ -322,7 +322,7 @@ def small_lm() -> LanguageModelConfig:
             num_heads=8,
             hidden_dim=128,
             intermediate_dim=512,
-            dropout=0.0,  # it sees its text once at most
+            dropout=0.0,  # it sees its text once or twice
             max_sequence_length=64,  # and so head_size=64
         ),
         training=TrainingConfig(

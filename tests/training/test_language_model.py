@@ -325,7 +325,7 @@ def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
     assert [model.preprocessor.sequence_length for model in models] == [13, 17]
     for one, other in zip(*(model.weights for model in models), strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
-    changes["num_heads"] = 4
+    changes |= {"num_heads": 4, "sequence_length": 13}
     args = flags(data, tmp_path / "other", **changes)
     assert_fails(args, r"`init` .*num_heads \(there 3, now 4\)", capsys)
 

@@ -112,6 +112,11 @@ class LanguageModelTask(CorpusTask):
         logits = 2 * backbone.hidden_dim * backbone.vocabulary_size
         return super().flops(totals) + 3 * totals["tokens"] * logits
 
+    def attention_inputs(self, batch):
+        # Of the backbone, which reads segments.
+        segments = tf.zeros_like(batch["token_ids"])
+        return self.model, {**self.model_inputs(batch), "segment_ids": segments}
+
     def evaluation_step(self, batch):
         losses, hits = self._judge(batch, training=False)
         return {

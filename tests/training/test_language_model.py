@@ -28,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 START, END = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]"))
 ONE = tf.distribute.InputContext()
-WORDS, SPOKEN = len(tiny.WORDS), 173
+# That the held-out shard has, its manifest says.
+HELDOUT_WORDS = 173
 RUN = {
     "hidden_dim": 32,
     "intermediate_dim": 64,
@@ -43,10 +44,6 @@ RUN = {
 }
 
 
-def first_word(number):
-    return len(SPECIAL_TOKENS) + number % WORDS
-
-
 def lengths(count):
     """Of documents of one chunk of 12 tokens to three."""
     return [3 + 7 * number % 31 for number in range(count)]
@@ -54,8 +51,8 @@ def lengths(count):
 
 def document(number, length):
     """Each word is followed by the next one."""
-    tokens = first_word(0) + (number + np.arange(length)) % WORDS
-    return Document(tokens, np.array([length]))
+    words = (number + np.arange(length)) % len(tiny.WORDS)
+    return Document(len(SPECIAL_TOKENS) + words, np.array([length]))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +62,7 @@ def data(tmp_path_factory):
     for split, count in {"train": 97, "heldout": 23}.items():
         made = map(document, range(count), lengths(count))
         entry = write_shard(folder, f"{split}-00000", list(made))
-        shards[split] = [entry | {"words": SPOKEN}]
+        shards[split] = [entry | {"words": HELDOUT_WORDS}]
     tiny.rewrite(folder, shards=shards)
     return folder
 
@@ -128,7 +125,9 @@ def test_figures_are_those_of_the_preset_by_hand(run):
             ),
             "heldout_perplexity_per_word_piece": np.exp(losses.mean()),
             # Each end counts as a word.
-            "heldout_perplexity_per_word": np.exp(losses.sum() / (SPOKEN + 23)),
+            "heldout_perplexity_per_word": np.exp(
+                losses.sum() / (HELDOUT_WORDS + 23)
+            ),
         },
         rel=1e-4,
     )
@@ -152,7 +151,7 @@ def test_figures_of_some_examples_are_estimates(data, tmp_path):
             "heldout_accuracy": 3 / 5,
             "heldout_perplexity_per_word_piece": np.exp(11 / 5),
             "heldout_perplexity_per_word": np.exp(
-                11 / 5 * pieces / (SPOKEN + 23)
+                11 / 5 * pieces / (HELDOUT_WORDS + 23)
             ),
         }
     )

@@ -176,13 +176,6 @@ def test_a_loss_that_is_not_finite_is_an_error(stream, tmp_path):
         train(stream, tmp_path / "run", rate=float("nan"))
 
 
-def test_the_rate_falls_with_the_root_of_the_step():
-    schedule = language.InverseSquareRoot(1e-3, 100)
-    assert float(schedule(49)) == pytest.approx(5e-4)
-    assert float(schedule(99)) == pytest.approx(1e-3)
-    assert float(schedule(399)) == pytest.approx(5e-4)
-
-
 def test_contexts_are_what_they_are_called():
     dense, one_hot = (
         contexts.draw_context(kind, 6, seed=1) for kind in ("dense", "one_hot")

@@ -21,6 +21,7 @@ from training.reproduce.cells import Cell, encoder_shape
 from training.reproduce.scales import Scale
 from training.reproduce.windows import Windows
 from training.reproduce.worker import Stopped
+from training.schedule import WarmupDecay
 
 # Beside the record of a run that is not finished.
 CHECKPOINT = "checkpoint.npz"
@@ -131,43 +132,13 @@ def _model(cell, scale, vocabulary_size):
 
 def _optimizer(scale, rate):
     optimizer = keras.optimizers.AdamW(
-        _schedule(scale, rate),
+        WarmupDecay(rate, scale.warmup_steps, scale.steps, scale.decay),
         weight_decay=scale.weight_decay,
         global_clipnorm=scale.clip_norm,
         gradient_accumulation_steps=scale.parts if scale.parts > 1 else None,
     )
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
-
-
-def _schedule(scale, rate):
-    if scale.decay == "rsqrt":
-        return InverseSquareRoot(rate, scale.warmup_steps)
-    return keras.optimizers.schedules.CosineDecay(
-        0.0,
-        scale.steps - scale.warmup_steps,
-        warmup_target=rate,
-        warmup_steps=scale.warmup_steps,
-    )
-
-
-@keras.saving.register_keras_serializable(package="training")
-class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to `peak`, and falls with the root of the step."""
-
-    def __init__(self, peak, warmup_steps):
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-
-    def __call__(self, step):
-        step = keras.ops.cast(step, "float32") + 1.0
-        warmup = float(self.warmup_steps)
-        return self.peak * keras.ops.minimum(
-            step / warmup, keras.ops.sqrt(warmup / step)
-        )
-
-    def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
 class _Watch(keras.callbacks.Callback):

@@ -1,0 +1,66 @@
+"""How the learning rate goes: up to a peak, and down."""
+
+import math
+
+import keras
+
+
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly to a peak, then falls towards zero.
+
+    No update is wasted on a rate of zero: the first has `1 / warmup_steps` of
+    the peak, and zero would come one update after the last, with `"rsqrt"`
+    never.
+
+    Args:
+        peak: Float, the learning rate at the end of the warm-up.
+        warmup_steps: Integer, the steps the rise takes. 0 starts at the peak.
+        total_steps: Integer, the updates of the run.
+        decay: `"linear"` or `"cosine"`, the shape of the fall; or `"rsqrt"`,
+            with the square root of the update (Vaswani et al. 2017, section
+            5.3), whatever `total_steps` is.
+
+    Raises:
+        ValueError: `decay` is none of these, or `warmup_steps` does not lie in
+            `[0, total_steps)`.
+    """
+
+    def __init__(self, peak, warmup_steps, total_steps, decay="linear"):
+        if decay not in ("linear", "cosine", "rsqrt"):
+            raise ValueError(
+                "`decay` must be 'linear', 'cosine' or 'rsqrt'. Received: "
+                f"{decay!r}"
+            )
+        if not 0 <= warmup_steps < total_steps:
+            raise ValueError(
+                "`warmup_steps` must be at least 0 and smaller than the "
+                f"number of steps ({total_steps}). Received: {warmup_steps}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self.decay = decay
+
+    def __call__(self, step):
+        """Returns the learning rate, a float32 scalar, for update `step`."""
+        update = keras.ops.cast(step, "float32") + 1.0
+        rise = update / max(self.warmup_steps, 1)
+        if self.decay == "rsqrt":
+            fall = keras.ops.rsqrt(rise)
+        else:
+            end = self.total_steps + 1
+            fall = (end - update) / (end - self.warmup_steps)
+            fall = keras.ops.clip(fall, 0.0, 1.0)
+        if self.decay == "cosine":
+            fall = 0.5 - 0.5 * keras.ops.cos(fall * math.pi)
+        return self.peak * keras.ops.where(
+            update <= self.warmup_steps, rise, fall
+        )
+
+    def get_config(self):
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "decay": self.decay,
+        }

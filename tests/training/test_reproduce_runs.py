@@ -154,7 +154,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
     assert (tmp_path / "parts" / language.CHECKPOINT).exists()
     again, made = train(stream, tmp_path / "parts")
     assert made == [3, 4, 5, 6]
-    assert again["updates"] == 4
+    assert again["seconds"] > 0
     assert again["nats"] == pytest.approx(whole["nats"], rel=1e-5)
     assert again["flops"] == whole["flops"]
 

@@ -65,8 +65,7 @@ def train(
         piece; of the heads, on some sequences of the test, means of the
         `logit_effective_rank` and the `attention_effective_rank`, and the
         mean of the layers' `log_condition_number` (None where one is below
-        full rank); `seconds` of this process, of which `updates` were
-        made.
+        full rank); and `seconds`, of all processes that had a part in it.
 
     Raises:
         Stopped: `should_stop` said so.
@@ -84,8 +83,11 @@ def train(
     )
     model.optimizer.build(model.trainable_variables)
     batches = scale.steps * scale.parts
-    first = _restore(model, checkpoint) if checkpoint.exists() else 0
     started = time.monotonic()
+    first = 0
+    if checkpoint.exists():
+        first, seconds = _restore(model, checkpoint)
+        started -= seconds
     if first < batches:
         windows = Windows(
             tokens["train"],
@@ -95,10 +97,15 @@ def train(
             first,
             seed,
         )
-        watch = _Watch(first, scale.parts, should_stop, report, checkpoint)
+
+        def save(model, done):
+            seconds = time.monotonic() - started
+            _save(model, checkpoint, batches=done, seconds=seconds)
+
+        watch = _Watch(first, scale.parts, should_stop, report, save)
         # The windows are in the order of the seed already.
         model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
-        _save(model, checkpoint, watch.done)
+        save(model, watch.done)
         if watch.done < batches:
             raise Stopped
     test = Windows(tokens[split], scale.sequence_length, _EVALUATION_BATCH)
@@ -111,7 +118,6 @@ def train(
         "nats": nats,
         **_attention(model, tokens["test"], scale),
         "seconds": time.monotonic() - started,
-        "updates": (batches - first) // scale.parts,
     }
 
 
@@ -151,13 +157,13 @@ def _optimizer(scale, rate):
 class _Watch(keras.callbacks.Callback):
     """Looks after each batch whether to go on, and saves now and then."""
 
-    def __init__(self, first, parts, should_stop, report, checkpoint):
+    def __init__(self, first, parts, should_stop, report, save):
         super().__init__()
         self.done = first
         self._parts = parts
         self._should_stop = should_stop
         self._report = report
-        self._checkpoint = checkpoint
+        self._save = save
         self._saved = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -169,7 +175,8 @@ class _Watch(keras.callbacks.Callback):
         if self._should_stop():
             self.model.stop_training = True
         elif time.monotonic() - self._saved > _CHECKPOINT_SECONDS:
-            _save(self.model, self._checkpoint, self.done)
+            # Asked for the model, Keras on JAX gives it its weights.
+            self._save(self.model, self.done)
             self._saved = time.monotonic()
 
 
@@ -178,18 +185,18 @@ def _state(model):
     return [*model.variables, *model.optimizer.variables]
 
 
-def _save(model, checkpoint, batches):
+def _save(model, checkpoint, **progress):
     arrays = map(keras.ops.convert_to_numpy, _state(model))
     with replaced(checkpoint) as partial, open(partial, "wb") as file:
-        np.savez(file, *arrays, batches=batches)
+        np.savez(file, *arrays, **progress)
 
 
 def _restore(model, checkpoint):
-    """Returns the number of batches that were trained on."""
+    """Returns how many batches were trained on, and for how many seconds."""
     with np.load(checkpoint) as arrays:
         for number, variable in enumerate(_state(model)):
             variable.assign(arrays[f"arr_{number}"])
-        return int(arrays["batches"])
+        return int(arrays["batches"]), float(arrays["seconds"])
 
 
 def _check(loss, step):

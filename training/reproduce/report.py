@@ -86,6 +86,8 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         {
             "scale": scale_name,
             "runs": [r for found in records.values() for r in found.values()],
+            "trials": [r for run in plan.pilots if (r := plan.record(run))],
+            "failed": dict(_failed(plan)),
             "verdicts": {v.claim.name: v.verdict for v in verdicts},
         },
     )
@@ -275,12 +277,16 @@ def _trials(plan):
     ]
 
 
-def _failures(plan):
-    rows = [
+def _failed(plan):
+    return [
         (run.name, failure["error"])
         for run in (*plan.pilots, *plan.runs)
         if (failure := plan.failure(run)) is not None
     ]
+
+
+def _failures(plan):
+    rows = _failed(plan)
     if not rows:
         return ["No run failed."]
     return ["## Failed runs", _table(("run", "error"), rows)]

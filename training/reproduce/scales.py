@@ -75,7 +75,7 @@ SCALES = {
         batch_size=32,
         warmup_steps=240,
         decay="cosine",
-        rates=(5e-4, 1e-3, 2e-3, 4e-3),
+        rates=(2e-3, 4e-3, 8e-3, 1.6e-2),
     ),
     # The shapes of the paper's language model, with fewer updates.
     "gpu": Scale(

@@ -343,10 +343,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                 cache_update_index,
                 key.shape[1],
             )
-            cache = ops.slice_update(
-                cache,
-                (0, 0, cache_update_index, 0),
-                ops.stack((key, value), axis=1),
+            cache = _write(
+                cache, cache_update_index, ops.stack((key, value), axis=1)
             )
             key, value = cache[:, 0], cache[:, 1]
         if packing is not None:
@@ -501,6 +499,23 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+
+
+def _write(cache, index, part):
+    """Puts a part `[B, 2, T, W]` into a cache `[B, 2, S, W]`, from `index`."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.slice_update(cache, (0, 0, index, 0), part)
+    # TensorFlow computes that one by XLA alone, which a model server has not.
+    sizes = ops.shape(part)
+    places = ops.meshgrid(
+        *(ops.arange(size, dtype="int32") for size in sizes[:3]), indexing="ij"
+    )
+    places[2] += ops.cast(index, "int32")
+    return ops.scatter_update(
+        cache,
+        ops.reshape(ops.stack(places, axis=-1), (-1, 3)),
+        ops.reshape(part, (-1, sizes[3])),
+    )
 
 
 def serialize_dtype(layer):

@@ -11,9 +11,20 @@ import keras_fixedhead
 from export import services
 
 DTYPES = ("float32", "bfloat16", "int8")
+# The kind of model that has an option.
+_OWNERS = {
+    "embedding_dim": keras_fixedhead.FixedHeadTextEmbedder,
+    "max_new_tokens": keras_fixedhead.FixedHeadCausalLM,
+}
 
 
-def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
+def load(
+    model,
+    dtype=None,
+    embedding_dim=None,
+    raw_encoder=False,
+    max_new_tokens=None,
+):
     """Loads a model to export.
 
     Args:
@@ -25,6 +36,8 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
             the model's own.
         raw_encoder: bool, whether to leave the task out and serve the
             encoder's outputs.
+        max_new_tokens: int, how many tokens a language model adds to a text
+            at most; `None` for the default of `services.causal_lm`.
 
     Returns:
         A `services.Service`.
@@ -32,7 +45,8 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
     Raises:
         ValueError: if there is no model, it is of a class that is not
             served, it has no tokenizer or one whose sequences are too long
-            for it, or it has no embedding to cut.
+            for it, it has no embedding to cut, or it adds no tokens, or not
+            so many.
     """
     model = pathlib.Path(model)
     if dtype not in (None, *DTYPES):
@@ -48,7 +62,9 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
         if dtype in (None, "int8") and embedding_dim is None:
             loaded, preprocessor = _from_keras_file(model, raw_encoder)
         else:
-            return _by_way_of_a_preset(model, dtype, embedding_dim, raw_encoder)
+            return _by_way_of_a_preset(
+                model, dtype, embedding_dim, raw_encoder, max_new_tokens
+            )
     else:
         raise ValueError(
             f"`model` must be a preset folder or a .keras file, received "
@@ -62,7 +78,11 @@ def load(model, dtype=None, embedding_dim=None, raw_encoder=False):
             "encoder, so that it can be exported with it."
         )
     _check_lengths(model, loaded, preprocessor)
-    service = services.of(loaded, preprocessor)
+    serving = {}
+    if max_new_tokens is not None:
+        serving["max_new_tokens"] = max_new_tokens
+    _check_options(type(loaded), serving)
+    service = services.of(loaded, preprocessor, **serving)
     if dtype == "int8" and not _is_quantized(loaded):
         # Keras warns of every layer that has no such method of its own.
         service.backbone.quantize(
@@ -146,7 +166,9 @@ def _of_texts(preprocessor, backbone):
     )
 
 
-def _by_way_of_a_preset(file, dtype, embedding_dim, raw_encoder):
+def _by_way_of_a_preset(
+    file, dtype, embedding_dim, raw_encoder, max_new_tokens
+):
     """Loads a `.keras` file whose configuration is to be another."""
     loaded, _ = _from_keras_file(file, raw_encoder=False)
     if _is_quantized(loaded):
@@ -158,7 +180,7 @@ def _by_way_of_a_preset(file, dtype, embedding_dim, raw_encoder):
     with tempfile.TemporaryDirectory() as folder:
         loaded.save_to_preset(folder)
         del loaded
-        return load(folder, dtype, embedding_dim, raw_encoder)
+        return load(folder, dtype, embedding_dim, raw_encoder, max_new_tokens)
 
 
 def _check_class(cls, model):
@@ -172,10 +194,9 @@ def _check_class(cls, model):
 
 
 def _check_options(cls, options):
-    if "embedding_dim" in options and (
-        cls is not keras_fixedhead.FixedHeadTextEmbedder
-    ):
-        raise ValueError(
-            f"`embedding_dim` is for a FixedHeadTextEmbedder, received "
-            f"{options['embedding_dim']} for a {cls.__name__}."
-        )
+    for name, owner in _OWNERS.items():
+        if name in options and cls is not owner:
+            raise ValueError(
+                f"`{name}` is for a {owner.__name__}, received "
+                f"{options[name]} for a {cls.__name__}."
+            )

@@ -58,6 +58,7 @@ def export(
     dtype=None,
     embedding_dim=None,
     raw_encoder=False,
+    max_new_tokens=None,
     warmup_texts=None,
     on_start=lambda what: None,
 ):
@@ -76,6 +77,7 @@ def export(
         dtype: as in `load.load`.
         embedding_dim: as in `load.load`.
         raw_encoder: as in `load.load`.
+        max_new_tokens: as in `load.load`.
         warmup_texts: path of a UTF-8 file, a text like those of real traffic
             on each line; None for the golden texts.
         on_start: function called with what begins, a str, for a display.
@@ -108,11 +110,16 @@ def export(
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
     on_start("loading the model")
-    service = load.load(model, dtype, embedding_dim, raw_encoder)
+    options = {
+        "embedding_dim": embedding_dim,
+        "raw_encoder": raw_encoder,
+        "max_new_tokens": max_new_tokens,
+    }
+    service = load.load(model, dtype, **options)
     description = card.describe(service, model)
     if dtype not in (None, "float32"):
         on_start("comparing with float32")
-        reference = load.load(model, "float32", embedding_dim, raw_encoder)
+        reference = load.load(model, "float32", **options)
         cosine = services.least_cosine(service, reference)
         description["least_cosine_to_float32"] = cosine
         del reference
@@ -173,6 +180,10 @@ class Arguments:
 
     raw_encoder: bool = False
     """Leave the task out and serve the encoder's tokens."""
+
+    max_new_tokens: int | None = None
+    """How many tokens a language model adds to a text at most; 64, or what
+    its sequences have room for, if not given."""
 
     warmup_texts: pathlib.Path | None = None
     """A file with a text of real traffic on each line: the server answers

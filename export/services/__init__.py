@@ -5,7 +5,13 @@ Keras model, whose answers the gate compares it with.
 """
 
 import keras_fixedhead
-from export.services import classifier, embedder, encoder, span_labeler
+from export.services import (
+    causal_lm,
+    classifier,
+    embedder,
+    encoder,
+    span_labeler,
+)
 from export.services.service import (
     TOKEN_IDS_SIGNATURE,
     Service,
@@ -33,15 +39,17 @@ SERVICES = {
     keras_fixedhead.FixedHeadBackbone: encoder.serve,
     keras_fixedhead.FixedHeadTextClassifier: classifier.serve,
     keras_fixedhead.FixedHeadSpanLabeler: span_labeler.serve,
+    keras_fixedhead.FixedHeadCausalLM: causal_lm.serve,
 }
 
 
-def of(model, preprocessor):
+def of(model, preprocessor, **options):
     """Returns the `Service` of a model.
 
     Args:
         model: an instance of one of `SERVICES`.
         preprocessor: the preprocessor of its kind; a
             `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`.
+        **options: `max_new_tokens` for a `FixedHeadCausalLM`.
     """
-    return SERVICES[type(model)](model, preprocessor)
+    return SERVICES[type(model)](model, preprocessor, **options)

@@ -1,6 +1,7 @@
 """Tiny models of real words, with primes for sizes."""
 
 import keras
+import numpy as np
 
 import keras_fixedhead
 
@@ -17,9 +18,9 @@ VOCABULARY = [
 ]
 
 
-def _new_backbone(tokenizer, **options):
+def _new_backbone(tokenizer, unused=0, **options):
     return keras_fixedhead.FixedHeadBackbone(
-        vocabulary_size=tokenizer.vocabulary_size(),
+        vocabulary_size=tokenizer.vocabulary_size() + unused,
         num_layers=1,
         num_heads=3,
         hidden_dim=13,
@@ -55,6 +56,31 @@ def new_classifier(labels=None, pooler=True):
         ),
         labels=labels,
     )
+
+
+def new_causal_lm(**options):
+    """Builds a language model whose next token depends on all before it."""
+    keras.utils.set_random_seed(11)
+    tokenizer = keras_fixedhead.FixedHeadTokenizer(VOCABULARY)
+    model = keras_fixedhead.FixedHeadCausalLM(
+        _new_backbone(tokenizer, causal=True, **options),
+        keras_fixedhead.FixedHeadCausalLMPreprocessor(
+            tokenizer, sequence_length=29
+        ),
+    )
+    rng = np.random.default_rng(11)
+    for variable in model.trainable_variables:
+        # Where a token stands counts most, or it would follow itself.
+        more = 5 if "position_embedding" in variable.path else 1
+        drawn = rng.normal(size=variable.shape).astype("float32")
+        variable.assign(variable + more * drawn)
+    # [SEP] is probable, too, in some places.
+    table = model.backbone.token_embedding.embeddings
+    end = np.random.default_rng(22).normal(size=13)
+    values = keras.ops.convert_to_numpy(table).copy()
+    values[tokenizer.end_token_id] = 8 * end / np.linalg.norm(end)
+    table.assign(values)
+    return model
 
 
 def new_labeler():

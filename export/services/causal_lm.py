@@ -1,0 +1,318 @@
+"""A language model, served: how likely texts are, and how they go on.
+
+Shape letters: B batch, T padded length, P predicted tokens, S sequence
+length.
+"""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from export import session
+from export.files import golden
+from export.services import continuation_graph
+from export.services.service import (
+    Answers,
+    Service,
+    TextSignature,
+    as_float32,
+    as_int32,
+)
+
+GENERATE_SIGNATURE = "generate"
+DEFAULT_MAX_NEW_TOKENS = 64
+# Whose logits are there at once: a quarter of a gigabyte for 30,000 words.
+_MOST_PLACES = 2048
+
+
+def serve(model, preprocessor, max_new_tokens=None):
+    """Serves how likely `text`, string `[B]`, is, and its continuation.
+
+    `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
+    logarithm of the probability of a text and of its end, cut as the
+    preprocessor cuts; and `num_tokens`, int32 `[B]`, of how many tokens that
+    is. `from_token_ids` answers the same of sequences that are one segment
+    and padded at their end; the first token of each is given.
+
+    `generate` answers `generated`, string `[B]`: the text and what most
+    probably follows, token by token, as far as `[SEP]`, without special
+    tokens.
+
+    Args:
+        model: a `FixedHeadCausalLM`.
+        preprocessor: a `FixedHeadCausalLMPreprocessor`.
+        max_new_tokens: int, how many tokens `generate` adds at most, within
+            the preprocessor's `sequence_length`; `None` for 64, or what that
+            has room for.
+
+    Raises:
+        ValueError: if there never is room for so many tokens.
+    """
+    tokenizer, longest = preprocessor.tokenizer, preprocessor.sequence_length
+    room = longest - 1  # beside [CLS]
+    if max_new_tokens is None:
+        max_new_tokens = min(DEFAULT_MAX_NEW_TOKENS, room)
+    if not 1 <= max_new_tokens <= room:
+        raise ValueError(
+            f"`max_new_tokens` must be from 1 to {room}, since the sequences "
+            f"of this model have {longest} tokens, received {max_new_tokens}."
+        )
+
+    # To detokenize other ids would crash the server.
+    ids = {
+        "end_token_id": tokenizer.end_token_id,
+        "vocabulary_size": tokenizer.vocabulary_size(),
+    }
+
+    def limits(given):
+        return ops.minimum(given + max_new_tokens, longest)
+
+    def likelihood(text):
+        inputs, labels, weights = preprocessor(text)
+        weights = tf.cast(weights, tf.int32)
+        width = _largest(tf.reduce_sum(weights, axis=1))
+        return _likelihood_in_graph(
+            model,
+            *(x[:, :width] for x in (inputs["token_ids"], labels, weights)),
+        )
+
+    def expected_likelihood(texts):
+        inputs, labels, weights = preprocessor(texts)
+        tensors = {**inputs, "labels": labels, "weights": weights}
+        return _likelihood(model, *as_int32(tensors).values())
+
+    def continued(text):
+        inputs = preprocessor.generate_preprocess(text)
+        given = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
+        return continuation_graph.continue_greedily(
+            model,
+            inputs["token_ids"][:, : _largest(given)],
+            given,
+            limits(given),
+            **ids,
+        )
+
+    def generate(text):
+        token_ids, counts = continued(text)
+        words = tf.sequence_mask(counts, tf.shape(token_ids)[1])
+        for special in tokenizer.special_token_ids:
+            words &= token_ids != special
+        words = tf.ragged.boolean_mask(token_ids, words)
+        return {"generated": tokenizer.detokenize(words)}
+
+    def expected_generate(texts):
+        given = as_int32(preprocessor.generate_preprocess(texts))
+        given = given["padding_mask"].sum(axis=1)
+        guesses, _ = tf.function(continued)(tf.constant(texts))
+        rows = [
+            _continued(model, guess[:limit], first, **ids)
+            for guess, first, limit in zip(
+                guesses.numpy(),
+                given,
+                ops.convert_to_numpy(limits(given)),
+                strict=True,
+            )
+        ]
+        generated = [
+            preprocessor.generate_postprocess(
+                {"token_ids": row, "padding_mask": np.ones(row.shape, "bool")}
+            )
+            for row, _ in rows
+        ]
+        margins = [margin for _, margin in rows]
+        return Answers({"generated": np.array(generated)}, np.array(margins))
+
+    def tokenized(texts):
+        inputs, _, _ = preprocessor(texts)
+        inputs = as_int32(inputs)
+        return {**inputs, "segment_ids": np.zeros_like(inputs["token_ids"])}
+
+    def tokenize(texts):
+        inputs = tokenized(texts)
+        width = inputs["padding_mask"].sum(axis=1).max()
+        return {name: ids[:, :width] for name, ids in inputs.items()}
+
+    def compared(inputs):
+        predictions = _predictions(inputs)
+        some = predictions[-1].any(axis=1)
+        found = _of_each_token(model, *(x[some] for x in predictions))
+        return Answers({"log_likelihood": found})
+
+    return Service(
+        model=model,
+        backbone=model.backbone,
+        preprocessor=preprocessor,
+        texts={
+            session.DEFAULT_SIGNATURE: TextSignature(
+                {"text": golden.TEXTS}, likelihood, expected_likelihood
+            ),
+            GENERATE_SIGNATURE: TextSignature(
+                {"text": (*golden.TEXTS, *_nearly_full(preprocessor))},
+                generate,
+                expected_generate,
+            ),
+        },
+        golden_ids=lambda: tokenized(list(golden.TEXTS)),
+        packed=lambda inputs: _likelihood_of_ids_in_graph(model, inputs),
+        padded=lambda inputs: _likelihood(model, *_predictions(inputs)),
+        tokenize=tokenize,
+        described={"max_new_tokens": max_new_tokens},
+        compared=compared,
+    )
+
+
+def _largest(counts):
+    """The largest of int32 `[B]`, 1 of an empty batch."""
+    return tf.maximum(tf.reduce_max(counts), 1)
+
+
+def _likelihood_in_graph(model, token_ids, labels, weights):
+    """The answer about sequences, int32 `[B, T]`.
+
+    `weights` is 1 at the start of each row, as far as a label follows. The
+    last token of a sequence predicts nothing and is not computed.
+    """
+    batch, length = tf.unstack(tf.shape(token_ids))
+    rows = tf.maximum(_MOST_PLACES // tf.maximum(length, 1), 1)
+
+    def some(start, found):
+        ids, following, real = (
+            x[start : start + rows] for x in (token_ids, labels, weights)
+        )
+        logits, packing = model.predict_packed(
+            {"token_ids": ids, "padding_mask": real}
+        )
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            packing.pack(following), tf.cast(logits, tf.float32)
+        )
+        # [P] -> [P, 1] -> [B, T, 1]
+        losses = packing.pad(losses[:, None])
+        sums = -tf.reduce_sum(losses, axis=[1, 2])
+        return start + rows, tf.concat([found, sums], axis=0)
+
+    _, log_likelihood = tf.while_loop(
+        lambda start, found: start < batch,
+        some,
+        (0, tf.zeros([0])),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+        parallel_iterations=1,
+    )
+    return {
+        "log_likelihood": log_likelihood,
+        "num_tokens": tf.reduce_sum(weights, axis=1),
+    }
+
+
+def _likelihood_of_ids_in_graph(model, inputs):
+    """The same of a model's inputs."""
+    real = tf.cast(inputs["padding_mask"] != 0, tf.int32)
+    with tf.control_dependencies(
+        [
+            tf.debugging.Assert(
+                tf.reduce_all(real[:, 1:] <= real[:, :-1]),
+                ["padding_mask must be 0 from the first 0 of a row on."],
+            ),
+            tf.debugging.Assert(
+                tf.reduce_all(inputs["segment_ids"] == 0),
+                ["segment_ids must be 0: all is one segment."],
+            ),
+        ]
+    ):
+        token_ids = tf.identity(inputs["token_ids"])
+    return _likelihood_in_graph(
+        model,
+        token_ids,
+        tf.roll(token_ids, -1, axis=1),
+        tf.concat([real[:, 1:], tf.zeros_like(real[:, :1])], axis=1),
+    )
+
+
+def _predictions(inputs):
+    """What is to be predicted of a model's inputs, see `_of_each_token`."""
+    token_ids, real = inputs["token_ids"], inputs["padding_mask"]
+    labels, weights = np.zeros_like(token_ids), np.zeros_like(real)
+    labels[:, :-1] = token_ids[:, 1:]
+    weights[:, :-1] = real[:, 1:]
+    return token_ids, real, labels, weights
+
+
+def _of_each_token(model, token_ids, real, labels, weights):
+    """The log-likelihood of each label by the Keras model.
+
+    Row by row, as the logits of all would fill the memory.
+
+    Args:
+        model: a `FixedHeadCausalLM`.
+        token_ids, real, labels, weights: int32 arrays `[B, T]`; `weights` is
+            1 where there is a label.
+
+    Returns:
+        A float32 array `[B, T]`, zero where there is no label.
+    """
+    rows = [
+        model.score(ids[None], mask[None], "loss", following[None])
+        for ids, mask, following in zip(token_ids, real, labels, strict=True)
+    ]
+    losses = np.concatenate([ops.convert_to_numpy(row) for row in rows])
+    return np.where(weights == 1, -losses, 0).astype("float32")
+
+
+def _likelihood(model, token_ids, real, labels, weights):
+    """The answer by the Keras model, see `_of_each_token`."""
+    found = _of_each_token(model, token_ids, real, labels, weights)
+    return Answers(
+        {
+            "log_likelihood": found.sum(axis=1),
+            "num_tokens": weights.sum(axis=1, dtype="int32"),
+        }
+    )
+
+
+def _continued(model, token_ids, given, end_token_id, vocabulary_size):
+    """A sequence continued by the Keras model, without a cache.
+
+    Args:
+        model: a `FixedHeadCausalLM`.
+        token_ids: int32 array `[S]`, a guess of what will be there, as long
+            as the sequence may be.
+        given: int, how many tokens of these are given.
+        end_token_id, vocabulary_size: ints, see `continuation_graph`.
+
+    Returns:
+        The sequence, as far as its end, and by how much the tokens that were
+        chosen are above the next best, at the least: in parts of the largest
+        logit, or of 1.
+    """
+    while True:
+        logits = model.score(token_ids[None])
+        logits = as_float32({"logits": logits})["logits"][0]
+        logits = logits[given - 1 : -1, :vocabulary_size]
+        best = logits.argmax(axis=-1).astype("int32")
+        ends = np.flatnonzero(best == end_token_id)
+        chosen = best[: ends[0] + 1] if ends.size else best
+        stop = given + len(chosen)
+        # What is right up to some place is right there after the next pass.
+        if np.array_equal(token_ids[given:stop], chosen):
+            break
+        token_ids = np.concatenate([token_ids[:given], best])
+    if not chosen.size:
+        return token_ids, np.inf
+    logits = np.sort(logits[: len(chosen)], axis=-1)
+    sizes = np.maximum(np.abs(logits).max(), 1)
+    return token_ids[:stop], ((logits[:, -1] - logits[:, -2]) / sizes).min()
+
+
+def _nearly_full(preprocessor):
+    """Texts that leave room for a token or two.
+
+    Few bits seldom tell the best token from the next best many times over.
+    """
+    words = " ".join(golden.TEXTS).split()
+    counts = [len(ids) for ids in preprocessor.tokenizer(words)]
+    texts = []
+    for start in range(8):
+        room = preprocessor.sequence_length - 2 - start // 4  # beside [CLS]
+        sums = np.cumsum(counts[start:])
+        last = start + np.searchsorted(sums, room, side="right")
+        texts.append(" ".join(words[start:last]))
+    return texts

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 
 from keras_fixedhead.files import replaced
 from training.data.folder import read_manifest
+from training.lock import held
 
 _STAMPS = "sources.json"
 
@@ -161,13 +161,8 @@ def work_folder(
     work = output.with_name(f".{output.name}.partial")
     data, parts, path = work / "data", work / "parts", work / "plan.json"
     work.mkdir(parents=True, exist_ok=True)
-    with open(work / "lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"`output` {str(output)!r} is being made by another process"
-            ) from None
+    busy = f"`output` {str(output)!r} is being made by another process"
+    with held(work, busy):
         recorded = json.loads(path.read_bytes()) if path.exists() else None
         if recorded != plan:
             if not overwrite and _any_in(parts):

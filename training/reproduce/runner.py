@@ -6,7 +6,6 @@ takes its run with it, and another one takes its place.
 
 import collections
 import contextlib
-import fcntl
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -19,6 +18,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead.files import write_json
+from training.lock import held
 from training.reproduce import worker
 from training.reproduce.plan import Plan
 
@@ -38,13 +38,8 @@ def claimed(workdir: pathlib.Path, settings: dict):
         ValueError: It is in use, or that of other settings; names them.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    with open(workdir / "lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"`workdir` {str(workdir)!r} is in use by another process"
-            ) from None
+    busy = f"`workdir` {str(workdir)!r} is in use by another process"
+    with held(workdir, busy):
         path = workdir / "settings.json"
         settings = json.loads(json.dumps(settings))
         if path.exists():

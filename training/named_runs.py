@@ -326,17 +326,19 @@ def small_lm() -> LanguageModelConfig:
             max_sequence_length=64,  # and so head_size=64
         ),
         training=TrainingConfig(
-            steps=1_000,
-            global_batch_size=32,
-            learning_rate=3e-3,
-            warmup_steps=100,
+            steps=5_000,
+            # Of many updates, or it stays with the frequencies of tokens.
+            global_batch_size=16,
+            learning_rate=1e-3,
+            warmup_steps=500,
         ),
         language_model=CausalLMConfig(sequence_length=64),
         run=RunConfig(
             data=tyro.MISSING,
             workdir=tyro.MISSING,
-            evaluation_interval=250,
-            checkpoint_interval=250,
+            log_interval=50,
+            evaluation_interval=500,
+            checkpoint_interval=500,
         ),
     )
 

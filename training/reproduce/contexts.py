@@ -17,7 +17,6 @@ import numpy as np
 from keras_fixedhead.theory import fit_context, lowest_error
 from training.reproduce.cells import Cell
 from training.reproduce.scales import Scale
-from training.reproduce.worker import Stopped
 
 # What a token of a one-hot context gives to all tokens together: a softmax
 # gives something to each.
@@ -67,7 +66,7 @@ def fit(
     seed: int,
     should_stop: Callable[[], bool],
     report: Callable[[int], None],
-) -> dict:
+) -> dict | None:
     """Fits heads of each size to one context.
 
     Args:
@@ -78,13 +77,11 @@ def fit(
         report: Takes the number of updates made of all heads.
 
     Returns:
-        For each size H `kl_H`, the divergence that is reached, nats;
-        `log_error_H`, the root of the summed squares of what the centred
-        logits miss, relative to all of them; `bound_H`, what they miss at
-        least (`theory.lowest_error`); and `seconds`.
-
-    Raises:
-        Stopped: `should_stop` said so.
+        None where `should_stop` said so. Else for each size H `kl_H`, the
+        divergence that is reached, nats; `log_error_H`, the root of the
+        summed squares of what the centred logits miss, relative to all of
+        them; `bound_H`, what they miss at least (`theory.lowest_error`); and
+        `seconds`.
     """
     started = time.monotonic()
     context = draw_context(cell.contexts, scale.context_length, seed)
@@ -98,5 +95,5 @@ def fit(
         figures[f"bound_{size}"] = float(lowest_error(context, size) / whole)
         report(number * scale.context_steps)
         if should_stop():
-            raise Stopped
+            return None
     return {**figures, "seconds": time.monotonic() - started}

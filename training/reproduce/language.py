@@ -20,7 +20,6 @@ from training.data.stream import Stream
 from training.reproduce.cells import Cell, encoder_shape
 from training.reproduce.scales import Scale
 from training.reproduce.windows import Windows
-from training.reproduce.worker import Stopped
 from training.schedule import WarmupDecay
 
 # Beside the record of a run that is not finished.
@@ -45,7 +44,7 @@ def train(
     folder: pathlib.Path,
     should_stop: Callable[[], bool],
     report: Callable[[int], None],
-) -> dict:
+) -> dict | None:
     """Trains, or continues, a run, and measures it.
 
     Args:
@@ -60,15 +59,15 @@ def train(
         report: Takes the number of updates made.
 
     Returns:
-        `parameters`, with the embeddings; `flops` of a forward pass for each
-        token, without the logits; `nats`, the mean cross entropy of a word
-        piece; of the heads, on some sequences of the test, means of the
-        `logit_effective_rank` and the `attention_effective_rank`, and the
-        mean of the layers' `log_condition_number` (None where one is below
-        full rank); and `seconds`, of all processes that had a part in it.
+        None where `should_stop` said so. Else `parameters`, with the
+        embeddings; `flops` of a forward pass for each token, without the
+        logits; `nats`, the mean cross entropy of a word piece; of the heads,
+        on some sequences of the test, means of the `logit_effective_rank` and
+        the `attention_effective_rank`, and the mean of the layers'
+        `log_condition_number` (None where one is below full rank); and
+        `seconds`, of all processes that had a part in it.
 
     Raises:
-        Stopped: `should_stop` said so.
         FloatingPointError: The loss is not finite.
         ValueError: The stream is too short.
     """
@@ -107,7 +106,7 @@ def train(
         model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
         save(model, watch.done)
         if watch.done < batches:
-            raise Stopped
+            return None
     test = Windows(tokens[split], scale.sequence_length, _EVALUATION_BATCH)
     nats = float(model.evaluate(test, verbose=0))
     _check(nats, scale.steps)

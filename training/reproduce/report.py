@@ -150,7 +150,7 @@ def _noise(plan, claims, found):
 
 def _claims(verdicts: list[Verdict]) -> str:
     return _table(
-        ("claim", "source", "", ""),
+        ("claim", "source", "verdict", "why"),
         (
             (v.claim.says, v.claim.source, f"**{v.verdict}**", v.because)
             for v in verdicts

@@ -15,10 +15,6 @@ from keras_fixedhead.files import write_json
 _REPORT_SECONDS = 1.0
 
 
-class Stopped(Exception):
-    """A run was asked to stop, and has saved what it needs to go on."""
-
-
 def work(connection, stop, deadline, cpus, scale, data) -> None:
     """Makes the runs that come through a connection, until it is closed.
 
@@ -66,16 +62,13 @@ def work(connection, stop, deadline, cpus, scale, data) -> None:
         except EOFError:
             return
         try:
-            _make(run, rate, folder, scale, stream, should_stop, report)
-        except Stopped:
-            connection.send(("stopped",))
-        except (BrokenPipeError, KeyboardInterrupt):
+            made = _make(run, rate, folder, scale, stream, should_stop, report)
+            connection.send(("finished" if made else "stopped",))
+        except BrokenPipeError:
             return  # the one that hands out runs is gone
         except Exception as error:
             fail(folder, f"{type(error).__name__}: {error}", error)
             connection.send(("failed", str(error)))
-        else:
-            connection.send(("finished",))
 
 
 def fail(
@@ -90,6 +83,7 @@ def fail(
 
 
 def _make(run, rate, folder, scale, stream, should_stop, report):
+    """Makes a run and returns whether it is finished."""
     import keras
 
     from training.reproduce import contexts, language
@@ -109,6 +103,8 @@ def _make(run, rate, folder, scale, stream, should_stop, report):
             should_stop,
             report,
         )
+    if figures is None:
+        return False
     write_json(
         folder / "record.json",
         {
@@ -126,6 +122,7 @@ def _make(run, rate, folder, scale, stream, should_stop, report):
         },
     )
     (folder / language.CHECKPOINT).unlink(missing_ok=True)
+    return True
 
 
 def _now():

@@ -84,11 +84,12 @@ def test_rates_between_widths():
 
 def test_a_cell_has_the_rate_of_its_width(tmp_path):
     plan = Plan(SCALES["cpu"], tmp_path)
-    best = {64: 4e-3, 256: 2e-3, 512: 1e-3}
+    lowest, low, high, _ = SCALES["cpu"].rates
+    best = {64: high, 256: low, 512: lowest}
     for run in plan.pilots:
         record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.width])))
     cells = {cell.name: cell for cell in plan.cells}
-    assert plan.rate(cells["wide_x8"]) == pytest.approx(4e-3, rel=0.2)
-    assert plan.rate(cells["sizes_x4_hot"]) == 1e-3
+    assert plan.rate(cells["wide_x8"]) == pytest.approx(high, rel=0.2)
+    assert plan.rate(cells["sizes_x4_hot"]) == lowest
     low, high = (plan.rate(cells[name]) for name in ("heads_x4", "standard"))
     assert low < plan.rate(cells["heads_x2"]) < high

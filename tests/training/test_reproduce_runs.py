@@ -15,7 +15,7 @@ import pytest
 
 from keras_fixedhead.theory import construct_projections
 from tests.training import tiny
-from training.data.stream import read_stream
+from training.data.stream import Stream, read_stream
 from training.prepare.__main__ import main as prepare
 from training.reproduce import contexts, language
 from training.reproduce.__main__ import main as reproduce
@@ -177,6 +177,17 @@ def test_an_update_may_be_computed_in_parts(stream, tmp_path, monkeypatch):
 def test_a_loss_that_is_not_finite_is_an_error(stream, tmp_path):
     with pytest.raises(FloatingPointError, match="not finite at update 6"):
         train(stream, tmp_path / "run", rate=float("nan"))
+
+
+def test_nats_of_frequencies_by_hand():
+    splits = {
+        "train": np.array([0, 0, 1], "uint16"),
+        "test": np.array([0, 2], "uint16"),
+    }
+    stream = Stream(3, "", {}, splits)
+    expected = -(np.log(3 / 6) + np.log(1 / 6)) / 2
+    found = language.frequency_nats(stream, "test")
+    assert found == pytest.approx(expected)
 
 
 def test_contexts_are_what_they_are_called():

@@ -120,6 +120,25 @@ def train(
     }
 
 
+def frequency_nats(stream: Stream, split: str) -> float:
+    """What the frequencies of the training tokens predict of a split.
+
+    Args:
+        stream: The text.
+        split: `tuning` or `test`.
+
+    Returns:
+        The mean cross entropy of a token, nats. A model that has learned
+        nothing else is as good.
+    """
+    train, other = (
+        np.bincount(stream.splits[name], minlength=stream.vocabulary_size)
+        for name in ("train", split)
+    )
+    smooth = train + 1
+    return float(-(other * np.log(smooth / smooth.sum())).sum() / other.sum())
+
+
 def _model(cell, scale, vocabulary_size):
     language_model = FixedHeadCausalLM(
         FixedHeadBackbone(

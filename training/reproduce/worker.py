@@ -14,6 +14,11 @@ from keras_fixedhead.files import write_json
 # Not more than one message in so many seconds.
 _REPORT_SECONDS = 1.0
 
+# A run that counts must have this part, at most, of the nats that frequencies
+# of tokens have: some are stuck there from the start, and one of those would
+# be the noise of all others.
+_LEARNED = 0.97
+
 
 def work(connection, stop, deadline, cpus, scale, data) -> None:
     """Makes the runs that come through a connection, until it is closed.
@@ -105,6 +110,13 @@ def _make(run, rate, folder, scale, stream, should_stop, report):
         )
     if figures is None:
         return False
+    if run.rate is None and run.cell.contexts is None:
+        least = language.frequency_nats(stream, "test")
+        if figures["nats"] > _LEARNED * least:
+            raise ArithmeticError(
+                f"it learned no more than the frequencies of tokens: "
+                f"{figures['nats']:.4f} nats, these {least:.4f}"
+            )
     write_json(
         folder / "record.json",
         {

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +18,13 @@ from keras_fixedhead.theory import construct_projections
 from tests.training import tiny
 from training.data.stream import Stream, read_stream
 from training.prepare.__main__ import main as prepare
-from training.reproduce import contexts, language
+from training.reproduce import contexts, language, worker
 from training.reproduce.__main__ import main as reproduce
 from training.reproduce.plan import Plan
 from training.reproduce.report import write_report
 from training.reproduce.runner import claimed, make_runs
 from training.reproduce.scales import SCALES
 from training.reproduce.windows import Windows
-from training.reproduce.worker import fail
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -51,6 +51,16 @@ def data(tmp_path_factory):
     args = ["--data", str(text), "--output", str(folder / "stream")]
     assert prepare(["stream", *args]) == 0
     return folder / "stream"
+
+
+@pytest.fixture(scope="module")
+def counting(data, tmp_path_factory):
+    """A stream in which each token is followed by the next one."""
+    folder = tmp_path_factory.mktemp("reproduce") / "counting"
+    shutil.copytree(data, folder)
+    for path in folder.glob("*.npy"):
+        np.save(path, (5 + np.arange(len(np.load(path))) % 20).astype("<u2"))
+    return folder
 
 
 @pytest.fixture
@@ -211,8 +221,8 @@ def test_divergence_by_hand():
     assert contexts.divergence(context, np.eye(2)) < 100
 
 
-def plan_of(workdir, *names):
-    plan = Plan(SCALE, workdir)
+def plan_of(workdir, *names, **changes):
+    plan = Plan(dataclasses.replace(SCALE, **changes), workdir)
     plan.runs = [run for run in plan.runs if run.cell.name in names]
     return plan
 
@@ -221,10 +231,10 @@ def results(workdir):
     return (workdir / "RESULTS.md").read_text(encoding="utf-8")
 
 
-def test_runs_are_made_and_reported(data, stream, tmp_path):
-    plan = plan_of(tmp_path, "contexts_dense", "standard")
+def test_runs_are_made_and_reported(counting, stream, tmp_path):
+    plan = plan_of(tmp_path, "contexts_dense", "standard", steps=40)
     standard = plan.runs[0]
-    assert make_runs(plan, data, workers=1, minutes=None) is None
+    assert make_runs(plan, counting, workers=1, minutes=None) is None
     assert plan.waiting() == []
     record = plan.record(standard)
     assert record["rate"] == 1e-2 and record["seed"] == 1
@@ -241,10 +251,19 @@ def test_runs_are_made_and_reported(data, stream, tmp_path):
     assert kept["verdicts"]["bert_accuracy"] == "not testable at this size"
 
 
+def test_a_run_that_learned_nothing_fails(stream, tmp_path):
+    [run, *_] = plan_of(tmp_path, "standard").runs
+    with pytest.raises(ArithmeticError, match="than the frequencies"):
+        worker._make(
+            run, 1e-9, tmp_path, SCALE, stream, lambda: False, lambda n: None
+        )
+    assert not (tmp_path / "record.json").exists()
+
+
 def test_a_failed_run_is_shown_and_made_anew_if_asked(stream, tmp_path):
     plan = plan_of(tmp_path, "standard")
     plan.folder(plan.runs[0]).mkdir(parents=True)
-    fail(plan.folder(plan.runs[0]), "its process was killed by SIGKILL")
+    worker.fail(plan.folder(plan.runs[0]), "its process was killed by SIGKILL")
     write_report(plan, "cpu", stream)
     assert "its process was killed by SIGKILL" in results(tmp_path)
     assert "1 failed" in results(tmp_path)
@@ -313,9 +332,9 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_or_its_worker_killed(data, tmp_path, signum):
+def test_stopped_or_its_worker_killed(counting, tmp_path, signum):
     plan = plan_of(tmp_path, "standard")
-    process = start(program(data, tmp_path, steps=4000), tmp_path)
+    process = start(program(counting, tmp_path, steps=4000), tmp_path)
     first, second = plan.runs
     while not plan.folder(first).exists():
         assert process.poll() is None
@@ -328,12 +347,12 @@ def test_stopped_or_its_worker_killed(data, tmp_path, signum):
         assert plan.waiting() == [first, second]
         assert plan.folder(first).joinpath(language.CHECKPOINT).exists()
     else:
-        [worker] = [
+        [process_of_runs] = [
             child
             for child in psutil.Process(process.pid).children()
             if "--multiprocessing-fork" in child.cmdline()
         ]
-        worker.send_signal(signum)
+        process_of_runs.send_signal(signum)
         process.communicate(timeout=500)
         assert process.returncode == 0
         assert "SIGKILL" in plan.failure(first)["error"]
@@ -341,14 +360,14 @@ def test_stopped_or_its_worker_killed(data, tmp_path, signum):
 
 
 @pytest.mark.slow
-def test_without_tensorflow_on_the_machine(data, tmp_path):
+def test_without_tensorflow_on_the_machine(counting, tmp_path):
     for name in ("tensorflow", "tensorflow_text", "orbit", "tf_keras"):
         (tmp_path / "missing" / name).mkdir(parents=True)
         (tmp_path / "missing" / name / "__init__.py").write_text(
             "raise ImportError('not on this machine')"
         )
     process = start(
-        program(data, tmp_path / "work"),
+        program(counting, tmp_path / "work", steps=40),
         tmp_path,
         paths=[str(tmp_path / "missing")],
         KERAS_BACKEND="jax",

@@ -60,6 +60,13 @@ def test_the_library_imports_tensorflow_only_for_text_and_lazily():
                 ), path
 
 
+def test_the_reproduction_needs_no_tensorflow():
+    paths = sorted((ROOT / "training" / "reproduce").glob("*.py"))
+    for path in paths:
+        names = {name for name, _ in imports(path)}
+        assert names.isdisjoint({"tensorflow", "orbit", "official"}), path
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")

@@ -5,7 +5,6 @@ import statistics
 
 from keras_fixedhead.files import replaced, write_json
 from training.data.stream import Stream
-from training.reproduce.cells import Cell
 from training.reproduce.claims import Verdict, decide, read_claims
 from training.reproduce.figures import draw_contexts, draw_language
 from training.reproduce.plan import Plan
@@ -86,7 +85,7 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         {
             "scale": scale_name,
             "runs": [r for found in records.values() for r in found.values()],
-            "trials": [r for run in plan.pilots if (r := plan.record(run))],
+            "trials": _tried(plan),
             "failed": dict(_failed(plan)),
             "verdicts": {v.claim.name: v.verdict for v in verdicts},
         },
@@ -127,10 +126,11 @@ def _head(plan, scale_name, stream, records):
             }
         )
         hardware = sorted({record["hardware"] for record in every})
-        hours = sum(r["figures"]["seconds"] for r in every) / 3600
+        seconds = [r["figures"]["seconds"] for r in (*every, *_tried(plan))]
         lines.append(
             f"{days}; {'; '.join(versions)}; each run on "
-            f"{'; '.join(hardware)}; {hours:.1f} hours in all."
+            f"{'; '.join(hardware)}; {sum(seconds) / 3600:.1f} hours in all, "
+            "with those that chose the learning rates."
         )
     return " ".join(lines)
 
@@ -205,7 +205,7 @@ def _cells(plan, records):
                 str(shape["intermediate_dim"]),
                 _thousands(first.get("parameters")),
                 _thousands(first.get("flops")),
-                _rate(plan, records, cell),
+                _rate(list(records[cell.name].values())),
                 " ".join(f"{x:.4f}" for x in nats)
                 + f" {failed} failed" * bool(failed),
                 f"{math.exp(statistics.fmean(nats)):.2f}" if nats else "",
@@ -260,6 +260,11 @@ def _contexts(plan, figures):
     ]
 
 
+def _tried(plan):
+    """The records of the runs that choose the learning rates."""
+    return [r for run in plan.pilots if (r := plan.record(run)) is not None]
+
+
 def _trials(plan):
     if not plan.pilots:
         return []
@@ -292,10 +297,8 @@ def _failures(plan):
     return ["## Failed runs", _table(("run", "error"), rows)]
 
 
-def _rate(plan, records, cell: Cell):
-    for record in records[cell.name].values():
-        return f"{record['rate']:.2g}"
-    return ""
+def _rate(records):
+    return f"{records[0]['rate']:.2g}" if records else ""
 
 
 def _table(columns, rows):

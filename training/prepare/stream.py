@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-import os
+import itertools
 import pathlib
 import shutil
 import tempfile
@@ -81,13 +81,13 @@ def prepare_stream(config: StreamConfig) -> dict:
         )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Written:
-    """What is known of an array while it is written."""
+    """What is known of an array."""
 
-    tokens: int = 0
-    documents: int = 0
-    sha256: str = ""
+    tokens: int
+    documents: int
+    sha256: str
 
 
 def _write(folder, corpus):
@@ -96,36 +96,34 @@ def _write(folder, corpus):
     tokenizer = FixedHeadTokenizer(
         corpus.vocabulary, lowercase=corpus.lowercase
     )
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
     dtype = np.dtype("<u2" if len(corpus.vocabulary) <= 2**16 else "<i4")
-    around = [
-        np.array([token], dtype)
-        for token in (tokenizer.start_token_id, tokenizer.end_token_id)
-    ]
     sources = {
-        "train": (corpus.train, lambda number: True),
-        "tuning": (corpus.heldout, lambda number: number % 2 == 0),
-        "test": (corpus.heldout, lambda number: number % 2 == 1),
+        "train": (corpus.train, slice(None)),
+        "tuning": (corpus.heldout, slice(0, None, 2)),
+        "test": (corpus.heldout, slice(1, None, 2)),
     }
     written = {}
     for split, (shards, wanted) in sources.items():
-        found = written[split] = _Written()
-        raw, path = folder / f"{split}.raw", folder / f"{split}.npy"
-        with open(raw, "wb") as stream:
-            for number, document in enumerate(_documents(shards)):
-                if wanted(number):
-                    for part in (around[0], document.astype(dtype), around[1]):
-                        stream.write(part.tobytes())
-                        found.tokens += len(part)
-                    found.documents += 1
-        # Its header holds the length, which is known only now.
+        path = folder / f"{split}.npy"
+        lengths = [n for shard in shards for n in shard.document_lengths]
+        lengths = lengths[wanted]
+        tokens = sum(int(length) + 2 for length in lengths)
         array = np.lib.format.open_memmap(
-            path, mode="w+", dtype=dtype, shape=(found.tokens,)
+            path, mode="w+", dtype=dtype, shape=(tokens,)
         )
-        array[:] = np.memmap(raw, dtype, mode="r")
+        place = 0
+        documents = _documents(shards)
+        for document in itertools.islice(
+            documents, wanted.start, wanted.stop, wanted.step
+        ):
+            row = [start, *document, end]
+            array[place : place + len(row)] = row
+            place += len(row)
         array.flush()
-        os.unlink(raw)
         with open(path, "rb") as stream:
-            found.sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        written[split] = _Written(tokens, len(lengths), digest)
     return written
 
 

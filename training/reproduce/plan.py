@@ -10,6 +10,8 @@ import math
 import pathlib
 import shutil
 
+import numpy as np
+
 from training.reproduce.cells import Cell, grid
 from training.reproduce.scales import Scale
 
@@ -158,13 +160,8 @@ def between(rates: dict[int, float], width: int) -> float:
     Outside of them it is that of the nearest.
     """
     widths = sorted(rates)
-    if width <= widths[0]:
-        return rates[widths[0]]
-    for low, high in zip(widths[:-1], widths[1:]):
-        if width <= high:
-            part = math.log(width / low) / math.log(high / low)
-            return rates[low] ** (1 - part) * rates[high] ** part
-    return rates[widths[-1]]
+    known = np.log([rates[w] for w in widths])
+    return float(np.exp(np.interp(np.log(width), np.log(widths), known)))
 
 
 def _read(path):

@@ -1,4 +1,4 @@
-"""Makes the runs of a plan that are missing, each in a process of its own kind.
+"""Makes the runs of a plan that are missing, in processes of their own.
 
 Processes are kept from run to run, since imports take long; one that dies
 takes its run with it, and another one takes its place.
@@ -70,8 +70,9 @@ def make_runs(
     Args:
         plan: The runs.
         data: Folder of the stream.
-        workers: Processes at a time; more than one share out the CPUs. None
-            is one for each CPU, or one where there is an accelerator.
+        workers: Processes at a time, at most the number of CPUs, which they
+            share out. None is one for each CPU, or one where there is an
+            accelerator.
         minutes: After so many, runs save where they are and stop.
 
     Returns:
@@ -96,7 +97,7 @@ def make_runs(
         for signum in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with _Board(plan, min(workers, len(plan.waiting()))) as board:
+        with _Board(plan) as board:
             _Pool(plan, data, context, stop, deadline, board).run(workers)
     finally:
         for signum, handler in before.items():
@@ -228,16 +229,13 @@ def _shares(workers):
     cpus = sorted(os.sched_getaffinity(0))
     if workers == 1:
         return []
-    return [
-        frozenset(cpus[i::workers] or [cpus[i % len(cpus)]])
-        for i in range(workers)
-    ]
+    return [frozenset(cpus[i::workers]) for i in range(workers)]
 
 
 class _Board:
     """Progress, for people: a bar on a terminal, else a line for each run."""
 
-    def __init__(self, plan: Plan, workers: int):
+    def __init__(self, plan: Plan):
         self._plan = plan
         self._console = rich.console.Console(stderr=True)
         self._bar = rich.progress.Progress(

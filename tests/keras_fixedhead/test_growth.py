@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_fixedhead import (
     FixedHeadBackbone,
+    FixedHeadCausalLM,
     FixedHeadMaskedLM,
     FixedHeadMaskedLMPreprocessor,
     FixedHeadTextEmbedder,
@@ -170,6 +171,39 @@ def test_masked_lm_computes_the_same(make_masked_lm, masked_inputs, growth):
     # The head's logits are of the backbone's own embedding.
     embedding = grown.backbone.token_embedding
     assert grown.masked_lm_head.token_embedding is embedding
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("growth", GROWTHS)
+def test_language_model_computes_the_same(make_backbone, inputs, growth):
+    model = randomize(FixedHeadCausalLM(make_backbone(causal=True)))
+    grown = GROWTHS[growth](model)
+    assert type(grown) is FixedHeadCausalLM
+    assert grown.count_params() > model.count_params()
+    expected, got = (
+        ops.convert_to_numpy(each.score(inputs["token_ids"]))
+        for each in (model, grown)
+    )
+    assert np.std(expected) > 0.01
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+def test_language_model_continues_texts_the_same(make_backbone, inputs):
+    model = randomize(FixedHeadCausalLM(make_backbone(causal=True)))
+    grown = grow_heads(grow_head_size(model, [7, 13]), 5)
+    given = np.zeros_like(inputs["token_ids"])
+    given[:, :4] = 1
+    prompts = {"token_ids": inputs["token_ids"], "padding_mask": given}
+    for each in (model, grown):
+        each.compile(sampler="greedy")
+    expected, got = (
+        ops.convert_to_numpy(
+            each.generate(prompts, stop_token_ids=None)["token_ids"]
+        )
+        for each in (model, grown)
+    )
+    assert (expected[:, 4:] != inputs["token_ids"][:, 4:]).any()
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("growth", GROWTHS)

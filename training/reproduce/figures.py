@@ -44,6 +44,7 @@ def draw_language(
     heads, parameters, sizes, controls = figure.subplots(2, 2).flat
 
     def points(names):
+        """Their means, and their bars."""
         return zip(*(_perplexity(figures[name], noise) for name in names))
 
     def line(axis, names, of, color, label):
@@ -51,9 +52,7 @@ def draw_language(
         there = [name for name in names if name in cells]
         if not there:
             return
-        means, bars = zip(
-            *(_perplexity(figures[name], noise) for name in there)
-        )
+        means, bars = points(there)
         axis.errorbar(
             [of(cells[name]) for name in there],
             means,
@@ -131,9 +130,7 @@ def draw_language(
     named = ("heads_x4", "flops_x4", "deep_x2", "broad_x2", "deep_x3")
     named = [name for name in (*named, "broad_x3") if name in cells]
     if named:
-        means, bars = zip(
-            *(_perplexity(figures[name], noise) for name in named)
-        )
+        means, bars = points(named)
         controls.errorbar(
             means, range(len(named)), xerr=bars, fmt="o", color="0.2", capsize=3
         )

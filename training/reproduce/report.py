@@ -129,8 +129,8 @@ def _head(plan, scale_name, stream, records):
         seconds = [r["figures"]["seconds"] for r in (*every, *_tried(plan))]
         lines.append(
             f"{days}; {'; '.join(versions)}; each run on "
-            f"{'; '.join(hardware)}; {sum(seconds) / 3600:.1f} hours in all, "
-            "with those that chose the learning rates."
+            f"{'; '.join(hardware)}; {sum(seconds) / 3600:.1f} hours one "
+            "after the other, with those that chose the learning rates."
         )
     return " ".join(lines)
 

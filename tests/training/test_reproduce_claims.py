@@ -88,6 +88,14 @@ def test_a_difference_is_of_the_seeds_that_both_have():
     assert outcome.seeds == 2
 
 
+def test_one_seed_decides_nothing():
+    known = figures(a=[1.0, 1.1, 1.2], b=[9.0])
+    found = decide(A_UNDER_B, "cpu", known, NOISE, 0.99)
+    assert found.verdict == UNDECIDED and found.because.endswith("of b")
+    [outcome] = found.outcomes
+    assert outcome.seeds == 1 and outcome.difference == pytest.approx(-8.0)
+
+
 def test_all_tests_of_a_claim_must_hold():
     claim = Claim("", "", "", (Comparison("a", "b"), Comparison("b", "c")))
     known = figures(a=[1.0] * 3, b=[1.1] * 3, c=[1.2] * 3)

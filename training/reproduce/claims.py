@@ -209,10 +209,12 @@ def _outcome(test, figures, noise, confidence):
         return Outcome(test, None, None, 0)
     differences = [lower[seed] - than[seed] for seed in seeds]
     difference = sum(differences) / len(seeds)
-    if ":" in test.lower + test.than:
+    if len(seeds) < 2:
+        # Where other runs failed, the one that did not is no fair sample.
+        half_width = None
+    elif ":" in test.lower + test.than:
         # What is no language model has a noise of its own.
         half_width = mean_interval(differences, confidence)
-        half_width = half_width if len(seeds) > 1 else None
     elif noise is None:
         half_width = None
     else:

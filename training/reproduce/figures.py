@@ -215,13 +215,16 @@ def draw_contexts(plan: Plan, figures: dict, output: pathlib.Path) -> bool:
         )
     reached.set_title("Divergence that a head reaches")
     reached.set_ylabel("Kullback-Leibler divergence, nats")
+    reached.set_ylim(bottom=0.0)
     logits.set_title("Error of its logits, and the least there can be")
     logits.set_ylabel("relative to all of the logits")
+    # At n - 1 the bound is 0, but for rounding, which is off this axis.
+    logits.set_yscale("log")
+    logits.set_ylim(bottom=0.05)
     for axis in (reached, logits):
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
         axis.set_xlabel("head size")
-        axis.set_ylim(bottom=0.0)
         axis.legend(fontsize="small")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)

@@ -24,7 +24,7 @@ def fail(plan, run):
 def test_trials_come_first_then_cells_by_rank(tmp_path):
     plan = Plan(SCALES["cpu"], tmp_path)
     assert plan.waiting() == plan.pilots
-    assert len(plan.pilots) == 12 and len(plan.runs) == 72
+    assert len(plan.pilots) == 16 and len(plan.runs) == 72
     assert {run.seed for run in plan.pilots} == {0}
     for run in plan.pilots[1:]:
         record(plan, run, 4.0)
@@ -82,14 +82,21 @@ def test_rates_between_widths():
     assert between(rates, 1024) == pytest.approx(2e-3)
 
 
-def test_a_cell_has_the_rate_of_its_width(tmp_path):
+def test_a_cell_has_the_rate_of_its_width_and_depth(tmp_path):
     plan = Plan(SCALES["cpu"], tmp_path)
     lowest, low, high, _ = SCALES["cpu"].rates
-    best = {64: high, 256: low, 512: lowest}
+    best = {"standard": high, "heads_x4": low, "sizes_x4": lowest}
+    best["deep_x3"] = lowest
     for run in plan.pilots:
-        record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.width])))
-    cells = {cell.name: cell for cell in plan.cells}
-    assert plan.rate(cells["wide_x8"]) == pytest.approx(high, rel=0.2)
-    assert plan.rate(cells["sizes_x4_hot"]) == pytest.approx(lowest)
-    low, high = (plan.rate(cells[name]) for name in ("heads_x4", "standard"))
-    assert low < plan.rate(cells["heads_x2"]) < high
+        record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.name])))
+    rates = {
+        cell.name: plan.rate(cell)
+        for cell in plan.cells
+        if cell.contexts is None
+    }
+    assert rates["wide_x8"] == rates["standard"]
+    assert rates["standard"] == pytest.approx(high, rel=0.2)
+    assert rates["sizes_x4_hot"] == pytest.approx(lowest)
+    assert rates["heads_x4"] < rates["heads_x2"] < rates["standard"]
+    assert rates["deep_x3"] == pytest.approx(lowest)
+    assert rates["deep_x3"] < rates["deep_x2"] < rates["standard"]

@@ -251,8 +251,10 @@ def test_runs_are_made_and_reported(counting, stream, tmp_path):
     assert kept["verdicts"]["bert_accuracy"] == "not testable at this size"
 
 
-def test_a_run_that_learned_nothing_fails(stream, tmp_path):
+@pytest.mark.parametrize("on_trial", [None, 1e-9])
+def test_a_run_that_learned_nothing_fails(stream, tmp_path, on_trial):
     [run, *_] = plan_of(tmp_path, "standard").runs
+    run = dataclasses.replace(run, rate=on_trial)
     with pytest.raises(ArithmeticError, match="than the frequencies"):
         worker._make(
             run, 1e-9, tmp_path, SCALE, stream, lambda: False, lambda n: None

@@ -16,8 +16,9 @@ from training.reproduce.cells import Cell, grid
 from training.reproduce.scales import Scale
 
 # The cells whose learning rates are chosen by trial: the narrowest, a middle
-# and the widest layer. What is between takes what is between.
-_PILOTS = ("standard", "heads_x4", "sizes_x4")
+# and the widest layer, and the deepest model. What is between takes what is
+# between.
+_PILOTS = ("standard", "heads_x4", "sizes_x4", "deep_x3")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,29 +99,43 @@ class Plan:
             if self.failure(run) is not None:
                 shutil.rmtree(self.folder(run))
 
-    def trials(self) -> dict[int, dict[float, float]]:
-        """Nats of each rate on trial, by the width of the layer.
+    def trials(self) -> dict[tuple[int, int], dict[float, float]]:
+        """Nats of each rate on trial, by the layers and the width of each.
 
-        A run that failed, as one whose loss is not finite, has infinitely
-        many.
+        A run that failed, as one that learned nothing, has infinitely many.
         """
         found = {}
         for run in self.pilots:
             record = self.record(run)
             nats = math.inf if record is None else record["figures"]["nats"]
-            found.setdefault(run.cell.width, {})[run.rate] = nats
+            size = (run.cell.shape["num_layers"], run.cell.width)
+            found.setdefault(size, {})[run.rate] = nats
         return found
 
     def rate(self, cell: Cell) -> float:
         """The learning rate of a cell, once the trials are made.
+
+        That of its width, times what depth makes of the rate of a model
+        whose layers have the standard width.
 
         Raises:
             RuntimeError: No rate on trial led to a finite loss.
         """
         if not self.pilots:
             return self.scale.rates[0]
-        best = {w: best_rate(nats) for w, nats in self.trials().items()}
-        return between(best, cell.width)
+        best = {size: best_rate(nats) for size, nats in self.trials().items()}
+        of_width = {
+            width: rate
+            for (layers, width), rate in best.items()
+            if layers == self.scale.num_layers
+        }
+        of_depth = {
+            layers: rate / of_width[width]
+            for (layers, width), rate in best.items()
+        }
+        return between(of_width, cell.width) * between(
+            of_depth, cell.shape["num_layers"]
+        )
 
 
 def best_rate(nats: dict[float, float]) -> float:
@@ -154,14 +169,14 @@ def best_rate(nats: dict[float, float]) -> float:
     return rates[i] * step**shift
 
 
-def between(rates: dict[int, float], width: int) -> float:
-    """The rate of a width: linear between those known, in both logarithms.
+def between(rates: dict[int, float], size: int) -> float:
+    """The rate of a size: linear between those known, in both logarithms.
 
     Outside of them it is that of the nearest.
     """
-    widths = sorted(rates)
-    known = np.log([rates[w] for w in widths])
-    return float(np.exp(np.interp(np.log(width), np.log(widths), known)))
+    sizes = sorted(rates)
+    known = np.log([rates[s] for s in sizes])
+    return float(np.exp(np.interp(np.log(size), np.log(sizes), known)))
 
 
 def _read(path):

@@ -269,16 +269,19 @@ def _trials(plan):
     if not plan.pilots:
         return []
     rows = [
-        (str(width), *(_nats(trials[rate]) for rate in plan.scale.rates))
-        for width, trials in sorted(plan.trials().items())
+        (*map(str, size), *(_nats(trials[rate]) for rate in plan.scale.rates))
+        for size, trials in sorted(plan.trials().items())
     ]
     return [
         "## Learning rates",
-        "Nats on the tuning text by the width of all heads of a layer, one run "
-        "each with a seed that does not count. A cell has the rate of the "
-        "vertex of the parabola around the best, and between two widths what "
-        "is between.",
-        _table(("width", *(f"{r:g}" for r in plan.scale.rates)), rows),
+        "Nats on the tuning text by the number of layers and the width of all "
+        "heads of one, a run each with a seed that does not count. A cell has "
+        "the rate of the vertex of the parabola around the best, and between "
+        "two widths or depths what is between. A run that learned nothing is "
+        "not there, and then the best is taken as it is.",
+        _table(
+            ("layers", "width", *(f"{r:g}" for r in plan.scale.rates)), rows
+        ),
     ]
 
 

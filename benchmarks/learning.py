@@ -1,12 +1,13 @@
-"""What has a run of `training.pretrain` learned, beside guessing?
+"""What has a run of `training.pretrain` or `training.language_model` learned?
 
     python -m benchmarks.learning --data runs/novels/data \
         --workdir runs/novels/train
 
-Evaluates the preset on every held-out example, and beside it the one guess that
-is right most often among the masked tokens. Prints both accuracies of masked
-tokens, and that of next sentences, with 95% confidence intervals: Wilson's for
-next sentences, and of masked tokens from the spread between examples.
+Evaluates the preset on every held-out example. Of pre-training it prints the
+accuracies of masked tokens, beside the one guess that is right most often, and
+of next sentences; of a language model perplexity per word piece and per word,
+and accuracy. Intervals are of 95%: Wilson's for next sentences, else from the
+spread between examples.
 """
 
 import collections
@@ -20,18 +21,36 @@ import tensorflow as tf
 import tyro
 from rich.progress import track
 
-from keras_fixedhead import FixedHeadMaskedLM
+from keras_fixedhead import FixedHeadCausalLM, FixedHeadMaskedLM
 from training.configs import (
+    CausalLMConfig,
+    LanguageModelConfig,
     MaskedLMConfig,
     ModelConfig,
     PretrainConfig,
     RunConfig,
     TrainingConfig,
 )
+from training.tasks.language_model import LanguageModelTask
 from training.tasks.masked_lm import MaskedLMTask
 
 _CONTEXT = tf.distribute.InputContext(1, 0, 1)
 _Z = scipy.stats.norm.ppf(0.975)
+# By the part of the run's settings that is the task's.
+_KINDS = {
+    "masked_lm": (
+        MaskedLMTask,
+        PretrainConfig,
+        MaskedLMConfig,
+        FixedHeadMaskedLM,
+    ),
+    "language_model": (
+        LanguageModelTask,
+        LanguageModelConfig,
+        CausalLMConfig,
+        FixedHeadCausalLM,
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,25 +63,26 @@ class Config:
     """Its work directory."""
 
 
-def read_task(config: Config) -> MaskedLMTask:
+def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
-    task = MaskedLMTask(
-        PretrainConfig(
+    (part,) = _KINDS.keys() & settings.keys()
+    task_class, config_class, part_class, model_class = _KINDS[part]
+    every = settings[part] | {"evaluation_examples": 2**31}
+    task = task_class(
+        config_class(
             config="evaluated",
             model=ModelConfig(**settings["model"]),
             training=TrainingConfig(**settings["training"]),
-            masked_lm=MaskedLMConfig(
-                **settings["masked_lm"] | {"evaluation_examples": 2**31}
-            ),
             run=RunConfig(data=config.data, workdir=config.workdir),
+            **{part: part_class(**every)},
         )
     )
-    task.model = FixedHeadMaskedLM.from_preset(str(config.workdir / "preset"))
+    task.model = model_class.from_preset(str(config.workdir / "preset"))
     return task
 
 
-def evaluate(task: MaskedLMTask):
+def evaluate(task: MaskedLMTask | LanguageModelTask):
     """Outputs of each held-out example, and how often each token is masked."""
     step = tf.function(task.evaluation_step)
     outputs, labels = collections.defaultdict(list), collections.Counter()
@@ -72,30 +92,32 @@ def evaluate(task: MaskedLMTask):
         real = batch["index"].numpy() >= 0
         for name, values in step(batch).items():
             outputs[name].append(values.numpy()[real])
-        masked = batch["mask_weights"].numpy()[real] > 0
-        labels.update(batch["mask_ids"].numpy()[real][masked].tolist())
+        if "mask_ids" in batch:
+            masked = batch["mask_weights"].numpy()[real] > 0
+            labels.update(batch["mask_ids"].numpy()[real][masked].tolist())
     return {k: np.concatenate(v) for k, v in outputs.items()}, labels
 
 
-def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.learning",
-        description=__doc__,
-        use_underscores=True,
-    )
-    task = read_task(config)
-    outputs, labels = evaluate(task)
+def ratio(sums: np.ndarray, counts: np.ndarray):
+    """Sum over examples by count, `[E]` each, and how far its interval goes.
+
+    Of a ratio of sums over independent examples, by the delta method.
+    """
+    sums, counts = (values.astype("float64") for values in (sums, counts))
+    found = sums.sum() / counts.sum()
+    error = np.sqrt(np.sum((sums - found * counts) ** 2)) / counts.sum()
+    return found, _Z * error
+
+
+def report_masked_lm(task: MaskedLMTask, outputs, labels):
     hits, counts = outputs["masked_lm_accuracy"], outputs["predictions"]
-    accuracy = hits.sum() / counts.sum()
-    # Of a ratio of sums over independent examples, by the delta method.
-    error = np.sqrt(np.sum((hits - accuracy * counts) ** 2)) / counts.sum()
+    accuracy, reach = ratio(hits, counts)
     ((token, count),) = labels.most_common(1)
     guess = task.model.preprocessor.tokenizer.id_to_token(token)
     print(f"{len(hits):,} held-out examples, {counts.sum():,.0f} masked tokens")
     print(
-        f"masked tokens: {accuracy:.4f} right ({accuracy - _Z * error:.4f} to "
-        f"{accuracy + _Z * error:.4f}); always {guess!r}: "
+        f"masked tokens: {accuracy:.4f} right ({accuracy - reach:.4f} to "
+        f"{accuracy + reach:.4f}); always {guess!r}: "
         f"{count / labels.total():.4f}"
     )
     if task.config.masked_lm.next_sentence:
@@ -107,6 +129,42 @@ def main():
             f"next sentences: {right / len(hits):.4f} right "
             f"({interval.low:.4f} to {interval.high:.4f}); guessing: 0.5"
         )
+
+
+def report_language_model(task: LanguageModelTask, outputs):
+    losses, pieces = outputs["losses"], outputs["pieces"]
+    _, reach = ratio(losses, pieces)
+    print(f"{len(losses):,} held-out examples, {pieces.sum():,} word pieces")
+    found = task.figures(outputs)
+    # Nats of a word are those of a piece, times the pieces of a word.
+    nats = found["heldout_loss"]
+    for unit in ("word_piece", "word"):
+        perplexity = found[f"heldout_perplexity_per_{unit}"]
+        factor = np.exp(reach * np.log(perplexity) / nats)
+        print(
+            f"perplexity per {unit.replace('_', ' ')}: {perplexity:.1f} "
+            f"({perplexity / factor:.1f} to {perplexity * factor:.1f})"
+        )
+    accuracy, reach = ratio(outputs["hits"], pieces)
+    print(
+        f"word pieces: {accuracy:.4f} right ({accuracy - reach:.4f} to "
+        f"{accuracy + reach:.4f})"
+    )
+
+
+def main():
+    config = tyro.cli(
+        Config,
+        prog="python -m benchmarks.learning",
+        description=__doc__,
+        use_underscores=True,
+    )
+    task = read_task(config)
+    outputs, labels = evaluate(task)
+    if isinstance(task, LanguageModelTask):
+        report_language_model(task, outputs)
+    else:
+        report_masked_lm(task, outputs, labels)
 
 
 if __name__ == "__main__":

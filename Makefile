@@ -4,6 +4,8 @@ BIN := .venv/bin
 DEMO := runs/demo
 # What TensorFlow says of missing GPUs would bury the progress bars.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
+# It is compiling that takes JAX's time, and this is a third of it.
+XLA_FLAGS ?= --xla_cpu_use_fusion_emitters=false
 
 .PHONY: help setup demo test test-slow lint format clean
 
@@ -32,7 +34,7 @@ demo: setup ## From real text to a served, searched encoder
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
 		--no-loadscope-reorder
-	KERAS_BACKEND=jax JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+	KERAS_BACKEND=jax JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS='$(XLA_FLAGS)' \
 		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/jax \
 		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \

@@ -40,6 +40,7 @@ def test_equals_bert_with_its_weights(inputs, vocabulary):
     )
 
 
+@pytest.mark.any_backend
 def test_from_bert_backbone_takes_only_bert(make_backbone):
     with pytest.raises(ValueError, match="BertBackbone"):
         from_bert_backbone(make_backbone())

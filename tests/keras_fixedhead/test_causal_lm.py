@@ -500,6 +500,7 @@ class TestPreprocessor:
         assert default.sequence_length == 256
 
 
+@pytest.mark.any_backend
 def test_a_backbone_that_is_not_causal_is_an_error(make_causal_lm):
     with pytest.raises(ValueError, match="`backbone` must be.*causal=False"):
         make_causal_lm(causal=False)

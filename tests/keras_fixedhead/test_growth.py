@@ -188,6 +188,7 @@ def test_language_model_computes_the_same(make_backbone, inputs, growth):
     np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
+@pytest.mark.any_backend
 def test_language_model_continues_texts_the_same(make_backbone, inputs):
     model = randomize(FixedHeadCausalLM(make_backbone(causal=True)))
     grown = grow_heads(grow_head_size(model, [7, 13]), 5)

@@ -176,6 +176,7 @@ def test_preset(make_labeler, inputs, tmp_path):
     )
 
 
+@pytest.mark.any_backend
 def test_preset_of_another_task(make_embedder, inputs, tmp_path):
     embedder = make_embedder()
     embedder.save_to_preset(tmp_path)

@@ -169,6 +169,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
     assert again["flops"] == whole["flops"]
 
 
+@pytest.mark.slow
 def test_an_update_may_be_computed_in_parts(stream, tmp_path, monkeypatch):
     def change(**changes):
         scale = dataclasses.replace(SCALE, decay="rsqrt", **changes)

@@ -14,6 +14,7 @@ import collections
 import dataclasses
 import json
 import pathlib
+import sys
 
 import numpy as np
 import scipy.stats
@@ -66,9 +67,19 @@ class Config:
 def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
-    (part,) = _KINDS.keys() & settings.keys()
+    part = next((kind for kind in _KINDS if kind in settings), None)
+    if part is None:
+        sys.exit(
+            f"`workdir` {str(config.workdir)!r} must be of a run of "
+            "training.pretrain or training.language_model. Its config.json "
+            f"has {sorted(settings)}"
+        )
     task_class, config_class, part_class, model_class = _KINDS[part]
-    every = settings[part] | {"evaluation_examples": 2**31}
+    # All examples, and all held-out text to draw them from.
+    every = settings[part] | {
+        "evaluation_examples": 2**31,
+        "shuffle_tokens": 2**31,
+    }
     task = task_class(
         config_class(
             config="evaluated",

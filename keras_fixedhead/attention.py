@@ -9,6 +9,7 @@ rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
 `attention_output` kernel, and its context P the transposed attention scores.
 """
 
+import inspect
 import itertools
 import math
 import numbers
@@ -68,7 +69,8 @@ def dot_product_attention(
         # exp() of a masked logit is exactly 0 next to one that is not masked;
         # where all are, what the softmax returns is multiplied by 0.
         scores = ops.softmax(logits + (1.0 - allowed) * -1e9)
-        scores = scores * ops.max(allowed, axis=-1, keepdims=True)
+        anywhere = ops.any(mask, axis=-1, keepdims=True)
+        scores = scores * ops.cast(anywhere, logits.dtype)
     scores = ops.cast(scores, dtype)
     weights = scores if dropout is None else dropout(scores)
     return ops.einsum("bnts,bsnh->btnh", weights, value), scores
@@ -125,9 +127,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         query: float tensor `[B, T, D]`.
         value: float tensor `[B, S, D_value]`; `None` means `query`.
         key: float tensor `[B, S, D_key]`; `None` means `value`.
-        query_mask: bool or int tensor `[B, T]`. A masked query position
-            attends to nothing. As for the next two, an argument that is not
-            given is taken from the tensor's implicit Keras mask.
+        query_mask: bool or int tensor `[B, T]`, 1 = attend. A masked query
+            position attends to nothing. The default of this and the next two
+            arguments is the implicit Keras mask of their tensor.
         value_mask: bool or int tensor `[B, S]`, 1 = attend.
         key_mask: bool or int tensor `[B, S]`, 1 = attend.
         attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
@@ -163,10 +165,11 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         ValueError: if a size is not a positive integer, the scale not a
             positive number, the head sizes are not as many as the heads, the
             sequence length is needed and unknown, an input, mask or cache has
-            a shape that does not fit, `packing` comes with a value, a key, a
-            cache or a mask, `query_packing` with what it cannot be used with,
-            only one of `cache` and `cache_update_index` is given, or what is
-            new does not fit into the cache.
+            a shape that does not fit, a mask holds floats, `packing` comes
+            with a value, a key, a cache or a mask, `query_packing` with what
+            it cannot be used with, only one of `cache` and
+            `cache_update_index` is given, or what is new does not fit into
+            the cache.
 
     Example:
 
@@ -270,6 +273,15 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         self.attention_output.build((*query_shape[:-1], width))
         self.built = True
 
+    def __call__(self, query, value=None, *args, **kwargs):
+        # Keras hands `call` the implicit masks of the inputs that are named,
+        # in compiled functions too. A cache is longer than the query's mask,
+        # and packed tokens have none.
+        longer = kwargs.get("cache") is not None
+        if value is None and not longer and kwargs.get("packing") is None:
+            value = query
+        return super().__call__(query, value, *args, **kwargs)
+
     def call(
         self,
         query,
@@ -323,12 +335,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                 f"together. Received: {'no' if cache is None else 'a'} cache, "
                 f"cache_update_index={cache_update_index}"
             )
-        if value is None:
-            value = query
-            # Keras hands over the implicit masks of the arguments it was
-            # given; here `query` is the value as well.
-            if value_mask is None and cache is None:
-                value_mask = getattr(query, "_keras_mask", None)
+        value = query if value is None else value
         key = value if key is None else key
         if packing is None:
             check_input_shapes(
@@ -400,7 +407,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
                     # [B, T, W] -> [B, T, heads, size]
                     ops.reshape(
                         x if heads == self.num_heads else x[..., start:stop],
-                        (-1, ops.shape(x)[1], heads, size),
+                        (*ops.shape(x)[:2], heads, size),
                     )
                     for x in (query, key, value)
                 ),
@@ -410,9 +417,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             )
             # [B, T, heads, size] -> [B, T, heads * size]
             contexts.append(
-                ops.reshape(
-                    run_context, (-1, ops.shape(query)[1], heads * size)
-                )
+                ops.reshape(run_context, (*ops.shape(query)[:2], heads * size))
             )
             scores.append(run_scores)
             start, head = stop, head + heads
@@ -425,17 +430,15 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     ):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
-    def compute_output_spec(
-        self,
-        query,
-        value=None,
-        key=None,
-        return_attention_scores=False,
-        cache=None,
-        **kwargs,
-    ):
+    def compute_output_spec(self, query, value=None, *args, **kwargs):
+        # A subclass may leave most arguments to `**kwargs`.
+        call = inspect.signature(FixedMultiHeadAttention.call).bind(
+            self, query, value, *args, **kwargs
+        )
+        call.apply_defaults()
+        cache = call.arguments["cache"]
         shapes = [self.compute_output_shape(query.shape)]
-        if return_attention_scores:
+        if call.arguments["return_attention_scores"]:
             source = (query if value is None else value).shape[1]
             if cache is not None:
                 source = cache.shape[2]

@@ -4,6 +4,7 @@ Shape letters: B batch, T query length, S key length, N heads. In every mask
 1 (True) means attend.
 """
 
+import keras
 from keras import ops
 
 
@@ -38,7 +39,8 @@ def combine_attention_masks(
         nothing is masked.
 
     Raises:
-        ValueError: if a mask does not broadcast to `shape`.
+        ValueError: if a mask does not broadcast to `shape` or is a float
+            tensor.
     """
     batch, num_heads, target, source = shape
     masks = []
@@ -48,12 +50,13 @@ def combine_attention_masks(
         ("key_mask", key_mask, (batch, source), (1, 2)),
     ):
         if mask is not None:
+            mask = boolean_mask(name, mask)
             _check_shape(name, mask, expected, ranks=(2,))
             # [B, T] -> [B, 1, T, 1], [B, S] -> [B, 1, 1, S]
-            masks.append(ops.expand_dims(ops.cast(mask, "bool"), axes))
+            masks.append(ops.expand_dims(mask, axes))
     if attention_mask is not None:
-        _check_shape("attention_mask", attention_mask, shape, ranks=(2, 3, 4))
-        mask = ops.cast(attention_mask, "bool")
+        mask = boolean_mask("attention_mask", attention_mask)
+        _check_shape("attention_mask", mask, shape, ranks=(2, 3, 4))
         if len(mask.shape) == 2:
             mask = ops.expand_dims(mask, 0)
         # [B, T, S] -> [B, 1, T, S]
@@ -71,6 +74,34 @@ def combine_attention_masks(
     for mask in masks:
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def boolean_mask(name, mask):
+    """A mask as a bool tensor.
+
+    Args:
+        name: str. What the error calls the mask.
+        mask: bool or int tensor, array or nested list, 1 = attend.
+
+    Returns:
+        A bool tensor of the same shape.
+
+    Raises:
+        ValueError: if the mask holds floats. Additive masks (0 where a
+            position may be attended to, a large negative number elsewhere)
+            would mean the opposite.
+    """
+    if not hasattr(mask, "dtype"):
+        mask = ops.convert_to_tensor(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            f"`{name}` must be bool or int, 1 where a position may be attended "
+            "to. A float mask could be additive, which means the opposite: "
+            "pass `mask == 0` in place of an additive mask, and `mask > 0` in "
+            f"place of ones and zeros. Received: {name} of dtype {dtype}"
+        )
+    return ops.cast(mask, "bool")
 
 
 def _check_shape(name, mask, shape, ranks):

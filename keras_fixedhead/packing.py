@@ -5,6 +5,8 @@ Shape letters: B batch, T padded length, P real tokens of the whole batch.
 
 from keras import ops
 
+from keras_fixedhead.attention_mask import boolean_mask
+
 
 class Packing:
     """Where the real tokens of a padded batch lie.
@@ -23,7 +25,7 @@ class Packing:
     """
 
     def __init__(self, padding_mask, fixed_size=False):
-        self.padding_mask = ops.cast(padding_mask, "bool")
+        self.padding_mask = boolean_mask("padding_mask", padding_mask)
         self.fixed_size = fixed_size
         self.indices = None
         if not fixed_size:

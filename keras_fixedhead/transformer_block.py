@@ -5,6 +5,7 @@ a packed batch.
 """
 
 import functools
+import inspect
 
 import keras
 
@@ -162,7 +163,9 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         return inputs_shape
 
-    def compute_output_spec(self, inputs, cache=None, **kwargs):
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        call = inspect.signature(self.call).bind(inputs, *args, **kwargs)
+        cache = call.arguments.get("cache")
         shapes = (
             [inputs.shape] if cache is None else [inputs.shape, cache.shape]
         )

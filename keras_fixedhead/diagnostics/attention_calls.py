@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import keras
-from keras import tree
+from keras import ops, tree
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_mask import combine_attention_masks
@@ -154,12 +154,12 @@ def _attention_call(layer, args, kwargs):
             "query_mask": query,
             "value_mask": value,
             "key_mask": key,
+            "attention_mask": None,
         }.items()
     }
     allowed = combine_attention_masks(
         (query.shape[0], layer.num_heads, query.shape[1], key.shape[1]),
         **masks,
-        attention_mask=given["attention_mask"],
         use_causal_mask=given["use_causal_mask"],
         attention_window=_attention_window(layer),
     )
@@ -181,11 +181,13 @@ def _is_plain(layer):
 
 def _mask(layer, name, mask, x):
     """A mask that was handed over, or else the implicit one of `x`."""
-    if name == "query_mask" and isinstance(
-        layer, keras.layers.MultiHeadAttention
-    ):
+    by_keras = isinstance(layer, keras.layers.MultiHeadAttention)
+    if by_keras and name == "query_mask":
         mask = None  # Keras 3.15 looks at the implicit one alone.
-    return getattr(x, "_keras_mask", None) if mask is None else mask
+    if mask is None:
+        return getattr(x, "_keras_mask", None)
+    # Keras takes float masks of ones and zeros, too.
+    return ops.cast(mask, "bool") if by_keras else mask
 
 
 def _attention_window(layer):

@@ -291,12 +291,76 @@ class TestAgainstNumpy:
             layer(x, x, x, **explicit), expected, atol=1e-5
         )
 
+    def test_masks_by_position_and_as_lists(self):
+        """As Keras's layer takes them, also in a functional model."""
+        layer = self.layer()
+        query, value, key = normal(B, T, D), normal(B, S, E), normal(B, S, E)
+        masks = [mask(B, length, seed=length) for length in (T, S)]
+        allowed = masks[0][:, None, :, None] & masks[1][:, None, None]
+        expected = layer(query, value, key, *masks)
+        scores = layer(query, value, key, *masks, return_attention_scores=True)[
+            1
+        ]
+        assert (ops.convert_to_numpy(scores) > 0).tolist() == (
+            np.broadcast_to(allowed, scores.shape).tolist()
+        )
+        np.testing.assert_array_equal(
+            layer(
+                query,
+                value,
+                key,
+                query_mask=masks[0].tolist(),
+                value_mask=masks[1].tolist(),
+                attention_mask=np.ones((T, S), int).tolist(),
+            ),
+            expected,
+        )
+        inputs = [keras.Input(x.shape[1:]) for x in (query, value, key)]
+        inputs += [keras.Input(x.shape[1:], dtype="bool") for x in masks]
+        model = keras.Model(inputs, layer(*inputs))
+        np.testing.assert_allclose(
+            model([query, value, key, *masks]), expected, atol=1e-6
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [
+            ("query_mask", (B, T)),
+            ("value_mask", (B, S)),
+            ("key_mask", (B, S)),
+            ("attention_mask", (T, S)),
+        ],
+    )
+    def test_float_masks_are_an_error(self, name, shape):
+        """They could be additive, where 0 means attend."""
+        layer = self.layer()
+        additive = np.where(mask(*shape), 0.0, -1e9).astype("float32")
+        for received in (additive, additive.tolist()):
+            with pytest.raises(ValueError, match=f"`{name}`.*mask == 0"):
+                layer(normal(B, T, D), normal(B, S, E), **{name: received})
+
+    @pytest.mark.parametrize("target", [0, T])
+    @pytest.mark.parametrize("arguments", [{}, {"use_causal_mask": True}])
+    def test_empty_sequences(self, target, arguments):
+        layer = self.layer()
+        output = layer(normal(B, target, D), normal(B, 0, E), **arguments)
+        assert output.shape == (B, target, D)
+        bias = np.broadcast_to(layer.attention_output.bias, output.shape)
+        np.testing.assert_allclose(output, bias)
+        output = layer(
+            normal(B, 0, D),
+            normal(B, S, E),
+            value_mask=mask(B, S),
+            **arguments,
+        )
+        assert output.shape == (B, 0, D)
+
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
     def test_fully_masked_rows_are_finite_in_half_precision(self, dtype):
         layer = FixedMultiHeadAttention(N, H, dtype=dtype)
         output, scores = layer(
             normal(B, T, D),
-            value_mask=np.zeros((B, T)),
+            value_mask=np.zeros((B, T), bool),
             return_attention_scores=True,
         )
         assert not ops.convert_to_numpy(ops.any(scores != 0))
@@ -652,5 +716,5 @@ def test_bad_inputs(inputs, masks, message):
     with pytest.raises(ValueError, match=message):
         layer(
             *(normal(*shape) for shape in inputs),
-            **{name: np.ones(shape) for name, shape in masks.items()},
+            **{name: np.ones(shape, bool) for name, shape in masks.items()},
         )

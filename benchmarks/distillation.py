@@ -28,7 +28,7 @@ from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import measure
 from keras_fixedhead.principal_components import principal_components
 from keras_fixedhead.retrieval import bm25, build_index, search_index
-from training.embedding import TextEncoder
+from keras_fixedhead.text_encoder import TextEncoder
 
 _DEPTH = 100
 

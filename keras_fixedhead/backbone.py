@@ -236,23 +236,37 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             them to `[B, T, D]`; with `return_projections` also a dictionary
             of `query`, `key` and `value`, all heads side by side, `[P, W]`.
         """
+
+        def encode(packing):
+            x = self._embed_packed(inputs, packing, training)
+            *layers, last = self.transformer_layers
+            options = {
+                "packing": packing,
+                "use_causal_mask": self.causal,
+                "training": training,
+            }
+            for layer in layers:
+                x = layer(x, **options)
+            encoded = last(x, **options)
+            if not return_projections:
+                return encoded, {}
+            return encoded, {
+                name: getattr(last.attention, name)(x)
+                for name in ("query", "key", "value")
+            }
+
         packing = Packing(inputs["padding_mask"], fixed_size)
-        x = self._embed_packed(inputs, packing, training)
-        *layers, last = self.transformer_layers
-        options = {
-            "packing": packing,
-            "use_causal_mask": self.causal,
-            "training": training,
-        }
-        for layer in layers:
-            x = layer(x, **options)
-        encoded = last(x, **options)
+        if training or fixed_size:
+            encoded, projections = encode(packing)
+        else:
+            # Without padding, as in a single query, packing only costs.
+            encoded, projections = _cond(
+                ops.all(packing.padding_mask),
+                lambda: encode(Packing(packing.padding_mask, fixed_size=True)),
+                lambda: encode(packing),
+            )
         if not return_projections:
             return encoded, packing
-        projections = {
-            name: getattr(last.attention, name)(x)
-            for name in ("query", "key", "value")
-        }
         return encoded, packing, projections
 
     def encode_positions(
@@ -342,6 +356,14 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             causal=self.causal,
         )
         return config
+
+
+def _cond(condition, true_fn, false_fn):
+    """`ops.cond`, for functions whose shapes depend on data."""
+    if keras.backend.backend() == "jax":
+        # It would trace both functions, in eager mode too.
+        return true_fn() if condition else false_fn()
+    return ops.cond(condition, true_fn, false_fn)
 
 
 def refuse_unknown_arguments(model, arguments):

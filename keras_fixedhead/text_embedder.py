@@ -14,6 +14,7 @@ from keras_fixedhead.backbone import (
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
 )
+from keras_fixedhead.text_encoder import TextEncoder
 
 POOLING_MODES = ("mean", "cls", "max")
 
@@ -123,6 +124,8 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         self.backbone = backbone
         self.preprocessor = preprocessor
 
+        self._encoder = None
+
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
@@ -178,23 +181,35 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
             name: packing.pad(x) for name, x in projections[0].items()
         }
 
-    def encode_text(self, text, prompt=None, **kwargs):
+    def encode_text(self, text, prompt=None, batch_size=64, verbose="auto"):
         """Embeds a string or a list of B strings.
+
+        Texts are sorted by length, and on TensorFlow only real tokens are
+        computed. The first call compiles; later ones, of any number and
+        length of texts, reuse that.
 
         Args:
             text: str or list of str.
             prompt: str or `None`. The name of one of the preprocessor's
                 prompts, put before each text.
-            **kwargs: as in `predict`.
+            batch_size: int. The number of texts that are embedded at once.
+            verbose: `"auto"` or int. 0 shows no progress bar; else a terminal
+                shows one where there is more than one batch.
 
         Returns:
-            A float array `[B, D]`; B = 1 for a string.
+            A float32 array `[B, D]`; B = 1 for a string.
+
+        Raises:
+            TypeError: if a text is not a string.
+            ValueError: if there is no such prompt, no preprocessor, or
+                `batch_size` is not positive.
         """
         texts = [text] if isinstance(text, str) else list(text)
-        if prompt is not None:
-            prefix = self.preprocessor.prompt(prompt)
-            texts = [prefix + text for text in texts]
-        return super().encode_text(texts, **kwargs)
+        encoder = self._encoder
+        if encoder is None or encoder.batch_size != batch_size:
+            encoder = self._encoder = TextEncoder(self, batch_size=batch_size)
+        shown = verbose not in (0, False) and len(texts) > batch_size
+        return encoder(texts, prompt, label="Embedding" if shown else None)
 
     def _embed(self, sequence_output, padding_mask):
         pooled = pool(sequence_output, padding_mask, self.pooling_mode)

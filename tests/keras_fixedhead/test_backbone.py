@@ -110,15 +110,41 @@ def test_queries_of_a_packing_need_what_they_attend_to(inputs):
         )
 
 
+@pytest.mark.parametrize("padding", [True, False])
 @pytest.mark.parametrize("causal", [False, True])
-def test_packed_equals_padded(make_backbone, inputs, causal):
+def test_packed_equals_padded(make_backbone, inputs, causal, padding):
     backbone = make_backbone(num_layers=3, head_size=[2, 3, 5], causal=causal)
+    if not padding:
+        inputs["padding_mask"][:] = 1
     real = inputs["padding_mask"] == 1
     padded = ops.convert_to_numpy(backbone(inputs)["sequence_output"])
     tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
     packed, packing = backbone.encode_packed(tensors)
     assert packed.shape == (real.sum(), 11)
     np.testing.assert_allclose(packed, padded[real], atol=1e-5)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(packing.pad(packed))[real], packed
+    )
+
+
+@pytest.mark.parametrize("padding", [True, False])
+def test_nothing_is_packed_where_nothing_is_padded(
+    make_backbone, inputs, monkeypatch, padding
+):
+    if not padding:
+        inputs["padding_mask"][:] = 1
+    tensors = {k: ops.convert_to_tensor(v) for k, v in inputs.items()}
+    backbone = make_backbone()
+    gathered = []
+    monkeypatch.setattr(
+        "keras_fixedhead.packing.ops.scatter",
+        lambda *args: (
+            gathered.append(args)
+            or ops.scatter_update(ops.zeros(args[2], args[1].dtype), *args[:2])
+        ),
+    )
+    backbone.encode_packed(tensors)
+    assert bool(gathered) == padding
 
 
 @pytest.mark.parametrize("fixed_size", [False, True])

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.files import replaced
-from training.embedding import TextEncoder
+from keras_fixedhead.text_encoder import TextEncoder
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64

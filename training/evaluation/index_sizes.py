@@ -11,7 +11,7 @@ import rich.table
 from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_queries
-from training.embedding import TextEncoder
+from keras_fixedhead.text_encoder import TextEncoder
 from training.evaluation.configs import ReportConfig
 from training.evaluation.index_row import NATIVE, Row
 from training.evaluation.index_sizes_picture import draw_report

@@ -9,7 +9,7 @@ from keras_fixedhead import retrieval
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure
-from training.embedding import TextEncoder
+from keras_fixedhead.text_encoder import TextEncoder
 from training.evaluation.configs import EvaluateConfig
 from training.preset import read_embedder
 

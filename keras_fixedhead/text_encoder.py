@@ -1,0 +1,214 @@
+"""Embeds many texts with a model, in batches of similar length.
+
+Shape letters: N texts, Q queries, B batch, T sequence length, D embedding
+size.
+"""
+
+import sys
+
+import keras
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+# JAX compiles each shape; shorter sequences share one.
+_SHORTEST = 16
+
+
+class TextEncoder:
+    """Embeds texts with a `FixedHeadTextEmbedder`, fast.
+
+    On TensorFlow, one graph tokenizes and encodes batches of any shape, on
+    their real tokens only. On JAX, rows and lengths are padded to powers of
+    two, so that few shapes are compiled. The graph is traced again when the
+    model has changed, for example after `quantize`.
+
+    Args:
+        embedder: a `FixedHeadTextEmbedder` with a preprocessor.
+        sequence_length: int or `None`. The most tokens of a text; the default
+            is the preprocessor's limit.
+        batch_size: int. The number of texts in a batch.
+
+    Attributes:
+        size: int, D.
+
+    Raises:
+        ValueError: if the embedder has no preprocessor, `batch_size` is not
+            positive, or `sequence_length` leaves no room for a token.
+    """
+
+    def __init__(self, embedder, sequence_length=None, batch_size=64):
+        if embedder.preprocessor is None:
+            raise ValueError(
+                "`embedder` needs a preprocessor to read texts: make it with "
+                "FixedHeadTextEmbedder(backbone, preprocessor=...). Received: "
+                "preprocessor=None"
+            )
+        if batch_size < 1:
+            raise ValueError(
+                "`batch_size` must be a positive integer. "
+                f"Received: batch_size={batch_size}"
+            )
+        if sequence_length is not None and sequence_length <= 2:
+            raise ValueError(
+                "`sequence_length` must be over 2 (the special tokens). "
+                f"Received: sequence_length={sequence_length}"
+            )
+        self.embedder = embedder
+        self.batch_size = batch_size
+        self._sequence_length = sequence_length
+        self._graph = self._traced = None
+
+    @property
+    def size(self):
+        return self.embedder.embedding_dim or self.embedder.backbone.hidden_dim
+
+    def __call__(self, texts, prompt=None, label=None, on_batch=None):
+        """Embeds texts.
+
+        Args:
+            texts: list of N str.
+            prompt: str or `None`. The name of the prompt put before each
+                text.
+            label: str or `None`. What a progress bar on the terminal says;
+                `None` shows none.
+            on_batch: function called with the number of texts of each batch
+                that is done, or `None`.
+
+        Returns:
+            A float32 array `[N, D]`, in the order of the texts.
+
+        Raises:
+            TypeError: if a text is not a string.
+            ValueError: if there is no such prompt.
+        """
+        prefix = self.embedder.preprocessor.prompt(prompt)
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(
+                    "`texts` must be a list of strings. Received at index "
+                    f"{i}: {text!r}"
+                )
+        rows = np.empty((len(texts), self.size), "float32")
+        # The longest come first: what is too large for the memory fails soon.
+        order = np.argsort([-len(text) for text in texts], kind="stable")
+        with Progress(
+            console=Console(stderr=True),
+            disable=label is None or not sys.stderr.isatty(),
+        ) as progress:
+            task = progress.add_task(label or "", total=len(texts))
+            for start in range(0, len(texts), self.batch_size):
+                chosen = order[start : start + self.batch_size]
+                rows[chosen] = self._embed([prefix + texts[i] for i in chosen])
+                progress.advance(task, len(chosen))
+                if on_batch is not None:
+                    on_batch(len(chosen))
+        return rows
+
+    def embed_collection(self, collection, name):
+        """Embeds what is searched, and the queries.
+
+        The model's prompts `document` and `query`, if it has them, are put
+        before the texts.
+
+        Args:
+            collection: a `keras_fixedhead.beir.Collection` of N documents and
+                Q queries.
+            name: str. What progress bars on the terminal say.
+
+        Returns:
+            float32 arrays `[N, D]` and `[Q, D]`.
+        """
+        prompts = self.embedder.preprocessor.prompts
+        return tuple(
+            self(
+                texts,
+                prompt=kind if kind in prompts else None,
+                label=f"{name}: {label}",
+            )
+            for kind, label, texts in (
+                ("document", "documents", collection.documents),
+                ("query", "queries", collection.queries),
+            )
+        )
+
+    def _embed(self, texts):
+        """Embeddings `[B, D]` of B texts."""
+        if keras.backend.backend() == "tensorflow":
+            return self._embed_in_graph(texts)
+        inputs = self._inputs(texts)
+        # Not KerasHub's, which would take the inputs for texts.
+        rows = keras.Model.predict_on_batch(self.embedder, inputs)
+        return rows[: len(texts)]
+
+    def _embed_in_graph(self, texts):
+        import tensorflow as tf
+
+        embedder = self.embedder
+        # Attributes of the model that the graph holds as constants.
+        state = [
+            embedder.preprocessor.sequence_length,
+            embedder.preprocessor.tokenizer,
+            embedder.pooling_mode,
+            embedder.normalize,
+            embedder.embedding_dim,
+            *embedder.variables,
+        ]
+        if self._traced is None or not _same(state, self._traced):
+
+            def embed(texts):
+                return embedder.embed_packed(
+                    embedder.preprocessor.pad_to_longest(
+                        texts, sequence_length=self._sequence_length
+                    )
+                )
+
+            self._graph = tf.function(
+                embed,
+                input_signature=[tf.TensorSpec([None], tf.string)],
+                autograph=False,
+            )
+            self._traced = state
+        return self._graph(tf.constant(texts)).numpy()
+
+    def _inputs(self, texts):
+        """The backbone's inputs for B texts, int32 arrays `[B', T]`."""
+        preprocessor = self.embedder.preprocessor
+        tokenizer = preprocessor.tokenizer
+        limit = preprocessor.sequence_length
+        limit = min(limit, self._sequence_length or limit)
+        rows = [
+            [
+                tokenizer.start_token_id,
+                *ids[: limit - 2],
+                tokenizer.end_token_id,
+            ]
+            for ids in tokenizer._tokenize_python(texts)
+        ]
+        count, length = len(rows), max(map(len, rows))
+        if keras.backend.backend() == "jax":
+            count = min(_power_of_two(count), self.batch_size)
+            length = min(max(_power_of_two(length), _SHORTEST), limit)
+        token_ids = np.full((count, length), tokenizer.pad_token_id, "int32")
+        padding_mask = np.zeros((count, length), "int32")
+        for i, row in enumerate(rows):
+            token_ids[i, : len(row)] = row
+            padding_mask[i, : len(row)] = 1
+        return {
+            "token_ids": token_ids,
+            "padding_mask": padding_mask,
+            "segment_ids": np.zeros((count, length), "int32"),
+        }
+
+
+def _same(state, other):
+    """Whether two lists hold the same objects, or equal strings or numbers."""
+    return len(state) == len(other) and all(
+        a is b or (isinstance(a, (str, int)) and a == b)
+        for a, b in zip(state, other)
+    )
+
+
+def _power_of_two(number):
+    """The least power of two that is not under a positive integer."""
+    return 1 << (number - 1).bit_length()

@@ -23,6 +23,7 @@ from keras_fixedhead.attention_checks import (
     check_head_size,
     check_input_shapes,
     positive_int,
+    refuse_keras_names,
 )
 from keras_fixedhead.attention_mask import combine_attention_masks
 
@@ -162,6 +163,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         hence the bias of `attention_output`.
 
     Raises:
+        TypeError: if an argument has the name it has in Keras's layer, such
+            as `key_dim`.
         ValueError: if a size is not a positive integer, the scale not a
             positive number, the head sizes are not as many as the heads, the
             sequence length is needed and unknown, an input, mask or cache has
@@ -201,6 +204,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         seed=None,
         **kwargs,
     ):
+        refuse_keras_names(kwargs)
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)

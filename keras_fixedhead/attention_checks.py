@@ -21,6 +21,29 @@ def positive_int(name, value):
     return int(value)
 
 
+# Arguments of keras.layers.MultiHeadAttention, and ours in their place.
+_KERAS_NAMES = {
+    "key_dim": "`head_size`",
+    "value_dim": "`head_size`, the size of keys and of values",
+    "sliding_window": "`attention_window`",
+    "output_shape": "`output_dim`, an int",
+    "use_gate": None,
+    "attention_axes": None,
+    "flash_attention": None,
+}
+
+
+def refuse_keras_names(arguments):
+    """Raises TypeError for arguments that only Keras's layer has."""
+    for name in arguments.keys() & _KERAS_NAMES.keys():
+        ours = _KERAS_NAMES[name]
+        raise TypeError(
+            f"FixedMultiHeadAttention has no argument `{name}`. "
+            + (f"Pass {ours}. " if ours else "Leave it out. ")
+            + f"Received: {name}={arguments[name]!r}"
+        )
+
+
 def check_head_size(head_size, num_heads):
     """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
     if head_size is None:

@@ -16,6 +16,7 @@ from keras_fixedhead.convert.keras_models import (
     from_multi_head_attention,
     read_bert_backbone,
 )
+from keras_fixedhead.convert.swap import swap_attention
 
 __all__ = [
     "BertSource",
@@ -24,5 +25,6 @@ __all__ = [
     "from_multi_head_attention",
     "read_bert_backbone",
     "read_hugging_face",
+    "swap_attention",
     "to_hugging_face",
 ]

@@ -697,6 +697,21 @@ def test_bad_arguments(arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"key_dim": 64}, "`key_dim`. Pass `head_size`. .*key_dim=64"),
+        ({"sliding_window": 3}, "Pass `attention_window`"),
+        ({"output_shape": 5}, "Pass `output_dim`"),
+        ({"flash_attention": True}, "Leave it out"),
+    ],
+    ids=str,
+)
+def test_arguments_of_keras_layer_point_to_ours(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        FixedMultiHeadAttention(3, **arguments)
+
+
+@pytest.mark.parametrize(
     ("inputs", "masks", "message"),
     [
         ([(T, D)], {}, r"`query` must have rank 3.*\(5, 11\)"),

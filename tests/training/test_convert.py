@@ -1,15 +1,18 @@
 """The verb: from any source to a preset, and its errors."""
 
+import importlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_fixedhead import (
     FixedHeadBackbone,
@@ -77,6 +80,7 @@ def run(tmp_path, texts, capsys):
             assert not list(tmp_path.glob("*out*"))
         return said
 
+    run.output = tmp_path / "out"
     return run
 
 
@@ -88,7 +92,21 @@ def figures(said, name):
 def test_from_hugging_face(tmp_path, run, sentence_transformer):
     said = run(sentence_transformer)
 
+    assert said.startswith("loading Keras and TensorFlow\n")
+    stages = (
+        "reading the texts to compare on",
+        f"reading {sentence_transformer}",
+        "comparing token ids and outputs on 5 texts",
+        f"writing {tmp_path / 'out'}",
+        f"wrote {tmp_path / 'out'}",
+    )
+    places = [said.index(f"\n{stage}") for stage in stages]
+    assert places == sorted(places)
     assert "token ids: 0 of 5 texts differ" in said
+    assert "token ids in TensorFlow graphs: 0 of 5 texts differ" in said
+    assert "special tokens in texts are text here, and not in the" in said
+    assert "'a [SEP] b'" in said
+    assert "--special_tokens_in_strings True changes that" in said
     assert "left out, unused by this task: bert.pooler.dense" in said
     assert "its prompt 'query'" in said
     assert "5 texts, 34 tokens" in said
@@ -114,6 +132,39 @@ def test_from_hugging_face(tmp_path, run, sentence_transformer):
     assert record["figures"]["conversion"]["differences"][
         "embedding"
     ] == pytest.approx(difference, rel=0.1)
+
+
+def test_token_ids_that_differ_are_said(run, sentence_transformer, monkeypatch):
+    graph = FixedHeadTokenizer.tokenize_in_graph
+    monkeypatch.setattr(
+        FixedHeadTokenizer,
+        "tokenize_in_graph",
+        lambda self, text: graph(self, tf.strings.regex_replace(text, "h", "")),
+    )
+    said = run(sentence_transformer)
+    assert "token ids: 0 of 5 texts differ" in said
+    assert (
+        "token ids in TensorFlow graphs: 3 of 5 texts differ from the "
+        "source's tokenizer, such as 'Attention heads!'"
+    ) in said
+    said = run_again(run, sentence_transformer, "--lowercase", "False")
+    assert "token ids: 1 of 5 texts differ" in said
+
+
+def run_again(run, source, *flags):
+    shutil.rmtree(run.output)
+    return run(source, *flags)
+
+
+def test_left_truncation_is_given_up_by_a_flag(tmp_path, run):
+    folder = hugging_face.write_model(tmp_path / "theirs")
+    hugging_face.write_json(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "truncation_side": "left"},
+    )
+    said = run(folder, "--pooling", "cls", status=1)
+    assert "truncates long texts on the left" in said
+    run(folder, "--pooling", "cls", "--truncation_side", "right")
 
 
 def test_growth(tmp_path, run, sentence_transformer):
@@ -359,11 +410,19 @@ def test_errors_name_what_is_wrong(run, sentence_transformer, flags, message):
     assert said.rpartition("training.convert: ")[1]
 
 
-def test_sources_that_are_none(tmp_path, run):
-    assert "no folder, no checkpoint and no preset of KerasHub" in run(
+def test_sources_that_are_none(tmp_path, run, monkeypatch):
+    assert "no folder, no checkpoint, no repository of the" in run(
         tmp_path / "nowhere", status=1
     )
-    assert "Download the folder" in run("hf://somebody/some-bert", status=1)
+    monkeypatch.setattr(
+        importlib.import_module("huggingface_hub.constants"),
+        "HF_HUB_OFFLINE",
+        True,
+    )
+    for name in ("hf://somebody/some-bert", "somebody/some-bert"):
+        said = run(name, status=1)
+        assert "call huggingface_hub.snapshot_download('somebody/some" in said
+    assert "Download the folder" in run("modelscope://a/b", status=1)
     (tmp_path / "empty").mkdir()
     assert "neither a config.json" in run(tmp_path / "empty", status=1)
     (tmp_path / "model.bin").write_bytes(b"")

@@ -6,7 +6,7 @@ Shape letters: B batch, T sequence length, D embedding size.
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -220,16 +220,13 @@ def compare_to_model(
     return _compare("the model before", outputs, after, batches)
 
 
-def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
-    """Texts that the source's own tokenizer takes apart in another way."""
-    if source.tokenize is None:
-        return []
-    ours = tokenizer(list(texts))
-    return [
-        text
-        for text, theirs, mine in zip(texts, source.tokenize(texts), ours)
-        if list(theirs) != list(mine)
-    ]
+def tokenize_in_graph(tokenizer) -> Callable:
+    """What a `FixedHeadTokenizer` computes in `tf.data` and in serving."""
+    compiled = tf.function(
+        tokenizer.tokenize_in_graph,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    return lambda texts: compiled(tf.constant(list(texts))).to_list()
 
 
 def _batches(inputs):

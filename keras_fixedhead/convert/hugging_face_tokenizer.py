@@ -139,6 +139,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
             "do_lower_case": tokenizer.lowercase,
             "strip_accents": None,
             "tokenize_chinese_chars": True,
+            "split_special_tokens": not tokenizer.special_tokens_in_strings,
             "model_max_length": sequence_length,
             **special,
         },

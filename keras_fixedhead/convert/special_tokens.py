@@ -70,7 +70,8 @@ def _added_tokens(folder):
     path = folder / _ADDED
     tokens = read_json(path, default={})
     for content in tokens:
-        yield path, content, content, read_field(tokens, content, int, path)
+        number = read_field(tokens, content, int, path)
+        yield path, "added_tokens", content, number
     path = folder / _FAST
     for token in read_field(
         read_json(path, default={}), "added_tokens", list, path, []
@@ -87,7 +88,11 @@ def _added_tokens(folder):
                     f"Received: {number!r}"
                 )
             yield path, "added_tokens_decoder", token, int(number)
-        for name in ("additional_special_tokens", "extra_special_tokens"):
+        for name in (
+            "additional_special_tokens",
+            "extra_special_tokens",
+            "model_specific_special_tokens",
+        ):
             tokens = config.get(name) or []
             if isinstance(tokens, dict):
                 tokens = tokens.values()

@@ -6,6 +6,7 @@ Shape letters: B batch, T sequence length, D embedding size.
 import dataclasses
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 import keras
@@ -26,6 +27,9 @@ from training.convert import reference, transformers_encoder
 TOLERANCE = 1e-5
 
 _BATCH_SIZE = 16
+
+# Without a terminal, lines take the place of a progress bar.
+_SILENCE_SECONDS = 5
 
 
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
@@ -243,14 +247,24 @@ def _batches(inputs):
 
 def _compare(computed_by, outputs, model, batches):
     agreement = Agreement(computed_by)
+    texts = sum(len(batch["token_ids"]) for batch in batches)
+    terminal = sys.stderr.isatty()
+    console = Console(
+        stderr=True, highlight=False, markup=False, soft_wrap=True
+    )
+    console.print(f"comparing outputs on {texts} texts with {computed_by}")
+    said = time.monotonic()
     for batch, theirs in track(
         zip(batches, outputs),
         description="Comparing outputs",
         total=len(batches),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
+        console=console,
+        disable=not terminal,
     ):
         agreement.add(batch, theirs, outputs_of(model, batch))
+        if not terminal and time.monotonic() - said > _SILENCE_SECONDS:
+            console.print(f"compared {agreement.texts} of {texts} texts")
+            said = time.monotonic()
     return agreement
 
 

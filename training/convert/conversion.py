@@ -72,7 +72,7 @@ def convert(config: ConvertConfig) -> keras.Model:
         say(f"changing {name} to {getattr(config, name)}")
         models.append(change(models[-1]))
     _set_length_and_prompts(models[-1], config)
-    say(f"comparing token ids and outputs on {len(texts)} texts")
+    say(f"comparing token ids of {len(texts)} texts")
     inputs = inputs_of(texts, model, tokenizer)
     if source is not None:
         for line in _remarks(source, model, tokenizer, texts):
@@ -174,13 +174,12 @@ def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
             )
         differing = source.differing_texts(tokenizer, SPECIAL_TOKEN_TEXTS)
         if differing:
-            here = "ids" if tokenizer.special_tokens_in_strings else "text"
+            ids = tokenizer.special_tokens_in_strings
             yield (
-                "special tokens in texts are "
-                f"{here} here, and not in the source's tokenizer "
-                f"({', '.join(map(repr, differing))}): "
-                "--special_tokens_in_strings "
-                f"{not tokenizer.special_tokens_in_strings} changes that"
+                f"special tokens in texts are {'ids' if ids else 'text'} "
+                f"here and {'text' if ids else 'ids'} in the source's "
+                f"tokenizer, such as {differing[0]!r}. Pass "
+                f"--special_tokens_in_strings {not ids} for the source's"
             )
 
 

@@ -24,6 +24,7 @@ _REFUSED = {
         "document_length": None,
         "model_args": {},
         "model_kwargs": {},
+        "module_output_name": "token_embeddings",
         "processing_kwargs": {},
         "processor_kwargs": {},
         "query_expansion": None,
@@ -32,7 +33,7 @@ _REFUSED = {
         "tokenizer_name_or_path": None,
         "transformer_task": "feature-extraction",
     },
-    _PROMPTS: {"truncate_dim": None},
+    _PROMPTS: {"model_type": "SentenceTransformer", "truncate_dim": None},
 }
 
 # What it called a pooling mode before version 6.

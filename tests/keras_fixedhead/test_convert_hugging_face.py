@@ -475,7 +475,7 @@ def test_special_tokens_in_texts_are_said(tmp_path):
         convert.from_hugging_face(folder, pooling_mode="cls")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for said in (False,):
+        for said in (True, False):
             embedder = convert.from_hugging_face(
                 folder, pooling_mode="cls", special_tokens_in_strings=said
             )
@@ -1000,6 +1000,11 @@ def lower_before_cased(folder):
             modules(config_sentence_transformers={"truncate_dim": 7}),
             ValueError,
             "truncate_dim=7",
+        ),
+        (
+            modules(config_sentence_transformers={"model_type": "Sparse"}),
+            ValueError,
+            "model_type='Sparse'",
         ),
         (
             modules(sentence_bert_config={"query_length": 7}),

@@ -134,6 +134,17 @@ def test_from_hugging_face(tmp_path, run, sentence_transformer):
     ] == pytest.approx(difference, rel=0.1)
 
 
+def test_special_tokens_in_texts_may_be_ids(
+    tmp_path, run, sentence_transformer
+):
+    said = run(sentence_transformer, "--special_tokens_in_strings", "True")
+    assert "special tokens in texts" not in said
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "out"))
+    tokenizer = embedder.preprocessor.tokenizer
+    assert tokenizer.special_tokens_in_strings
+    assert list(tokenizer(["a [SEP] b"])[0]) == [14, 3, 15]
+
+
 def test_token_ids_that_differ_are_said(run, sentence_transformer, monkeypatch):
     graph = FixedHeadTokenizer.tokenize_in_graph
     monkeypatch.setattr(

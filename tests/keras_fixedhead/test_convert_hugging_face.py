@@ -469,6 +469,22 @@ def test_left_truncation_may_be_given_up(tmp_path, where):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("flag", ["single_word", "normalized"])
+def test_special_tokens_that_are_looked_for_otherwise(tmp_path, flag):
+    folder = write_model(tmp_path)
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "do_lower_case": True,
+            "added_tokens_decoder": {"3": {"content": "[SEP]", flag: True}},
+        },
+    )
+    convert.read_hugging_face(folder)
+    with pytest.raises(ValueError, match=rf"{flag}=true for \[SEP\]"):
+        convert.read_hugging_face(folder, special_tokens_in_strings=True)
+
+
+@pytest.mark.any_backend
 def test_special_tokens_in_texts_are_said(tmp_path):
     folder = write_model(tmp_path)
     with pytest.warns(UserWarning, match=r"maps special tokens.*\[SEP\]"):

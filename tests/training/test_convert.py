@@ -105,8 +105,8 @@ def test_from_hugging_face(tmp_path, run, sentence_transformer):
     assert places == sorted(places)
     assert "token ids: 0 of 5 texts differ" in said
     assert "token ids in TensorFlow graphs: 0 of 5 texts differ" in said
-    assert "special tokens in texts are text here and ids in the" in said
-    assert "such as 'a [PAD] b'. Pass --special_tokens_in_strings True" in said
+    assert "special tokens in texts are text here: 10 of 10 texts" in said
+    assert "such as 'a [PAD] b'. See --special_tokens_in_strings" in said
     assert "left out, unused by this task: bert.pooler.dense" in said
     assert "its prompt 'query'" in said
     assert "5 texts, 34 tokens" in said
@@ -251,7 +251,7 @@ def test_a_folder_that_is_there_stays(tmp_path, capsys, sentence_transformer):
     assert not list(output.iterdir())
 
 
-def keras_hub_preset(folder, tokenizer=True):
+def keras_hub_preset(folder, tokenizer=True, **arguments):
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=41,
         num_layers=2,
@@ -267,7 +267,7 @@ def keras_hub_preset(folder, tokenizer=True):
     backbone.save_to_preset(str(folder))
     if tokenizer:
         keras_hub.models.BertTokenizer(
-            hugging_face.VOCABULARY, lowercase=True
+            hugging_face.VOCABULARY, lowercase=True, **arguments
         ).save_to_preset(str(folder))
     return backbone
 
@@ -281,6 +281,22 @@ def test_from_keras_hub(tmp_path, run):
     assert embedder.pooling_mode == "cls"
     assert not embedder.normalize
     assert embedder.preprocessor.tokenizer.lowercase
+
+
+def test_the_tokenizer_of_keras_hub_counts(tmp_path, run):
+    theirs = tmp_path / "theirs"
+    keras_hub_preset(theirs, special_tokens_in_strings=True)
+    said = run(theirs, "--pooling", "cls")
+    assert "token ids: 0 of 5 texts differ" in said
+    # KerasHub's BERT leaves out [UNK].
+    assert "special tokens in texts are ids here: 2 of 10 texts with" in said
+    assert "such as 'a [UNK] b'\n" in said
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "out"))
+    assert embedder.preprocessor.tokenizer.special_tokens_in_strings
+    shutil.rmtree(tmp_path / "out")
+    keras_hub_preset(tmp_path / "other", oov_token="[MASK]")
+    said = run(tmp_path / "other", "--pooling", "cls", status=1)
+    assert "a `tokenizer` with oov_token='[MASK]'" in said
 
 
 @pytest.mark.slow

@@ -177,9 +177,10 @@ def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
             ids = tokenizer.special_tokens_in_strings
             yield (
                 f"special tokens in texts are {'ids' if ids else 'text'} "
-                f"here and {'text' if ids else 'ids'} in the source's "
-                f"tokenizer, such as {differing[0]!r}. Pass "
-                f"--special_tokens_in_strings {not ids} for the source's"
+                f"here: {len(differing)} of {len(SPECIAL_TOKEN_TEXTS)} texts "
+                "with one differ from the source's tokenizer, such as "
+                f"{differing[0]!r}"
+                + ("" if ids else ". See --special_tokens_in_strings")
             )
 
 

@@ -5,6 +5,7 @@ Shape letters: B batch, T sequence length.
 
 import keras
 import keras_hub
+import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
@@ -18,8 +19,8 @@ class FixedHeadTextEmbedderPreprocessor(
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int. The longest sequence, `[CLS]` and `[SEP]`
-            included; longer texts are truncated.
+        sequence_length: int over 2. The longest sequence, `[CLS]` and
+            `[SEP]` included; longer texts are truncated on the right.
         prompts: dict from a name (`"query"`, `"document"`) to the text put
             before every text of that kind, or `None`.
         **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
@@ -30,12 +31,17 @@ class FixedHeadTextEmbedderPreprocessor(
     Returns:
         A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
         `padding_mask` (1 = real token) and `segment_ids`.
+
+    Raises:
+        ValueError: if `sequence_length` leaves no room for a token beside
+            `[CLS]` and `[SEP]`.
     """
 
     backbone_cls = FixedHeadBackbone
     tokenizer_cls = FixedHeadTokenizer
 
     def __init__(self, tokenizer, sequence_length=256, prompts=None, **kwargs):
+        _refuse_no_room(sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
         self.prompts = dict(prompts or {})
 
@@ -68,13 +74,18 @@ class FixedHeadTextEmbedderPreprocessor(
         Returns:
             A dictionary of int32 tensors `[B, T]`, T the length of the
             longest row, at most `sequence_length`.
+
+        Raises:
+            ValueError: if there is no prompt of that name, or the limit
+                leaves no room for a token beside `[CLS]` and `[SEP]`.
         """
         import tensorflow as tf
 
         text = tf.convert_to_tensor(text)
-        limit = min(
-            self.sequence_length, sequence_length or self.sequence_length
-        )
+        limit = self.sequence_length
+        if sequence_length is not None:
+            limit = min(limit, sequence_length)
+        _refuse_no_room(limit)
         ids = self.tokenizer.tokenize_in_graph(self.prompt(prompt) + text)
         ids = tf.cast(ids[:, : limit - 2], "int32")
         column = tf.ones((tf.shape(text)[0], 1), "int32")
@@ -96,10 +107,11 @@ class FixedHeadTextEmbedderPreprocessor(
         }
 
     def _format_output(self, token_ids, segment_ids):
-        padding_mask = token_ids != self.tokenizer.pad_token_id
         return {
             "token_ids": token_ids,
-            "padding_mask": padding_mask,
+            "padding_mask": _until_last(
+                token_ids != self.tokenizer.pad_token_id
+            ),
             "segment_ids": segment_ids,
         }
 
@@ -107,3 +119,24 @@ class FixedHeadTextEmbedderPreprocessor(
         config = super().get_config()
         config.update(prompts=self.prompts)
         return config
+
+
+def _refuse_no_room(sequence_length):
+    if sequence_length < 3:
+        raise ValueError(
+            "`sequence_length` must be over 2, the special tokens. Received: "
+            f"sequence_length={sequence_length}"
+        )
+
+
+def _until_last(mask):
+    """True up to the last True of each row, `[..., T]`.
+
+    Where special tokens in texts become ids, `[PAD]` may be one of them. Every
+    row ends in `[SEP]`, before the padding.
+    """
+    if isinstance(mask, np.ndarray):
+        return np.maximum.accumulate(mask[..., ::-1], axis=-1)[..., ::-1]
+    import tensorflow as tf
+
+    return tf.math.cumsum(tf.cast(mask, "int32"), axis=-1, reverse=True) > 0

@@ -1,85 +1,32 @@
 """The one WordPiece tokenizer that training and the exported graph share.
 
 BERT's tokenization, id for id. It exists twice: as TensorFlow graph operations
-(for `tf.data` and for SavedModels) and, where there is no graph, in Python with
-the parts of the `tokenizers` package, which needs no TensorFlow.
+(for `tf.data` and for SavedModels) and, where there is no graph, as Hugging
+Face's `tokenizers`, which needs no TensorFlow.
 """
 
 import collections
 import functools
-import unicodedata
 
 import keras
 import keras_hub
 import numpy as np
 import tokenizers
 
+from keras_fixedhead import graph_text
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.offsets import Offsets
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # Longer words become [UNK].
-_MAX_BYTES_PER_WORD = 100
+_MAX_CHARACTERS_PER_WORD = 100
 
-_CLEANER = tokenizers.normalizers.BertNormalizer(
-    clean_text=True,
-    handle_chinese_chars=True,
-    strip_accents=False,
+_REMOVE_ACCENTS = tokenizers.normalizers.BertNormalizer(
+    clean_text=False,
+    handle_chinese_chars=False,
+    strip_accents=True,
     lowercase=False,
 )
-_SPLITTER = tokenizers.pre_tokenizers.BertPreTokenizer()
-
-
-def normalize(text, lowercase=True):
-    """BERT's text normalization as TensorFlow graph operations.
-
-    Removes control and format characters, turns every kind of space into a
-    space and, if `lowercase`, lower-cases and removes accents. Bytes that are
-    not UTF-8 are removed, as BERT removes U+FFFD.
-
-    Args:
-        text: string `tf.Tensor` of any shape, UTF-8.
-        lowercase: bool.
-
-    Returns:
-        A string `tf.Tensor` of the same shape.
-    """
-    import tensorflow as tf
-    import tensorflow_text as tf_text
-
-    text = tf.strings.unicode_transcode(
-        text,
-        "UTF-8",
-        "UTF-8",
-        errors="ignore",
-        replace_control_characters=False,
-    )
-    text = tf.strings.regex_replace(text, r"[\t\n\r\p{Z}]+", " ")
-    text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{FFFD}]+", "")
-    if lowercase:
-        text = tf.strings.lower(text, encoding="utf-8")
-        text = tf_text.normalize_utf8(text, "NFD")
-        text = tf.strings.regex_replace(text, r"\p{Mn}+", "")
-    return text
-
-
-def _normalize_python(text, lowercase):
-    """`normalize` for a Python string, CJK characters set apart."""
-    text = _CLEANER.normalize_str(text)
-    if lowercase:
-        # Not through the cleaner, which lower-cases letter by letter and so
-        # does not know a final sigma.
-        text = unicodedata.normalize("NFD", text.lower())
-        text = "".join(c for c in text if unicodedata.category(c) != "Mn")
-    return text
-
-
-# The same objects each time, for which widths of characters are remembered.
-_NORMALIZERS = {
-    lowercase: functools.partial(_normalize_python, lowercase=lowercase)
-    for lowercase in (False, True)
-}
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -94,6 +41,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         vocabulary: a list of tokens, or the path of a file with one a line.
             It must hold `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case and to remove accents.
+        special_tokens_in_strings: bool. Whether a special token that is
+            written in a text, such as `"title [SEP] abstract"`, is that
+            token, as in Hugging Face's tokenizers, or plain text. Turn it on
+            only for texts you trust: it lets a text end its own sequence.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -106,7 +57,13 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     backbone_cls = FixedHeadBackbone
 
-    def __init__(self, vocabulary=None, lowercase=True, **kwargs):
+    def __init__(
+        self,
+        vocabulary=None,
+        lowercase=True,
+        special_tokens_in_strings=False,
+        **kwargs,
+    ):
         for token, name in zip(
             SPECIAL_TOKENS, ("pad", "unk", "start", "end", "mask")
         ):
@@ -115,6 +72,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             vocabulary=vocabulary,
             lowercase=lowercase,
             strip_accents=lowercase,
+            special_tokens_in_strings=special_tokens_in_strings,
             **kwargs,
         )
 
@@ -128,19 +86,26 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
                     f"more than once: {twice[:10]}"
                 )
         super().set_vocabulary(vocabulary)
-        self.__dict__.pop("_word_piece", None)
+        self.__dict__.pop("_reference", None)
+
+    @property
+    def special_tokens_in_texts(self):
+        """The special tokens that it looks for in texts, a tuple of strings."""
+        return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):
         import tensorflow_text as tf_text
 
-        # Splits at spaces, punctuation and CJK characters itself, unlike the
-        # one of the base class, and so needs one pass over the text.
+        # What stands for special tokens has the ids after the vocabulary's.
+        special = graph_text.placeholders(self.special_tokens_in_texts)
         self._fast_word_piece = tf_text.FastWordpieceTokenizer(
-            vocab=self.vocabulary,
-            max_bytes_per_word=_MAX_BYTES_PER_WORD,
+            vocab=[*self.vocabulary, *special],
+            # Never too long: UTF-8 has at most four bytes a character.
+            max_bytes_per_word=4 * _MAX_CHARACTERS_PER_WORD,
             token_out_type=self.compute_dtype,
             suffix_indicator=self.suffix_indicator,
             unknown_token=self.oov_token,
+            no_pretokenization=True,
             support_detokenization=True,
         )
 
@@ -153,48 +118,65 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         Returns:
             An int32 `tf.RaggedTensor` `[B, None]`.
         """
+        import tensorflow as tf
+
         self._maybe_initialized_tf()
-        return self._fast_word_piece.tokenize(normalize(text, self.lowercase))
+        special = self.special_tokens_in_texts
+        words = graph_text.words(text, self.lowercase, special)
+        lengths = tf.strings.length(words.flat_values, "UTF8_CHAR")
+        ids = self._fast_word_piece.tokenize(
+            tf.where(
+                lengths > _MAX_CHARACTERS_PER_WORD,
+                self.oov_token,
+                words.flat_values,
+            )
+        )
+        if special:
+            own = [self.token_to_id(token) for token in special]
+            place = ids.flat_values - self.vocabulary_size()
+            ids = ids.with_flat_values(
+                tf.where(
+                    place < 0,
+                    ids.flat_values,
+                    tf.gather(own, tf.maximum(place, 0)),
+                )
+            )
+        return words.with_flat_values(ids).merge_dims(-2, -1)
 
     def _tokenize_tf(self, inputs):
         import tensorflow as tf
 
-        return self.tokenize_in_graph(tf.convert_to_tensor(inputs))
+        inputs = tf.convert_to_tensor(inputs)
+        if inputs.shape.rank == 0:
+            return self.tokenize_in_graph(inputs[tf.newaxis])[0]
+        return self.tokenize_in_graph(inputs)
 
     @functools.cached_property
-    def _word_piece(self):
-        return tokenizers.models.WordPiece(
-            vocab=self._token_to_id_map,
-            unk_token=self.oov_token,
-            continuing_subword_prefix=self.suffix_indicator,
-            max_input_chars_per_word=_MAX_BYTES_PER_WORD,
+    def _reference(self):
+        reference = tokenizers.Tokenizer(
+            tokenizers.models.WordPiece(
+                vocab=self._token_to_id_map,
+                unk_token=self.oov_token,
+                continuing_subword_prefix=self.suffix_indicator,
+                max_input_chars_per_word=_MAX_CHARACTERS_PER_WORD,
+            )
         )
+        reference.normalizer = tokenizers.normalizers.BertNormalizer(
+            lowercase=self.lowercase
+        )
+        reference.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        reference.add_special_tokens(list(self.special_tokens_in_texts))
+        return reference
 
     def _tokenize_python(self, inputs):
         if isinstance(inputs, (str, bytes)):
             return self._tokenize_python([inputs])[0]
-        rows = []
-        for text in np.asarray(inputs, dtype=object).ravel():
-            if isinstance(text, bytes):
-                text = text.decode("utf-8", "ignore")
-            words = _SPLITTER.pre_tokenize_str(
-                _normalize_python(text, self.lowercase)
-            )
-            rows.append([i for word, _ in words for i, _ in self._pieces(word)])
-        return rows
-
-    def _pieces(self, word):
-        """Yields the id and the length of each part of a normalized word."""
-        if len(word.encode()) > _MAX_BYTES_PER_WORD:
-            yield self.unk_token_id, len(word)
-            return
-        prefix = 0
-        for token in self._word_piece.tokenize(word):
-            if token.id == self.unk_token_id:
-                yield token.id, len(word)
-            else:
-                yield token.id, len(token.value) - prefix
-            prefix = len(self.suffix_indicator)
+        texts = [
+            text.decode("utf-8", "ignore") if isinstance(text, bytes) else text
+            for text in np.asarray(inputs, dtype=object).ravel()
+        ]
+        rows = self._reference.encode_batch(texts, add_special_tokens=False)
+        return [row.ids for row in rows]
 
     def tokenize_with_offsets(self, text):
         """The same ids, and which characters each comes from.
@@ -207,8 +189,9 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
         Returns:
             Three lists of ints, one of each a token: the ids; where tokens
-            start in `text`; and where they end, the first place after. Both
-            never fall. `[UNK]` stands for a whole word.
+            start in `text`; and where they end, the first place after, with
+            the accents that were removed. Both never fall. `[UNK]` stands for
+            a whole word.
 
         Raises:
             TypeError: if `text` is not a string.
@@ -218,17 +201,19 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
                 "`text` must be a string; bytes have other places. "
                 f"Received: text={text!r}"
             )
-        normalizer = _NORMALIZERS[bool(self.lowercase)]
-        offsets = Offsets(text, normalizer)
-        ids, starts, ends = [], [], []
-        for word, (place, _) in _SPLITTER.pre_tokenize_str(normalizer(text)):
-            for token_id, length in self._pieces(word):
-                start, end = offsets.span(place, place + length)
-                ids.append(token_id)
-                starts.append(start)
-                ends.append(end)
-                place += length
-        return ids, starts, ends
+        row = self._reference.encode(text, add_special_tokens=False)
+        starts = [start for start, _ in row.offsets]
+        ends = [self._after_accents(text, end) for _, end in row.offsets]
+        return row.ids, starts, ends
+
+    def _after_accents(self, text, end):
+        while (
+            self.lowercase
+            and end < len(text)
+            and not _REMOVE_ACCENTS.normalize_str(text[end])
+        ):
+            end += 1
+        return end
 
     def get_config(self):
         config = super().get_config()
@@ -236,4 +221,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             name: config[name]
             for name in config
             if name in ("name", "trainable", "dtype", "config_file")
-        } | {"lowercase": self.lowercase}
+        } | {
+            "lowercase": self.lowercase,
+            "special_tokens_in_strings": self.special_tokens_in_strings,
+        }

@@ -8,10 +8,13 @@ of all contexts, W their words, P tokens of all windows, L longest answer.
 """
 
 import dataclasses
+import re
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
+
+from keras_fixedhead.graph_text import character_classes
 
 # The most windows of a context; of what follows them nothing is answered. A
 # context of a megabyte would take minutes else.
@@ -22,32 +25,25 @@ _AT_ONCE = 32
 # The score of no answer: what a segment without values has for its maximum.
 _NOWHERE = tf.float64.min
 
-# Where BERT's tokenizer divides words: at spaces, and before and after
-# punctuation and CJK characters (`BasicTokenizer` of Devlin et al. 2018).
-_SPACE = r"\t\n\r\p{Z}"
-_ALONE = (
-    r"!-/:-@\[-`{-~\p{P}"
-    r"\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}"
-    r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
-    r"\x{2B820}-\x{2CEAF}\x{2F800}-\x{2FA1F}"
-)
 
-
-def words(contexts):
+def words(contexts, special_tokens=()):
     """Divides contexts where the tokenizer does.
 
     Args:
         contexts: string `tf.Tensor` `[B]`. UTF-8; bytes that are none belong
             to the words beside them.
+        special_tokens: those that the tokenizer looks for in texts.
 
     Returns:
         Three `tf.RaggedTensor` `[B, None]`: the words, string, and where they
         start and end in the context, int64, in bytes, `end` not included.
     """
+    classes = character_classes()
+    kept = "|".join([*map(re.escape, special_tokens), f"[{classes.alone}]"])
     return tf_text.regex_split_with_offsets(
         contexts,
-        f"[{_SPACE}]|[{_ALONE}]",
-        keep_delim_regex_pattern=f"[{_ALONE}]",
+        f"{kept}|[ {classes.space}]",
+        keep_delim_regex_pattern=kept,
     )
 
 
@@ -79,8 +75,7 @@ class Windows:
 def windows(preprocessor, questions, contexts):
     """Divides questions and contexts as `preprocessor.windows` does.
 
-    Words are tokenized one by one, which gives the same ids but for a Greek
-    sigma beside punctuation, whose form depends on the next word.
+    Words are tokenized one by one, which gives the same ids.
 
     Args:
         preprocessor: a `FixedHeadSpanLabelerPreprocessor`.
@@ -93,7 +88,7 @@ def windows(preprocessor, questions, contexts):
     tokenizer = preprocessor.tokenizer
     questions = tf.cast(tokenizer.tokenize_in_graph(questions), tf.int32)
     questions = questions[:, : preprocessor.max_question_length]
-    parts, starts, ends = words(contexts)
+    parts, starts, ends = words(contexts, tokenizer.special_tokens_in_texts)
     pieces = tokenizer.tokenize_in_graph(parts.flat_values)  # [W, None]
     per_word = pieces.row_lengths()
     splits = tf.gather(pieces.row_splits, parts.row_splits)  # [B + 1]

@@ -102,7 +102,9 @@ def _expected(padded, preprocessor, question, context):
     logits = padded(preprocessor.pad(windows)).outputs
     start, end = logits["start"], logits["end"]
     places = [_byte_places(context, x) for x in (windows.starts, windows.ends)]
-    _, begins, finishes = context_graph.words(tf.constant([context]))
+    _, begins, finishes = context_graph.words(
+        tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
+    )
     begins, finishes = begins[0].numpy(), finishes[0].numpy()
     # [C], which word each token is of
     word = np.searchsorted(begins, places[0], side="right") - 1

@@ -22,6 +22,13 @@ from keras_fixedhead.tokenizer import SPECIAL_TOKENS, FixedHeadTokenizer
 
 TASKS = ("text_embedder", "masked_lm", "backbone")
 
+# Whether special tokens in texts become ids shows on these.
+SPECIAL_TOKEN_TEXTS = tuple(
+    f"a{space}{token}{space}b"
+    for token in SPECIAL_TOKENS
+    for space in (" ", "")
+)
+
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 _POOLER = "bert/pooler/dense"
@@ -73,8 +80,13 @@ class BertSource:
             kernels as `[inputs, outputs]`. A tensor those do not have comes
             under any other name, and is an error.
         source_names: What the source calls these tensors, where it differs.
+        spell: Maps the name of a tensor that the source lacks to what the
+            source would call it.
         vocabulary: Its tokens, in the order of their ids.
         lowercase: Whether its tokenizer lower-cases (and strips accents).
+        special_tokens_in_strings: Whether the tokenizer to build maps special
+            tokens in texts, such as `[SEP]`, to their ids. See
+            `FixedHeadTokenizer`.
         pooling_mode: How it pools: `"mean"`, `"cls"` or `"max"`.
         normalize: Whether its embeddings have length 1.
         sequence_length: The longest input it was made for, in tokens.
@@ -87,15 +99,17 @@ class BertSource:
             `pooled_output` `[B, D]`, logits `masked_lm` `[B, T, V]` of every
             token and `next_sentence` `[B, 2]`.
         tokenize: The source's own tokenizer: a list of strings to lists of
-            ids, without special tokens.
+            ids, without the special tokens around a text.
     """
 
     origin: str
     config: Mapping
     tensors: Mapping[str, np.ndarray]
     source_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    spell: Callable = str
     vocabulary: Sequence[str] | None = None
     lowercase: bool | None = None
+    special_tokens_in_strings: bool = False
     pooling_mode: str | None = None
     normalize: bool | None = None
     sequence_length: int | None = None
@@ -176,8 +190,31 @@ class BertSource:
                 "one model"
             )
         return FixedHeadTokenizer(
-            list(self.vocabulary), lowercase=self.lowercase
+            list(self.vocabulary),
+            lowercase=self.lowercase,
+            special_tokens_in_strings=self.special_tokens_in_strings,
         )
+
+    def differing_texts(self, tokenize, texts):
+        """Texts that the source's own tokenizer takes apart in another way.
+
+        Args:
+            tokenize: as the attribute of that name, such as a
+                `FixedHeadTokenizer`.
+            texts: a list of str.
+
+        Returns:
+            A list of str; an empty one if the source has no tokenizer.
+        """
+        if self.tokenize is None:
+            return []
+        return [
+            text
+            for text, theirs, ours in zip(
+                texts, self.tokenize(texts), tokenize(texts)
+            )
+            if list(theirs) != list(ours)
+        ]
 
     def left_out(self, model):
         """The tensors that `model`, made of this source, has no use for.
@@ -249,7 +286,7 @@ class BertSource:
             weight.assign(self.tensors[name])
 
     def _spell(self, name):
-        return self.source_names.get(name, name)
+        return self.source_names.get(name) or self.spell(name)
 
 
 def named_weights(model):

@@ -2,11 +2,17 @@
 
 import pathlib
 import tempfile
+import warnings
 
 import keras
 
 from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
-from keras_fixedhead.convert.bert_source import BertSource, named_weights
+from keras_fixedhead.convert.bert_source import (
+    SPECIAL_TOKEN_TEXTS,
+    BertSource,
+    named_weights,
+)
+from keras_fixedhead.convert.hub import local_folder
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -27,13 +33,21 @@ from keras_fixedhead.convert.sentence_transformers import (
 )
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
-# Of several names, the first is the one that is written.
+# Those of `transformers` that Keras computes, too. Of several names, the first
+# is the one that is written.
 _ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_new": "gelu_approximate",
+    "gelu_accurate": "gelu_approximate",
+    "gelu_fast": "gelu_approximate",
+    "gelu_python_tanh": "gelu_approximate",
     "gelu_pytorch_tanh": "gelu_approximate",
     "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
 }
 
 # What has no equivalent here unless it is what BERT does.
@@ -42,9 +56,19 @@ _FIXED = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
+_REFUSED = {
+    "is_encoder_decoder": False,
+    "pruned_heads": {},
+    "quantization_config": {},
+}
 
 
-def from_hugging_face(folder, task="text_embedder", **overrides):
+def from_hugging_face(
+    folder,
+    task="text_embedder",
+    special_tokens_in_strings=None,
+    **overrides,
+):
     """Makes a model of a folder in Hugging Face's format.
 
     BERT and what has its shape: MiniLM, BGE, E5, GTE and their like.
@@ -52,51 +76,86 @@ def from_hugging_face(folder, task="text_embedder", **overrides):
     Args:
         folder: the path of a folder with `config.json`, safetensors, a
             vocabulary (`tokenizer.json` or `vocab.txt`) and what
-            sentence-transformers adds.
+            sentence-transformers adds; or the name of a repository of the
+            Hugging Face Hub, `owner/name`, whose JSON, text and safetensors
+            files are downloaded into Hugging Face's cache.
         task: see `BertSource.build`.
+        special_tokens_in_strings: bool or `None`. Whether special tokens in
+            texts, such as `[SEP]` in `"title [SEP] abstract"`, become ids, as
+            they do in `transformers`. Texts that others write should not.
+            `None` means `False`, with a warning if the folder's tokenizer
+            differs.
         **overrides: what to take instead of what the folder says, or where
             it does not say: `lowercase`, `pooling_mode`, `normalize`,
             `sequence_length`, `prompts`. See `BertSource`.
+            `truncation_side="right"` accepts a folder that truncates texts on
+            the left.
 
     Returns:
         A `FixedHeadTextEmbedder`, `FixedHeadMaskedLM` or `FixedHeadBackbone`
-        with the same outputs.
+        with the same outputs. Its dropout is `hidden_dropout_prob`.
 
     Raises:
-        OSError: if a file is missing.
-        ValueError: if the folder holds another architecture, a damaged file,
-            or does not say what the task needs; if a tensor is missing, not
-            used, or of a shape that does not fit.
+        OSError: if a file is missing, or the download fails.
+        ValueError: if the folder holds another architecture, another
+            tokenizer or a damaged file, or does not say what the task needs;
+            if a tensor is missing, not used, or of a shape that does not fit.
 
     Example:
 
     ```python
-    embedder = convert.from_hugging_face("all-MiniLM-L6-v2/")
+    embedder = convert.from_hugging_face(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        special_tokens_in_strings=False,
+    )
     embedder.encode_text(["reverse the order of the rows"])
     ```
     """
-    return read_hugging_face(folder, **overrides).build(task)
+    source = read_hugging_face(
+        folder,
+        special_tokens_in_strings=bool(special_tokens_in_strings),
+        **overrides,
+    )
+    model = source.build(task)
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is not None and special_tokens_in_strings is None:
+        if source.differing_texts(preprocessor.tokenizer, SPECIAL_TOKEN_TEXTS):
+            warnings.warn(
+                f"The tokenizer of {source.origin} maps special tokens in "
+                f"texts ({', '.join(SPECIAL_TOKENS)}) to their ids; the "
+                "converted one takes them as text. Pass "
+                "special_tokens_in_strings=True for the ids, or False for "
+                "text without this warning",
+                stacklevel=2,
+            )
+    return model
 
 
-def read_hugging_face(folder, **overrides):
+def read_hugging_face(folder, truncation_side=None, **overrides):
     """Reads a folder in Hugging Face's format; see `from_hugging_face`.
 
     Returns:
         A `BertSource`.
     """
-    folder = pathlib.Path(folder)
+    folder = local_folder(folder)
     encoder = transformer_folder(folder)
     config = _read_config(encoder / "config.json")
-    tokenizer = read_tokenizer(encoder, overrides.get("lowercase"))
+    tokenizer = read_tokenizer(
+        encoder,
+        overrides.get("lowercase"),
+        overrides.get("special_tokens_in_strings", False),
+        truncation_side,
+    )
     found = read_sentence_transformer(
         folder, config["max_sequence_length"], tokenizer["lowercase"]
     )
-    tensors, names = read_weights(encoder)
+    tensors, names, spell = read_weights(encoder)
     return BertSource(
         origin=str(encoder),
         config=config,
         tensors=tensors,
         source_names=names,
+        spell=spell,
         **{**tokenizer, **found, **overrides},
     )
 
@@ -149,18 +208,35 @@ def to_hugging_face(model, folder):
 
 
 def _read_config(path):
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path.parent} has no {path.name}, so it is not a folder in "
+            "Hugging Face's format"
+        )
     config = read_json(path)
+    if "registered_name" in config:
+        raise ValueError(
+            f"{path.parent} is a preset of KerasHub or of this library, not a "
+            "folder in Hugging Face's format: load it with `from_preset`"
+        )
     if config.get("model_type") != "bert":
         raise ValueError(
             f"{path} is of another architecture than BERT. Received: "
             f"model_type={config.get('model_type')!r}"
         )
-    for name, value in _FIXED.items():
-        if config.get(name, value) != value:
+    for name, value in {**_FIXED, **_REFUSED}.items():
+        if config.get(name) not in (None, value):
             raise ValueError(
                 f"{path} has {name}={config[name]!r}, of which there is no "
                 f"equivalent here: it has to be {value!r}"
             )
+    adapter = path.with_name("adapter_config.json")
+    if adapter.exists():
+        raise ValueError(
+            f"{adapter} is of an adapter (LoRA or similar) to the weights "
+            "beside it. Merge it into them with PEFT's `merge_and_unload`, "
+            "save them, and convert that folder"
+        )
     if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
             f"{path} names code of the model's own (auto_map), which may "

@@ -7,6 +7,7 @@ from keras_fixedhead.convert.json_files import (
     read_json,
     write_json,
 )
+from keras_fixedhead.convert.special_tokens import check_added_tokens
 from keras_fixedhead.convert.vocabulary import read_vocabulary
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
@@ -14,13 +15,11 @@ _VOCABULARY = "vocab.txt"
 _FAST = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
-# What a folder without `tokenizer.json` may say its tokenizer is.
-_CLASSES = (
-    "BertTokenizer",
-    "BertTokenizerFast",
-    "DistilBertTokenizer",
-    "DistilBertTokenizerFast",
-)
+# BERT's tokenizer in `transformers`, and copies of it.
+_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+
+# Those that do what `tokenizer.json` says.
+_OF_A_FILE = ("PreTrainedTokenizer", "TokenizersBackend")
 
 # The parts of BERT's tokenizer, as they have to be.
 _PARTS = {
@@ -35,13 +34,22 @@ _MODEL = {
 }
 
 
-def read_tokenizer(folder, lowercase=None):
+def read_tokenizer(
+    folder,
+    lowercase=None,
+    special_tokens_in_strings=False,
+    truncation_side=None,
+):
     """Reads `tokenizer.json`, or `vocab.txt` and `tokenizer_config.json`.
 
     Args:
         folder: `pathlib.Path`.
         lowercase: bool or `None`. What to take where files disagree, or say
             nothing.
+        special_tokens_in_strings: bool. Whether the tokenizer to build maps
+            special tokens in texts to their ids.
+        truncation_side: `"right"` to accept a tokenizer that truncates on the
+            left, or `None`.
 
     Returns:
         A dictionary with `vocabulary`, `lowercase` and `tokenize`, each
@@ -63,14 +71,18 @@ def read_tokenizer(folder, lowercase=None):
     vocabularies = {}
     if (folder / _VOCABULARY).exists():
         vocabularies[_VOCABULARY] = read_vocabulary(folder / _VOCABULARY)
-    if not (folder / _FAST).exists():
-        _check_class(folder)
-    else:
+    _check_config(folder, config)
+    file_counts = _check_class(folder, config)
+    _check_sides(folder, config, truncation_side)
+    if (folder / _FAST).exists():
         fast = _read_fast(folder / _FAST)
         vocabularies[_FAST] = fast["vocabulary"]
         lowercases[_FAST] = fast["lowercase"]
         accents[_FAST] = fast["strip_accents"]
         chinese[_FAST] = fast["handle_chinese_chars"]
+        if not file_counts and lowercases[_CONFIG] is None:
+            # `transformers` do, whatever the file says.
+            lowercases["`transformers` without a do_lower_case"] = True
     if lowercase is None:
         lowercase = _agreed(
             folder, "lower-casing", lowercases, "Pass `lowercase`"
@@ -90,10 +102,17 @@ def read_tokenizer(folder, lowercase=None):
     vocabulary = _agreed(
         folder, "its vocabulary", vocabularies, "Remove the wrong one"
     )
+    check_added_tokens(folder, vocabulary, special_tokens_in_strings)
+    theirs = lowercases[_CONFIG]
     return {
         "vocabulary": vocabulary,
         "lowercase": lowercase,
-        "tokenize": _tokenize(folder, vocabulary, lowercase),
+        "tokenize": _tokenize(
+            folder,
+            vocabulary,
+            lowercase if theirs is None else theirs,
+            says("split_special_tokens", False)[_CONFIG],
+        ),
     }
 
 
@@ -120,6 +139,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
             "do_lower_case": tokenizer.lowercase,
             "strip_accents": None,
             "tokenize_chinese_chars": True,
+            "split_special_tokens": not tokenizer.special_tokens_in_strings,
             "model_max_length": sequence_length,
             **special,
         },
@@ -137,16 +157,96 @@ def _fast_tokenizer(vocabulary, lowercase):
     return fast
 
 
-def _check_class(folder):
-    for name in (_CONFIG, "config.json"):
-        path = folder / name
-        kind = read_field(
-            read_json(path, default={}), "tokenizer_class", str, path
-        )
-        if kind is not None and kind not in _CLASSES:
+def _check_config(folder, config):
+    """Refuses settings of BERT's tokenizer that have no equivalent here."""
+    path = folder / _CONFIG
+    never_split = read_field(config, "never_split", list, path, [])
+    for name, value, fits in (
+        (
+            "do_basic_tokenize",
+            config.get("do_basic_tokenize"),
+            read_field(config, "do_basic_tokenize", bool, path, True),
+        ),
+        ("never_split", never_split, {*never_split} <= {*SPECIAL_TOKENS}),
+        (
+            "wordpieces_prefix",
+            config.get("wordpieces_prefix"),
+            read_field(config, "wordpieces_prefix", str, path, "##") == "##",
+        ),
+        (
+            "clean_text",
+            config.get("clean_text"),
+            read_field(config, "clean_text", bool, path, True),
+        ),
+    ):
+        if not fits:
             raise ValueError(
-                f"{path} names the tokenizer {kind}. Without a {_FAST} it has "
-                f"to be one of {', '.join(_CLASSES)}"
+                f"{path} has {name}={value!r}, of which there is no "
+                "equivalent here. Remove it from the file if the model was "
+                "trained without it"
+            )
+    if "AutoTokenizer" in read_field(config, "auto_map", dict, path, {}):
+        raise ValueError(
+            f"{path} names code of the tokenizer's own (auto_map), which may "
+            "compute anything. Remove that where it is BERT's"
+        )
+
+
+def _check_class(folder, config):
+    """Whether the class does what `tokenizer.json` says, all of it."""
+    for name, record in (
+        (_CONFIG, config),
+        ("config.json", read_json(folder / "config.json", default={})),
+    ):
+        path = folder / name
+        kind = read_field(record, "tokenizer_class", str, path)
+        if kind is None:
+            continue
+        fast = (folder / _FAST).exists()
+        if fast and kind.removesuffix("Fast") in _OF_A_FILE:
+            return True
+        if kind.removesuffix("Fast") not in _CLASSES:
+            raise ValueError(
+                f"{path} names the tokenizer {kind}. It must be one of "
+                f"{', '.join(_CLASSES)}, or with a {_FAST} one of "
+                f"{', '.join(_OF_A_FILE)}"
+            )
+        return False
+    return False
+
+
+def _check_sides(folder, config, truncation_side):
+    """Refuses to truncate or to pad on the left."""
+    if truncation_side not in (None, "right"):
+        raise ValueError(
+            "`truncation_side` must be None or 'right'. Received: "
+            f"truncation_side={truncation_side!r}"
+        )
+    fast = read_json(folder / _FAST, default={})
+    for name, part in (
+        ("truncation_side", "truncation"),
+        ("padding_side", "padding"),
+    ):
+        path = folder / _CONFIG
+        side = read_field(config, name, str, path)
+        if side is None:
+            path = folder / _FAST
+            found = read_field(fast, part, dict, path, {})
+            side = read_field(found, "direction", str, path, "right")
+        if side.lower() == "right":
+            continue
+        if part == "padding":
+            raise ValueError(
+                f"{path} pads on the {side.lower()}, which moves the "
+                "positions of short texts in a batch. Here padding is on the "
+                f'right: set `{name}` in {folder / _CONFIG} to "right" to '
+                "convert it so"
+            )
+        if truncation_side is None:
+            raise ValueError(
+                f"{path} truncates long texts on the {side.lower()}. Here "
+                "they are truncated on the right: pass "
+                "truncation_side='right' to convert it so"
             )
 
 
@@ -172,16 +272,6 @@ def _read_fast(path):
     if numbers != set(range(len(ids))):
         raise ValueError(f"{path} does not number its tokens from 0 on")
     vocabulary = sorted(ids, key=ids.get)
-    added = [
-        str(token.get("content") if isinstance(token, dict) else token)
-        for token in read_field(file, "added_tokens", list, path, [])
-    ]
-    unknown = [token for token in added if token not in SPECIAL_TOKENS]
-    if unknown:
-        raise ValueError(
-            f"{path} adds tokens that are looked for in the text before it "
-            f"is split: {', '.join(unknown)}. There is no equivalent here"
-        )
     return {
         "vocabulary": vocabulary,
         "lowercase": read_field(normalizer, "lowercase", bool, path, True),
@@ -192,7 +282,7 @@ def _read_fast(path):
     }
 
 
-def _tokenize(folder, vocabulary, lowercase):
+def _tokenize(folder, vocabulary, lowercase, split_special_tokens):
     """What Hugging Face's own tokenizer does, of the folder's files."""
     if (folder / _FAST).exists():
         tokenizer = _load_fast(folder / _FAST)
@@ -200,6 +290,16 @@ def _tokenize(folder, vocabulary, lowercase):
         return None
     else:
         tokenizer = _fast_tokenizer(vocabulary, lowercase)
+    # `transformers` add those of the five that the file does not.
+    added = tokenizer.get_added_tokens_decoder().values()
+    tokenizer.add_special_tokens(
+        [
+            token
+            for token in SPECIAL_TOKENS
+            if token in vocabulary and token not in {x.content for x in added}
+        ]
+    )
+    tokenizer.encode_special_tokens = split_special_tokens
 
     def tokenize(texts):
         encodings = tokenizer.encode_batch(
@@ -217,11 +317,15 @@ def _load_fast(path):
         raise ValueError(f"{path} cannot be read: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    around = tokenizer.encode("").tokens
-    if around != ["[CLS]", "[SEP]"]:
+    inner = tokenizer.encode("a b", add_special_tokens=False).ids
+    whole = tokenizer.encode("a b")
+    ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
+    if whole.ids != [ids[0], *inner, ids[1]] or any(whole.type_ids):
         raise ValueError(
             f"{path} is not BERT's tokenizer: its post_processor has to put "
-            f"[CLS] and [SEP] around a text. Received: {around}"
+            "[CLS] and [SEP] around a text, all of segment 0. Received: "
+            f"{tokenizer.encode('').tokens}, and for 'a b' the ids "
+            f"{whole.ids} of the segments {whole.type_ids}"
         )
     return tokenizer
 

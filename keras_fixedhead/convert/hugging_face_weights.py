@@ -29,7 +29,8 @@ def read_weights(folder):
 
     Returns:
         A dictionary of float32 arrays (float64 where they are) and one of
-        what the folder calls them, both by the names of `BertSource`.
+        what the folder calls them, both by the names of `BertSource`; and a
+        function from such a name to what the folder would call it.
 
     Raises:
         FileNotFoundError: There are no weights, or a shard is missing.
@@ -39,12 +40,13 @@ def read_weights(folder):
     tensors, names = {}, {}
     for path in _weight_files(folder):
         for theirs, tensor in _read_safetensors(path).items():
-            if _is_buffer(theirs, tensor):
+            if _is_buffer(theirs, tensor, path):
                 continue
             if tensor.dtype.kind in "biu":
                 raise ValueError(
-                    f"{theirs} of {path} holds {tensor.dtype}, as quantized "
-                    "models do, of which there is no equivalent here"
+                    f"{theirs} of {path} holds {tensor.dtype}, where a BERT "
+                    "has floating-point numbers. There is no equivalent here "
+                    "of quantized weights"
                 )
             name = _to_bert(theirs)
             if name in tensors:
@@ -59,7 +61,19 @@ def read_weights(folder):
                 tensor = tensor.astype("float32")
             tensors[name], names[name] = tensor, theirs
     _drop_tied(tensors, names, folder)
-    return tensors, names
+    spelled = {*names.values()}
+
+    def spell(name):
+        theirs = _from_bert(name)
+        if not any(x.startswith("bert.") for x in spelled):
+            theirs = theirs.removeprefix("bert.")
+        if any(x.endswith("LayerNorm.gamma") for x in spelled):
+            norm, _, kind = name.rpartition("/")
+            if norm.endswith("LayerNorm"):
+                theirs = f"{theirs.rpartition('.')[0]}.{kind}"
+        return theirs
+
+    return tensors, names, spell
 
 
 def write_weights(path, weights, prefix):
@@ -133,12 +147,19 @@ def _read_safetensors(path):
         raise OSError(f"{path} cannot be read: {error}") from error
 
 
-def _is_buffer(name, tensor):
+def _is_buffer(name, tensor, path):
     """Whether it is one of two constants that older versions save."""
-    if name.endswith("embeddings.position_ids"):
-        return np.array_equal(tensor.ravel(), np.arange(tensor.size))
-    if name.endswith("embeddings.token_type_ids"):
-        return not tensor.any()
+    for ending, usual, what in (
+        ("position_ids", np.arange(tensor.size), "0, 1, 2 and so on"),
+        ("token_type_ids", np.zeros(tensor.size), "0 everywhere"),
+    ):
+        if name.endswith(f"embeddings.{ending}"):
+            if np.array_equal(tensor.ravel(), usual):
+                return True
+            raise ValueError(
+                f"{name} of {path} must be {what}, as in BERT: there is no "
+                f"equivalent here of others. Received: {tensor.ravel()}"
+            )
     return False
 
 

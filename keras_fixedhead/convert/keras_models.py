@@ -141,7 +141,8 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
         A `BertSource`.
 
     Raises:
-        ValueError: if `backbone` is of another class.
+        ValueError: if `backbone` is of another class, or `tokenizer` does
+            what there is no equivalent of.
     """
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(
@@ -192,8 +193,10 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
             tensors[f"{name}/bias"] = bias
     found = {"encode": backbone}
     if tokenizer is not None:
+        _check_tokenizer(tokenizer)
         found["vocabulary"] = tokenizer.get_vocabulary()
         found["lowercase"] = tokenizer.lowercase
+        found["special_tokens_in_strings"] = tokenizer.special_tokens_in_strings
         found["tokenize"] = tokenizer
     return BertSource(
         origin=backbone.name,
@@ -206,6 +209,22 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
         tensors=tensors,
         **{**found, **overrides},
     )
+
+
+def _check_tokenizer(tokenizer):
+    for name, value in {
+        "split": True,
+        "split_on_cjk": True,
+        "suffix_indicator": "##",
+        "oov_token": "[UNK]",
+        "sequence_length": None,
+    }.items():
+        found = getattr(tokenizer, name)
+        if found != value:
+            raise ValueError(
+                f"There is no equivalent here of a `tokenizer` with {name}="
+                f"{found!r}: it has to be {value!r}"
+            )
 
 
 def _copy_attention(source, target):

@@ -10,9 +10,31 @@ from keras_fixedhead.text_embedder import POOLING_MODES
 _MODULES = "modules.json"
 _POOLING = "1_Pooling"
 _TRANSFORMER = "Transformer"
+_PACKAGE = "sentence_transformers."
 _TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
+
+# What changes embeddings and has no equivalent here, by file, with the values
+# that change nothing.
+_REFUSED = {
+    _LENGTHS: {
+        "config_args": {},
+        "config_kwargs": {},
+        "document_length": None,
+        "model_args": {},
+        "model_kwargs": {},
+        "module_output_name": "token_embeddings",
+        "processing_kwargs": {},
+        "processor_kwargs": {},
+        "query_expansion": None,
+        "query_length": None,
+        "tokenizer_args": {},
+        "tokenizer_name_or_path": None,
+        "transformer_task": "feature-extraction",
+    },
+    _PROMPTS: {"model_type": "SentenceTransformer", "truncate_dim": None},
+}
 
 # What it called a pooling mode before version 6.
 _FLAGS = {
@@ -32,6 +54,11 @@ def transformer_folder(folder):
         ValueError: `modules.json` is not as sentence-transformers writes it.
     """
     paths = [path for kind, path in _modules(folder) if kind == _TRANSFORMER]
+    if len(paths) > 1:
+        raise ValueError(
+            f"{folder / _MODULES} has {len(paths)} modules {_TRANSFORMER}. "
+            "There must be one"
+        )
     return paths[0] if paths else folder
 
 
@@ -45,36 +72,38 @@ def read_sentence_transformer(folder, max_sequence_length, lowercase):
 
     Returns:
         A dictionary with what the folder says of `pooling_mode`,
-        `normalize`, `sequence_length`, `prompts` and `default_prompt`.
+        `normalize`, `sequence_length`, `prompts` and `default_prompt`; of the
+        length alone without `modules.json`.
 
     Raises:
         ValueError: It does what there is no equivalent of.
     """
-    if not (folder / _MODULES).exists():
-        return {}
-    found = {"normalize": False}
-    for kind, path in _modules(folder):
-        if kind == "Pooling":
-            found |= _read_pooling(path / "config.json")
-        elif kind == "Normalize":
-            found["normalize"] = True
-        elif kind != _TRANSFORMER:
-            raise ValueError(
-                f"{folder / _MODULES} has a module {kind}, of which there is "
-                "no equivalent here"
-            )
     encoder = transformer_folder(folder)
+    if not (folder / _MODULES).exists():
+        length = _read_length(encoder, {}, max_sequence_length)
+        return {"sequence_length": length}
+    kinds = [kind for kind, _ in _modules(folder)]
+    usual = [_TRANSFORMER, "Pooling", "Normalize"]
+    if kinds not in (usual, usual[:2]):
+        raise ValueError(
+            f"{folder / _MODULES} has the modules {', '.join(kinds)}. There "
+            f"is an equivalent here of {', '.join(usual)}, the last or not"
+        )
+    found = {"normalize": usual == kinds}
+    found |= _read_pooling(_modules(folder)[1][1] / "config.json")
     lengths = read_json(encoder / _LENGTHS, default={})
+    _check(lengths, encoder / _LENGTHS)
     lowercases = read_field(lengths, "do_lower_case", bool, encoder / _LENGTHS)
     if lowercases and lowercase is False:
         raise ValueError(
             f"{encoder / _LENGTHS} lower-cases before a tokenizer that keeps "
             "accents. The tokenizer here does both or neither"
         )
-    length = _read_length(encoder, lengths)
-    if length is not None:
-        found["sequence_length"] = min(length, max_sequence_length)
+    found["sequence_length"] = _read_length(
+        encoder, lengths, max_sequence_length
+    )
     config = read_json(folder / _PROMPTS, default={})
+    _check(config, folder / _PROMPTS)
     prompts = read_field(config, "prompts", dict, folder / _PROMPTS, {})
     found["prompts"] = {
         name: text
@@ -142,20 +171,34 @@ def _modules(folder):
             )
         kind = read_field(module, "type", str, path)
         where = read_field(module, "path", str, path, "")
+        if not kind.startswith(_PACKAGE):
+            raise ValueError(
+                f"{path} has a module {kind}, which is not of "
+                "sentence-transformers and may compute anything"
+            )
         modules.append((kind.rpartition(".")[2], folder / where))
     return modules
 
 
-def _read_length(encoder, lengths):
-    """The most tokens of a text, or `None`."""
-    # Where version 6 writes it, after where earlier ones do.
+def _check(config, path):
+    for name, value in _REFUSED[path.name].items():
+        if config.get(name) not in (None, value):
+            raise ValueError(
+                f"{path} has {name}={config[name]!r}, of which there is no "
+                f"equivalent here: it has to be {value!r}. Remove it from the "
+                "file if it changes no embedding"
+            )
+
+
+def _read_length(encoder, lengths, longest):
+    """The most tokens of a text, at most `longest`; `None` if not stated."""
+    tokenizer = read_json(encoder / _TOKENIZER, default={})
+    # Where version 6 of sentence-transformers writes it, after where earlier
+    # versions do; then what `transformers` called it before version 3.
     for path, config, name in (
         (encoder / _LENGTHS, lengths, "max_seq_length"),
-        (
-            encoder / _TOKENIZER,
-            read_json(encoder / _TOKENIZER, default={}),
-            "model_max_length",
-        ),
+        (encoder / _TOKENIZER, tokenizer, "model_max_length"),
+        (encoder / _TOKENIZER, tokenizer, "max_len"),
     ):
         # Without a limit it is 10^30, which may be written as a float.
         length = read_field(config, name, float, path)
@@ -166,7 +209,7 @@ def _read_length(encoder, lengths):
                 f"`{name}` in {path} must be an integer over 2, the special "
                 f"tokens. Received: {length}"
             )
-        return int(length)
+        return min(int(length), longest)
     return None
 
 

@@ -48,6 +48,48 @@ def labeler():
     return tiny.new_labeler()
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("special", [True, False])
+def test_words_one_by_one_have_the_same_ids(labeler, lowercase, special):
+    """Also where versions of Unicode differ, and with special tokens."""
+    tokenizer = keras_fixedhead.FixedHeadTokenizer(
+        [*labeler.preprocessor.tokenizer.get_vocabulary(), "ΣΑΣ", "σας"],
+        lowercase=lowercase,
+        special_tokens_in_strings=special,
+    )
+    preprocessor = keras_fixedhead.FixedHeadSpanLabelerPreprocessor(
+        tokenizer, 331, 211, 7
+    )
+    odd = "\u061d\u2e5d\u037e\u166d\uf0b7\x85\x0b\x1f\u3000\U0002b820\U0002f800"
+    odd = [
+        *odd,
+        "[SEP]",
+        "[CLS]",
+        "[sep]",
+        "ΣΑΣ",
+        "fox",
+        "the",
+        "a" * 101,
+        "ก" * 43,
+    ]
+    generator = random.Random(0)
+    contexts = [
+        "".join(generator.choices(odd, k=generator.randrange(13)))
+        for _ in range(211)
+    ]
+    found = context_graph.windows(
+        preprocessor, tf.constant(contexts[::-1]), tf.constant(contexts)
+    )
+    rows = [
+        preprocessor.windows(question, context)[0]
+        for question, context in zip(contexts[::-1], contexts, strict=True)
+    ]
+    expected = preprocessor.pad(rows, found.token.shape[1])
+    np.testing.assert_array_equal(
+        found.inputs["token_ids"], expected["token_ids"]
+    )
+
+
 # A window is soon full; a next one begins where it ends; a last one is much
 # shorter than those before it, and answers can be too long.
 SIZES = ((29, 5, 7), (29, 23, 17), (331, 211, 7))

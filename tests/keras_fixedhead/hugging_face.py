@@ -98,7 +98,11 @@ def write_modules(folder, pooling=None, normalize=True, **files):
     write_json(
         folder / "modules.json",
         [
-            {"idx": i, "path": path, "type": f"sentence_transformers.{kind}"}
+            {
+                "idx": i,
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
             for i, (path, kind) in enumerate(zip(paths, types))
         ],
     )
@@ -130,6 +134,7 @@ def run(tensors, inputs, config=CONFIG):
             / 2
         ),
         "relu": lambda x: np.maximum(x, 0),
+        "silu": lambda x: x / (1 + np.exp(-x)),
     }[config["hidden_act"]]
 
     def dense(name, x):

@@ -1,6 +1,7 @@
 """Hugging Face's folders: what they compute, and back."""
 
 import json
+import warnings
 
 import keras
 import ml_dtypes
@@ -11,6 +12,8 @@ import tokenizers
 
 from keras_fixedhead import FixedHeadTextEmbedder, convert
 from keras_fixedhead.convert import hugging_face
+from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.keras_fixedhead.hugging_face import (
     CONFIG,
     VOCABULARY,
@@ -22,6 +25,10 @@ from tests.keras_fixedhead.hugging_face import (
 )
 
 TEXTS = ["Attention heads, a CAFÉ!", "head", "中a b. c", "zzz zyx attentions"]
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The tokenizer of .* maps special tokens"
+)
 
 
 @pytest.fixture
@@ -46,7 +53,7 @@ def assert_equal_outputs(outputs, expected, padding_mask):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
 @pytest.mark.parametrize("pooler", [True, False])
 def test_backbone_computes_the_same(tmp_path, batch, activation, pooler):
     config = {**CONFIG, "hidden_act": activation}
@@ -60,6 +67,23 @@ def test_backbone_computes_the_same(tmp_path, batch, activation, pooler):
     assert_equal_outputs(
         backbone(batch), run(tensors, batch, config), batch["padding_mask"]
     )
+
+
+@pytest.mark.any_backend
+def test_names_of_activations(tmp_path):
+    # `ACT2FN` of `transformers`: those of exact values, and gelu by tanh.
+    names = {
+        "gelu": "gelu gelu_python",
+        "gelu_approximate": "gelu_new gelu_fast gelu_accurate "
+        "gelu_pytorch_tanh gelu_python_tanh",
+        "silu": "silu swish",
+    }
+    folder = write_model(tmp_path)
+    for ours, theirs in names.items():
+        for name in theirs.split():
+            write_json(folder / "config.json", {**CONFIG, "hidden_act": name})
+            source = convert.read_hugging_face(folder)
+            assert source.config["activation"] == ours
 
 
 def test_masked_lm_computes_the_same(tmp_path, batch):
@@ -228,12 +252,32 @@ def test_lengths_and_prompts_of_both_versions(tmp_path):
     assert embedder.preprocessor.prompts == {"query": "a: "}
 
     write_json(folder / "sentence_bert_config.json", {})
-    for length, expected in ((11, 11), (10**30, 19)):
-        write_json(
-            folder / "tokenizer_config.json",
-            {"do_lower_case": True, "model_max_length": length},
-        )
-        assert convert.read_hugging_face(folder).sequence_length == expected
+    check_length_of_the_tokenizer(folder)
+
+
+def check_length_of_the_tokenizer(folder):
+    # Without a limit it is an integer of a float, `int(1e30)`, or the float.
+    for length, expected in ((11, 11), (int(1e30), 19), (1e30, 19), (512, 19)):
+        for name in ("model_max_length", "max_len"):
+            write_json(
+                folder / "tokenizer_config.json",
+                {"do_lower_case": True, name: length},
+            )
+            source = convert.read_hugging_face(folder)
+            assert source.sequence_length == expected
+
+
+@pytest.mark.any_backend
+def test_the_length_of_a_folder_without_modules(tmp_path):
+    folder = write_model(tmp_path)
+    assert convert.read_hugging_face(folder).sequence_length is None
+    check_length_of_the_tokenizer(folder)
+    write_json(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "model_max_length": 7},
+    )
+    model = convert.from_hugging_face(folder, pooling_mode="cls")
+    assert model.preprocessor.sequence_length == 7
 
 
 @pytest.mark.any_backend
@@ -320,13 +364,147 @@ def write_fast_tokenizer(folder, **changes):
 def test_tokenizer_gives_the_same_ids(tmp_path, lowercase):
     folder = write_model(tmp_path)
     (folder / "vocab.txt").unlink()
-    (folder / "tokenizer_config.json").unlink()
+    write_json(folder / "tokenizer_config.json", {"do_lower_case": lowercase})
     write_fast_tokenizer(folder, normalizer__lowercase=lowercase)
     source = convert.read_hugging_face(folder)
     assert source.lowercase == lowercase
     theirs = source.tokenize(TEXTS)
     assert len({tuple(ids) for ids in theirs}) == len(TEXTS)
     assert list(map(list, source.tokenizer()(TEXTS))) == theirs
+
+
+SPECIAL = {
+    "cls_token": "[CLS]",
+    "mask_token": {"content": "[MASK]", "lstrip": True, "normalized": False},
+    "pad_token": "[PAD]",
+    "sep_token": "[SEP]",
+    "unk_token": "[UNK]",
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("has_fast", [True, False])
+def test_the_usual_special_tokens_may_be_named_anywhere(tmp_path, has_fast):
+    folder = write_model(tmp_path)
+    ids = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
+    if has_fast:
+        write_fast_tokenizer(
+            folder,
+            added_tokens=[
+                {
+                    "id": i,
+                    "content": token,
+                    "special": True,
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                }
+                for token, i in ids.items()
+            ],
+        )
+    write_json(folder / "added_tokens.json", ids)
+    write_json(folder / "special_tokens_map.json", SPECIAL)
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            **SPECIAL,
+            "do_lower_case": True,
+            "do_basic_tokenize": True,
+            "never_split": ["[MASK]"],
+            "truncation_side": "right",
+            "padding_side": "right",
+            "additional_special_tokens": ["[SEP]"],
+            "extra_special_tokens": {},
+            "added_tokens_decoder": {
+                str(i): {"content": token} for token, i in ids.items()
+            },
+        },
+    )
+    source = convert.read_hugging_face(folder)
+    assert source.vocabulary == VOCABULARY
+    # Theirs are ids within texts.
+    assert source.tokenize(["a [SEP]b"]) == [[14, 3, 15]]
+    write_json(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "split_special_tokens": True},
+    )
+    source = convert.read_hugging_face(folder)
+    assert source.tokenize(["a [SEP]b"]) == [[14, 1, 1, 1, 15]]
+
+
+@pytest.mark.any_backend
+def test_the_reference_is_what_the_source_says(tmp_path):
+    # Not what was asked for, which would agree with itself.
+    folder = write_model(tmp_path)
+    source = convert.read_hugging_face(folder, lowercase=False)
+    tokenizer = source.tokenizer()
+    assert source.differing_texts(tokenizer, TEXTS) == [
+        text for text in TEXTS if text != text.lower()
+    ]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("where", ["tokenizer_config", "tokenizer", "both"])
+def test_left_truncation_may_be_given_up(tmp_path, where):
+    folder = write_model(tmp_path)
+    said = {"tokenizer_config": "left", "both": "right"}.get(where)
+    write_json(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "truncation_side": said},
+    )
+    if where != "tokenizer_config":
+        write_fast_tokenizer(folder, truncation=LEFT)
+    if where == "both":  # then the former counts, as in `transformers`
+        convert.read_hugging_face(folder)
+        return
+    with pytest.raises(
+        ValueError, match=f"{where}.json truncates.*truncation_side='right'"
+    ):
+        convert.read_hugging_face(folder)
+    source = convert.read_hugging_face(folder, truncation_side="right")
+    assert source.vocabulary == VOCABULARY
+    with pytest.raises(ValueError, match="`truncation_side` must be.*'left'"):
+        convert.read_hugging_face(folder, truncation_side="left")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("flag", ["single_word", "normalized"])
+def test_special_tokens_that_are_looked_for_otherwise(tmp_path, flag):
+    folder = write_model(tmp_path)
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "do_lower_case": True,
+            "added_tokens_decoder": {"3": {"content": "[SEP]", flag: True}},
+        },
+    )
+    convert.read_hugging_face(folder)
+    with pytest.raises(ValueError, match=rf"{flag}=true for \[SEP\]"):
+        convert.read_hugging_face(folder, special_tokens_in_strings=True)
+
+
+@pytest.mark.any_backend
+def test_special_tokens_in_texts_are_said(tmp_path):
+    folder = write_model(tmp_path)
+    with pytest.warns(UserWarning, match=r"maps special tokens.*\[SEP\]"):
+        convert.from_hugging_face(folder, pooling_mode="cls")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for said in (True, False):
+            embedder = convert.from_hugging_face(
+                folder, pooling_mode="cls", special_tokens_in_strings=said
+            )
+            tokenizer = embedder.preprocessor.tokenizer
+            assert tokenizer.special_tokens_in_strings == said
+            found = [list(ids) for ids in tokenizer(["a [SEP]b"])]
+            assert found == [[14, 3, 15] if said else [14, 1, 1, 1, 15]]
+        # Theirs does not either, and so there is nothing to say.
+        write_json(
+            folder / "tokenizer_config.json",
+            {"do_lower_case": True, "split_special_tokens": True},
+        )
+        convert.from_hugging_face(folder, pooling_mode="cls")
 
 
 def without(name):
@@ -368,6 +546,13 @@ def missing_tensor(tensors):
     del tensors["encoder.layer.1.output.dense.bias"]
 
 
+def missing_of_a_prefix(tensors):
+    prefix(tensors)
+    old_norms(tensors)
+    del tensors["bert.embeddings.word_embeddings.weight"]
+    del tensors["bert.encoder.layer.1.output.LayerNorm.gamma"]
+
+
 def unused_tensor(tensors):
     tensors["classifier.weight"] = np.zeros((2, 15), "float32")
 
@@ -397,6 +582,10 @@ def untied(tensors):
 def one_tensor_twice(tensors):
     name = "embeddings.LayerNorm.weight"
     tensors[f"bert.{name}"] = tensors[name]
+
+
+def segments(tensors):
+    tensors["embeddings.token_type_ids"] = np.ones((1, 19), "int64")
 
 
 def integers(tensors):
@@ -470,6 +659,78 @@ def silent_tokenizer(folder):
     write_json(folder / "tokenizer_config.json", {})
 
 
+def silent_about_case(folder):
+    silent_tokenizer(folder)
+    write_fast_tokenizer(folder, normalizer__lowercase=False)
+
+
+def tokenizer(**fields):
+    def change(folder):
+        write_json(
+            folder / "tokenizer_config.json", {"do_lower_case": True, **fields}
+        )
+
+    change.__name__ = f"tokenizer: {fields}"
+    return change
+
+
+def processor(single, cls=2):
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [],
+        "special_tokens": {
+            token: {"id": token, "ids": [i], "tokens": [token]}
+            for token, i in (("[CLS]", cls), ("[SEP]", 3))
+        },
+    }
+
+
+def piece(kind, name, segment=0):
+    return {kind: {"id": name, "type_id": segment}}
+
+
+LEFT = {
+    "direction": "Left",
+    "max_length": 7,
+    "strategy": "LongestFirst",
+    "stride": 0,
+}
+LEFT_PADDING = {
+    "strategy": "BatchLongest",
+    "direction": "Left",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+    "pad_token": "[PAD]",
+}
+START, END = piece("SpecialToken", "[CLS]"), piece("SpecialToken", "[SEP]")
+
+
+def of_keras_hub(folder):
+    write_json(folder / "config.json", {"registered_name": "a>B"})
+
+
+def other_package(folder):
+    write_modules(folder)
+    path = folder / "modules.json"
+    path.write_text(path.read_text().replace("sentence_transformers", "own"))
+
+
+def normalized_twice(folder):
+    write_modules(folder)
+    path = folder / "modules.json"
+    found = json.loads(path.read_text())
+    write_json(path, [*found, found[-1]])
+
+
+def two_encoders(folder):
+    write_modules(folder)
+    path = folder / "modules.json"
+    found = json.loads(path.read_text())
+    write_json(path, [found[0], *found])
+
+
 def without_mask(folder):
     tokens = [token for token in VOCABULARY if token != "[MASK]"]
     (folder / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
@@ -491,7 +752,8 @@ def modules(pooling=None, **files):
 def dense_module(folder):
     write_modules(folder)
     path = folder / "modules.json"
-    write_json(path, [*json.loads(path.read_text()), {"type": "a.Dense"}])
+    dense = {"type": "sentence_transformers.models.Dense"}
+    write_json(path, [*json.loads(path.read_text()), dense])
 
 
 def lower_before_cased(folder):
@@ -508,7 +770,24 @@ def lower_before_cased(folder):
         (without("vocab.txt"), ValueError, "vocabulary"),
         (not_json, ValueError, "config.json is not JSON"),
         (config_of("model_type", "roberta"), ValueError, "'roberta'"),
-        (config_of("hidden_act", "silu"), ValueError, "hidden_act.*'silu'"),
+        (config_of("hidden_act", "gelu_10"), ValueError, "hidden_act.*'gelu_1"),
+        (config_of("pruned_heads", {"0": [1]}), ValueError, "pruned_heads="),
+        (
+            config_of("quantization_config", {"bits": 4}),
+            ValueError,
+            "quantization_config=.*no equivalent",
+        ),
+        (
+            config_of("is_encoder_decoder", True),
+            ValueError,
+            "is_encoder_decoder=True",
+        ),
+        (of_keras_hub, ValueError, "a preset of KerasHub or of this library"),
+        (
+            file_of("adapter_config.json", {}),
+            ValueError,
+            "adapter_config.json is of an adapter",
+        ),
         (
             config_of("position_embedding_type", "relative_key"),
             ValueError,
@@ -573,7 +852,13 @@ def lower_before_cased(folder):
         (
             tensors_of(missing_tensor),
             ValueError,
-            "lacks bert/encoder/layer_1/output/dense/bias",
+            "lacks encoder.layer.1.output.dense.bias",
+        ),
+        (
+            tensors_of(missing_of_a_prefix),
+            ValueError,
+            "lacks bert.embeddings.word_embeddings.weight, "
+            "bert.encoder.layer.1.output.LayerNorm.gamma$",
         ),
         (tensors_of(unused_tensor), ValueError, "classifier.weight"),
         (
@@ -587,7 +872,12 @@ def lower_before_cased(folder):
             r"intermediate.dense.weight \(14, 23\) instead of \(15, 23\)",
         ),
         (tensors_of(not_finite), ValueError, "LayerNorm.bias.*not finite"),
-        (tensors_of(other_positions), ValueError, "position_ids"),
+        (
+            tensors_of(other_positions),
+            ValueError,
+            r"embeddings.position_ids of.*must be 0, 1, 2.*\[ 2  3",
+        ),
+        (tensors_of(segments), ValueError, "must be 0 everywhere"),
         (tensors_of(untied), ValueError, "decoder.weight"),
         (tensors_of(one_tensor_twice), ValueError, "the same tensor"),
         (tensors_of(integers), ValueError, "LayerNorm.bias of.*holds int8"),
@@ -603,8 +893,110 @@ def lower_before_cased(folder):
         (fast(normalizer__clean_text=False), ValueError, "clean_text"),
         (fast(normalizer__lowercase=False), ValueError, "Pass `lowercase`"),
         (fast(normalizer__strip_accents=False), ValueError, "strip_accents"),
-        (fast(added_tokens=[{"content": "<x>"}]), ValueError, "<x>"),
-        (fast(added_tokens=[{}]), ValueError, "adds tokens"),
+        (
+            fast(added_tokens=[{"content": "<x>"}]),
+            ValueError,
+            "tokenizer.json adds the token '<x>'",
+        ),
+        (fast(added_tokens=[{}]), ValueError, "adds the token"),
+        (
+            file_of("added_tokens.json", {"<x>": 41}),
+            ValueError,
+            "added_tokens.json adds the token '<x>'",
+        ),
+        (file_of("added_tokens.json", {"a": 14}), ValueError, "the token 'a'"),
+        (
+            file_of("added_tokens.json", {"[CLS]": 5}),
+            ValueError,
+            r"gives \[CLS\] the id 5, which is not its line",
+        ),
+        (file_of("added_tokens.json", {"a": "b"}), ValueError, "an integer"),
+        (
+            tokenizer(added_tokens_decoder={"41": {"content": "<x>"}}),
+            ValueError,
+            "tokenizer_config.json adds the token '<x>'.*_decoder",
+        ),
+        (
+            tokenizer(added_tokens_decoder={"9": {"content": "[SEP]"}}),
+            ValueError,
+            r"\[SEP\] the id 9",
+        ),
+        (
+            tokenizer(added_tokens_decoder={"x": {"content": "[SEP]"}}),
+            ValueError,
+            "ids as keys. Received: 'x'",
+        ),
+        (
+            tokenizer(additional_special_tokens=["<x>"]),
+            ValueError,
+            "tokenizer_config.json adds the token '<x>'.*additional",
+        ),
+        (
+            tokenizer(extra_special_tokens={"x": "<x>"}),
+            ValueError,
+            "adds the token '<x>'.*extra",
+        ),
+        (
+            file_of(
+                "special_tokens_map.json",
+                {"additional_special_tokens": [{"content": "<x>"}]},
+            ),
+            ValueError,
+            "special_tokens_map.json adds the token '<x>'",
+        ),
+        (tokenizer(bos_token="<x>"), ValueError, "'<x>'.*bos_token"),
+        (
+            tokenizer(cls_token="[SEP]"),
+            ValueError,
+            r"cls_token='\[SEP\]', which must be '\[CLS\]'",
+        ),
+        (
+            file_of("special_tokens_map.json", {"unk_token": "<unk>"}),
+            ValueError,
+            "special_tokens_map.json has unk_token='<unk>'",
+        ),
+        (
+            tokenizer(do_basic_tokenize=False),
+            ValueError,
+            "do_basic_tokenize=False",
+        ),
+        (tokenizer(never_split=["a"]), ValueError, r"never_split=\['a'\]"),
+        (tokenizer(wordpieces_prefix="_"), ValueError, "wordpieces_prefix='_'"),
+        (tokenizer(clean_text=False), ValueError, "clean_text=False"),
+        (
+            tokenizer(auto_map={"AutoTokenizer": ["a.B", None]}),
+            ValueError,
+            "code of the tokenizer's own",
+        ),
+        (
+            tokenizer(padding_side="left"),
+            ValueError,
+            "tokenizer_config.json pads on the left",
+        ),
+        (
+            fast(padding=LEFT_PADDING),
+            ValueError,
+            "tokenizer.json pads on the left",
+        ),
+        (silent_about_case, ValueError, "without a do_lower_case.*Pass `lower"),
+        (
+            fast(
+                post_processor=processor(
+                    [START, piece("Sequence", "A"), END], 7
+                )
+            ),
+            ValueError,
+            r"post_processor.*for 'a b' the ids \[7, ",
+        ),
+        (
+            fast(
+                post_processor=processor(
+                    [START, piece("Sequence", "A", 1), END]
+                )
+            ),
+            ValueError,
+            r"the segments \[0, 1, 1, 0\]",
+        ),
         (fast(model__vocab=[]), ValueError, "`vocab` in"),
         (fast(model__vocab={"[PAD]": "0"}), ValueError, "an integer"),
         (fast(post_processor=None), ValueError, r"post_processor.*\[\]"),
@@ -616,7 +1008,30 @@ def lower_before_cased(folder):
         (silent_tokenizer, ValueError, "`lowercase`: pass it"),
         (without_mask, ValueError, r"lacks \[MASK\]"),
         (long_vocabulary, ValueError, "139 tokens, its embedding table 41"),
-        (dense_module, ValueError, "a module Dense"),
+        (dense_module, ValueError, "Pooling, Normalize, Dense"),
+        (normalized_twice, ValueError, "Normalize, Normalize. There is"),
+        (two_encoders, ValueError, "has 2 modules Transformer"),
+        (other_package, ValueError, "own.models.Transformer, which is not"),
+        (
+            modules(config_sentence_transformers={"truncate_dim": 7}),
+            ValueError,
+            "truncate_dim=7",
+        ),
+        (
+            modules(config_sentence_transformers={"model_type": "Sparse"}),
+            ValueError,
+            "model_type='Sparse'",
+        ),
+        (
+            modules(sentence_bert_config={"query_length": 7}),
+            ValueError,
+            "query_length=7",
+        ),
+        (
+            modules(sentence_bert_config={"tokenizer_args": {"a": 1}}),
+            ValueError,
+            "tokenizer_args=",
+        ),
         (modules({"pooling_mode": 3}), ValueError, "one way.*3"),
         (modules({"pooling_mode": "lasttoken"}), ValueError, "lasttoken"),
         (modules({"pooling_mode": ["mean", "max"]}), ValueError, "one way"),
@@ -717,8 +1132,8 @@ def test_there_and_back(tmp_path, heads, task):
         assert again.vocabulary == VOCABULARY
         assert again.lowercase
         # Their tokenizer, of the file we wrote, and ours.
-        assert again.tokenize(TEXTS) == list(
-            map(list, model.preprocessor.tokenizer(TEXTS))
+        assert not again.differing_texts(
+            model.preprocessor.tokenizer, [*TEXTS, *SPECIAL_TOKEN_TEXTS]
         )
     if task == "text_embedder":
         embedder = again.build()

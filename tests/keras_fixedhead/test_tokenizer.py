@@ -1,11 +1,19 @@
 """The tokenizer against Hugging Face's, in the graph and outside of it."""
 
+import json
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+
 import keras
 import pytest
 import tokenizers
 
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from tests.keras_fixedhead.berts_tokenizer import berts_tokenizer
 
 TEXTS = [
     "",
@@ -16,13 +24,15 @@ TEXTS = [
     "no\u00a0break\u2003em\u3000wide\u2028line",
     "zero\u200bwidth\ufeffbom\u00adsoft\x00nul\x07bell",
     "Ünïcödé É é e\u0301",
-    "Σας σας σ",
+    "Σας σας σ ΣΑΣ ΟΔΟΣ",
     "Straße STRASSE ẞ",
     "中文 and 日本語 한국어",
     "non\u2011breaking \u2010 \u00b4acute\u00b4 ´",
     "emoji 🙂 a🙂b \U0001f468\u200d\U0001f469",
     "a" * 100,
     "a" * 101,
+    "é" * 51 + " " + "ก" * 43 + " " + "σ" * 100 + " " + "σ" * 101,
+    "\uf0b7 head\uf0b7s",
     "bad \ufffd mark a\ufffdb",
     "İstanbul ı I i",
     "x^2 + y_1 = $3 `code` ~ <a> {b} |c|",
@@ -31,9 +41,39 @@ TEXTS = [
 ]
 
 
-# Hugging Face lower-cases letter by letter; BERT's own code, Python's and
-# ICU's lower() know that a sigma is another letter at the end of a word.
-FINAL_SIGMA = "ΣΑΣ ΟΔΟΣ"
+# Hidden, unhidden and nested special tokens, and what only looks like them.
+SPECIAL_TEXTS = [
+    "head [SEP] attention",
+    "foo[SEP]bar[MASK]s",
+    "[CLS][CLS] [PAD] [UNK]a",
+    "[sep] [Sep] [SEP",
+    "[[SEP]] [CLS[SEP]MASK]",
+    "[S\u200bEP] [S\ue000EP] [S\U00100003EP]",
+    "\U00100000 \U00100003 \ufffd",
+    "E\u0301[SEP]\u0301e",
+    "[UNK]" * 21,
+]
+
+# Characters whose classes differ among versions of Unicode, marks of which
+# some stay, and what comes in sequences.
+ODD_CHARACTERS = [
+    *map(chr, range(0x20, 0x7F)),
+    *"ÄÉÎÕÜçßſİıIΣσςϴ´°ªªǅﬁ½①Ⅷ",
+    *"\u0300\u0301\u0307\u0323\u0327\u0334\u0345\u0591\u05bf\u064b\u0670",
+    *"\u0898\u08ca\u08d3\u08d4\u08e1\u0c3c\u1715\u1734\u1abf\u1df6\u1dfb",
+    *"\u1b44\u1baa\u302a\u302e\ua82c\ua953\ua9c0",
+    *"\U00010eab\U00010f46\U0001133b\U0001d165\U0001d16d\U0001e130",
+    *"\u1c89\u2c2f\ua7c0\ua7cb\ua7dc\U00010570\U00010d50\U00016ea0",
+    *"\U000105c9\U00011383\U000113c5\U00011938\U00016121\U00016d6a",
+    *"中国\u3400\uf900\U0002b81f\U0002b820\U0002b91f\U0002f800",
+    *"한글각\u1100\u1161\u11a8\u3131กำ\u0e49नमस्ते",
+    *"\t\n\r\x00\x0b\x0c\x1f\x7f\x85\xa0\u1680\u180e\u2028\u3000",
+    *"\u00ad\u0600\u0890\u08e2\u200b\u200d\u200f\u2069\ufeff\ufffd\ufff9",
+    *"\U000110bd\U000110cd\U00013430\U0001343f\U000e0001\U000e0100",
+    *"\ue000\uf0b7\uf8ff\U000f0000\U000f0007\U0010fffd\ufdd0\uffff\U0010ffff",
+    *"\u2010\u2011\u2e2e\u2e43\u2e5d\u037e\u1fef\u061d\u166d\U000111c9¿¡",
+    *"👩👨🙂🏽\ufe0f",
+]
 
 needs_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow",
@@ -46,14 +86,31 @@ def ours(request, vocabulary):
     return FixedHeadTokenizer(vocabulary, lowercase=request.param)
 
 
-@pytest.fixture
-def theirs(ours):
-    tokenizer = tokenizers.BertWordPieceTokenizer(
-        vocab={token: i for i, token in enumerate(ours.get_vocabulary())},
+@pytest.fixture(params=[False, True], ids=["plain", "special"])
+def with_letters(request, ours):
+    """A tokenizer of every letter that odd texts become, and Hugging Face's."""
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=ours.lowercase)
+    text = normalizer.normalize_str(" ".join(ODD_CHARACTERS))
+    letters = [x for x in dict.fromkeys(text) if not x.isspace()]
+    return both([*letters, *(f"##{x}" for x in letters)], ours, request.param)
+
+
+def both(tokens, ours, special_tokens_in_strings=False):
+    vocabulary = [*SPECIAL_TOKENS, *tokens]
+    return FixedHeadTokenizer(
+        vocabulary,
         lowercase=ours.lowercase,
-        strip_accents=ours.lowercase,
+        special_tokens_in_strings=special_tokens_in_strings,
+    ), berts_tokenizer(
+        vocabulary,
+        ours.lowercase,
+        SPECIAL_TOKENS if special_tokens_in_strings else (),
     )
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def ids_of(theirs, texts):
+    rows = theirs.encode_batch(texts, add_special_tokens=False)
+    return [row.ids for row in rows]
 
 
 def in_graph(tokenizer, texts):
@@ -65,33 +122,206 @@ def in_graph(tokenizer, texts):
     return tokenize(tf.constant(texts)).to_list()
 
 
-def test_equals_hugging_face(ours, theirs):
-    assert ours(TEXTS) == [theirs(text) for text in TEXTS]
+def odd_texts(count):
+    draw = random.Random(0)
+    pieces = [*ODD_CHARACTERS, *SPECIAL_TOKENS, *SPECIAL_TEXTS]
+    for _ in range(count):
+        text = "".join(draw.choices(pieces, k=draw.randint(0, 13)))
+        if draw.random() < 0.02:
+            text += draw.choice("aéก𝔘") * draw.randint(98, 103)
+        yield text
 
 
-def test_final_sigma(ours):
-    if ours.lowercase:
-        assert ours(FINAL_SIGMA) == ours(FINAL_SIGMA.lower())
-        sigma, final = ours.token_to_id("σ"), ours.token_to_id("ς")
-        assert ours("Σ Σα") != [sigma, final]
+def test_equals_hugging_face(ours):
+    theirs = berts_tokenizer(ours.get_vocabulary(), ours.lowercase)
+    texts = [*TEXTS, *SPECIAL_TEXTS]
+    assert ours(texts) == ids_of(theirs, texts)
 
 
 @needs_tensorflow
-def test_the_graph_equals_python(ours):
-    texts = [*TEXTS, FINAL_SIGMA, "[CLS] [MASK] [PAD]", "σ" * 50, "σ" * 51]
-    assert in_graph(ours, texts) == ours(texts)
+def test_the_graph_equals_hugging_face(ours):
+    theirs = berts_tokenizer(ours.get_vocabulary(), ours.lowercase)
+    texts = [*TEXTS, *SPECIAL_TEXTS]
+    assert in_graph(ours, texts) == ids_of(theirs, texts)
+
+
+@needs_tensorflow
+def test_every_code_point(ours):
+    """Alone, at the start and the end of a word, inside, by punctuation."""
+    characters = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
+    # Ideographs, Korean, private use and empty planes, which are next to each
+    # other; they stay what they are, Korean apart.
+    far = {
+        x
+        for x in characters
+        if not (
+            x < "\u3400"
+            or "\ua000" <= x < "\uac00"
+            or "\uf8f0" <= x < "\U0001f000"
+        )
+    }
+    near = [x for x in characters if x not in far]
+    single, rows = [], []
+    for x in near:
+        rare = unicodedata.category(x) in ("Cn", "Co", "Lo")
+        (rows if rare else single).append(x)
+    texts = [f"{x} a{x} {x}ab{x}a.{x}." for x in single]
+    for i in range(0, len(rows), 31):
+        texts += ["a".join(rows[i : i + 31]), " ".join(rows[i : i + 31])]
+    if ours.lowercase:  # where more is done to a text
+        far = sorted(far)
+        texts += ["".join(far[i : i + 31]) for i in range(0, len(far), 31)]
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=ours.lowercase)
+    letters = dict.fromkeys(normalizer.normalize_str("".join(near)))
+    letters.pop(" ")
+    ours, theirs = both([*letters, *(f"##{x}" for x in letters)], ours)
+    expected = ids_of(theirs, texts)
+    ids = in_graph(ours, texts)
+    differ = [x for x, a, b in zip(texts, ids, expected) if a != b]
+    assert not differ, f"{len(differ)} differ: {ascii(differ[:9])}"
+    assert ours(texts[::7]) == expected[::7]
+
+
+@needs_tensorflow
+def test_odd_texts(with_letters):
+    ours, theirs = with_letters
+    texts = list(odd_texts(2_003))
+    expected = ids_of(theirs, texts)
+    for ids in (in_graph(ours, texts), ours(texts)):
+        differ = [x for x, a, b in zip(texts, ids, expected) if a != b]
+        assert not differ, f"{len(differ)} differ: {ascii(differ[:3])}"
+
+
+def test_offsets_of_odd_texts(with_letters):
+    ours, theirs = with_letters
+    for text in odd_texts(211):
+        ids, starts, ends = ours.tokenize_with_offsets(text)
+        assert ids == ours(text)
+        expected = theirs.encode(text, add_special_tokens=False).offsets
+        assert starts == [start for start, _ in expected]
+        assert starts == sorted(starts) and ends == sorted(ends), ascii(text)
+        for (start, other), end in zip(expected, ends):
+            assert 0 <= start < other <= end <= len(text), ascii(text)
+            # We count accents that were removed to the letter before.
+            assert not ours(text[other:end]), ascii(text)
+
+
+@pytest.mark.parametrize("letter", "aéก\U0001e900")
+@pytest.mark.parametrize("tokenize", [in_graph, lambda ours, x: ours(x)])
+def test_the_longest_word(tokenize, letter):
+    """A hundred characters, whatever their number of bytes."""
+    if tokenize is in_graph and keras.backend.backend() != "tensorflow":
+        pytest.skip("the graph's tokenizer")
+    ours = FixedHeadTokenizer(
+        [*SPECIAL_TOKENS, letter, f"##{letter}", "b"], lowercase=False
+    )
+    texts = [letter * 100, letter * 101, f"b {letter * 5_003}.b", "b" * 101]
+    whole, long, between, other = tokenize(ours, texts)
+    assert whole == [5] + [6] * 99
+    assert long == other == [ours.unk_token_id]
+    assert between == [7, ours.unk_token_id, ours.unk_token_id, 7]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["tr_TR.UTF-8", "lt_LT.UTF-8"])
+def test_the_language_of_the_machine_is_no_matter(language):
+    """ICU reads it once a process; to Turkish, i is not the small I."""
+    code = """
+import tensorflow as tf
+from keras_fixedhead import graph_text
+print(graph_text.words(tf.constant(["I J Ì İ Į\u0301 ı TITLE"])).to_list())
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LC_ALL": language},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    ).stdout
+    assert output.strip() == str(
+        [[x.encode() for x in ["i", "j", "i", "i", "i", "ı", "title"]]]
+    )
 
 
 @needs_tensorflow
 def test_bytes_that_are_not_utf8(ours):
+    draw = random.Random(0)
+    some = "aé中🙂 .\x00".encode() + b"\xed\xa0\x80\xff\xfe\xc0\xf4\x90"
     texts = [b"\xff\xfe head \xc3", b"he\xffad", b"\xed\xa0\x80 a"]
+    texts += [
+        bytes(draw.choices(some, k=draw.randint(0, 11))) for _ in range(997)
+    ]
     assert in_graph(ours, texts) == ours(texts)
     assert ours(texts)[1] == ours("head")
+
+
+@needs_tensorflow
+def test_a_long_text_and_ones_without_words(ours):
+    texts = ["", "\x00", "\u200b \ufeff", "Σas head, İ " * 70_001]
+    ids = in_graph(ours, texts)
+    assert ids[:3] == [[], [], []]
+    assert ids[3] == ours(texts[3])
+
+
+@needs_tensorflow
+def test_one_text_in_a_graph(ours):
+    import tensorflow as tf
+
+    data = tf.data.Dataset.from_tensor_slices(["attention head", ""]).map(ours)
+    assert [ids.numpy().tolist() for ids in data] == ours(
+        ["attention head", ""]
+    )
 
 
 def test_special_tokens_in_a_text_are_text(ours):
     special = {ours.token_to_id(token) for token in SPECIAL_TOKENS}
     assert set(ours("[CLS] [MASK] [PAD]")).isdisjoint(special - {1})
+
+
+def test_special_tokens_in_strings(ours, vocabulary):
+    tokenizer, theirs = both(vocabulary[len(SPECIAL_TOKENS) :], ours, True)
+    pad, unk, start, end, mask = (
+        tokenizer.token_to_id(token) for token in SPECIAL_TOKENS
+    )
+    head = ours("head")
+    text = "head[SEP]head [MASK]\u200b[CLS] [PAD][UNK] "
+    expected = [*head, end, *head, mask, start, pad, unk]
+    assert tokenizer(text) == expected
+    ids, starts, ends = tokenizer.tokenize_with_offsets(text)
+    assert ids == expected
+    assert [text[i:j] for i, j in zip(starts, ends)] == [
+        *("head", "[SEP]", "head", "[MASK]", "[CLS]", "[PAD]", "[UNK]")
+    ]
+    assert tokenizer(SPECIAL_TEXTS) == ids_of(theirs, SPECIAL_TEXTS)
+
+
+@needs_tensorflow
+def test_special_tokens_in_strings_in_the_graph(ours, vocabulary):
+    tokenizer, theirs = both(vocabulary[len(SPECIAL_TOKENS) :], ours, True)
+    texts = [*TEXTS, *SPECIAL_TEXTS]
+    assert in_graph(tokenizer, texts) == ids_of(theirs, texts)
+    assert tokenizer.detokenize([[3, 1, 5]]) == ["[SEP] [UNK] attention"]
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_a_preset_keeps_special_tokens_in_strings(
+    make_embedder, vocabulary, tmp_path, special
+):
+    model = make_embedder()
+    model.preprocessor.tokenizer = FixedHeadTokenizer(
+        vocabulary, special_tokens_in_strings=special
+    )
+    model.save_to_preset(str(tmp_path))
+    restored = FixedHeadTokenizer.from_preset(str(tmp_path))
+    assert restored.special_tokens_in_strings is special
+    assert (restored("[SEP]") == [restored.end_token_id]) is special
+    # As written before there was this argument.
+    path = tmp_path / "tokenizer.json"
+    description = json.loads(path.read_text("utf-8"))
+    del description["config"]["special_tokens_in_strings"]
+    path.write_text(json.dumps(description), "utf-8")
+    restored = FixedHeadTokenizer.from_preset(str(tmp_path))
+    assert restored.special_tokens_in_strings is False
 
 
 def test_one_text_and_many(ours):

@@ -1,15 +1,18 @@
 """The verb: from any source to a preset, and its errors."""
 
+import importlib
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_fixedhead import (
     FixedHeadBackbone,
@@ -20,7 +23,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert import bert_source
 from tests.keras_fixedhead import hugging_face
 from tests.training import original_bert
-from training.convert import conversion
+from training.convert import check, conversion
 from training.convert.__main__ import main
 from training.convert.check import Agreement
 
@@ -77,6 +80,7 @@ def run(tmp_path, texts, capsys):
             assert not list(tmp_path.glob("*out*"))
         return said
 
+    run.output = tmp_path / "out"
     return run
 
 
@@ -88,7 +92,21 @@ def figures(said, name):
 def test_from_hugging_face(tmp_path, run, sentence_transformer):
     said = run(sentence_transformer)
 
+    assert said.startswith("loading Keras and TensorFlow\n")
+    stages = (
+        "reading the texts to compare on",
+        f"reading {sentence_transformer}",
+        "comparing token ids of 5 texts",
+        "comparing outputs on 5 texts with BERT's forward pass in NumPy",
+        f"writing {tmp_path / 'out'}",
+        f"wrote {tmp_path / 'out'}",
+    )
+    places = [said.index(f"\n{stage}") for stage in stages]
+    assert places == sorted(places)
     assert "token ids: 0 of 5 texts differ" in said
+    assert "token ids in TensorFlow graphs: 0 of 5 texts differ" in said
+    assert "special tokens in texts are text here: 10 of 10 texts" in said
+    assert "such as 'a [PAD] b'. See --special_tokens_in_strings" in said
     assert "left out, unused by this task: bert.pooler.dense" in said
     assert "its prompt 'query'" in said
     assert "5 texts, 34 tokens" in said
@@ -114,6 +132,57 @@ def test_from_hugging_face(tmp_path, run, sentence_transformer):
     assert record["figures"]["conversion"]["differences"][
         "embedding"
     ] == pytest.approx(difference, rel=0.1)
+
+
+def test_special_tokens_in_texts_may_be_ids(
+    tmp_path, run, sentence_transformer
+):
+    said = run(sentence_transformer, "--special_tokens_in_strings", "True")
+    assert "special tokens in texts" not in said
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "out"))
+    tokenizer = embedder.preprocessor.tokenizer
+    assert tokenizer.special_tokens_in_strings
+    assert list(tokenizer(["a [SEP] b"])[0]) == [14, 3, 15]
+
+
+def test_token_ids_that_differ_are_said(run, sentence_transformer, monkeypatch):
+    graph = FixedHeadTokenizer.tokenize_in_graph
+    monkeypatch.setattr(
+        FixedHeadTokenizer,
+        "tokenize_in_graph",
+        lambda self, text: graph(self, tf.strings.regex_replace(text, "h", "")),
+    )
+    said = run(sentence_transformer)
+    assert "token ids: 0 of 5 texts differ" in said
+    assert (
+        "token ids in TensorFlow graphs: 3 of 5 texts differ from the "
+        "source's tokenizer, such as 'Attention heads!'"
+    ) in said
+    said = run_again(run, sentence_transformer, "--lowercase", "False")
+    assert "token ids: 1 of 5 texts differ" in said
+
+
+def run_again(run, source, *flags):
+    shutil.rmtree(run.output)
+    return run(source, *flags)
+
+
+def test_left_truncation_is_given_up_by_a_flag(tmp_path, run):
+    folder = hugging_face.write_model(tmp_path / "theirs")
+    hugging_face.write_json(
+        folder / "tokenizer_config.json",
+        {"do_lower_case": True, "truncation_side": "left"},
+    )
+    said = run(folder, "--pooling", "cls", status=1)
+    assert "truncates long texts on the left" in said
+    run(folder, "--pooling", "cls", "--truncation_side", "right")
+
+
+def test_long_comparisons_are_not_silent(
+    run, sentence_transformer, monkeypatch
+):
+    monkeypatch.setattr(check, "_SILENCE_SECONDS", 0)
+    assert "\ncompared 5 of 5 texts\n" in run(sentence_transformer)
 
 
 def test_growth(tmp_path, run, sentence_transformer):
@@ -182,7 +251,7 @@ def test_a_folder_that_is_there_stays(tmp_path, capsys, sentence_transformer):
     assert not list(output.iterdir())
 
 
-def keras_hub_preset(folder, tokenizer=True):
+def keras_hub_preset(folder, tokenizer=True, **arguments):
     backbone = keras_hub.models.BertBackbone(
         vocabulary_size=41,
         num_layers=2,
@@ -198,7 +267,7 @@ def keras_hub_preset(folder, tokenizer=True):
     backbone.save_to_preset(str(folder))
     if tokenizer:
         keras_hub.models.BertTokenizer(
-            hugging_face.VOCABULARY, lowercase=True
+            hugging_face.VOCABULARY, lowercase=True, **arguments
         ).save_to_preset(str(folder))
     return backbone
 
@@ -212,6 +281,22 @@ def test_from_keras_hub(tmp_path, run):
     assert embedder.pooling_mode == "cls"
     assert not embedder.normalize
     assert embedder.preprocessor.tokenizer.lowercase
+
+
+def test_the_tokenizer_of_keras_hub_counts(tmp_path, run):
+    theirs = tmp_path / "theirs"
+    keras_hub_preset(theirs, special_tokens_in_strings=True)
+    said = run(theirs, "--pooling", "cls")
+    assert "token ids: 0 of 5 texts differ" in said
+    # KerasHub's BERT leaves out [UNK].
+    assert "special tokens in texts are ids here: 2 of 10 texts with" in said
+    assert "such as 'a [UNK] b'\n" in said
+    embedder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "out"))
+    assert embedder.preprocessor.tokenizer.special_tokens_in_strings
+    shutil.rmtree(tmp_path / "out")
+    keras_hub_preset(tmp_path / "other", oov_token="[MASK]")
+    said = run(tmp_path / "other", "--pooling", "cls", status=1)
+    assert "a `tokenizer` with oov_token='[MASK]'" in said
 
 
 @pytest.mark.slow
@@ -359,11 +444,19 @@ def test_errors_name_what_is_wrong(run, sentence_transformer, flags, message):
     assert said.rpartition("training.convert: ")[1]
 
 
-def test_sources_that_are_none(tmp_path, run):
-    assert "no folder, no checkpoint and no preset of KerasHub" in run(
+def test_sources_that_are_none(tmp_path, run, monkeypatch):
+    assert "no folder, no checkpoint, no repository of the" in run(
         tmp_path / "nowhere", status=1
     )
-    assert "Download the folder" in run("hf://somebody/some-bert", status=1)
+    monkeypatch.setattr(
+        importlib.import_module("huggingface_hub.constants"),
+        "HF_HUB_OFFLINE",
+        True,
+    )
+    for name in ("hf://somebody/some-bert", "somebody/some-bert"):
+        said = run(name, status=1)
+        assert "call huggingface_hub.snapshot_download('somebody/some" in said
+    assert "Download the folder" in run("modelscope://a/b", status=1)
     (tmp_path / "empty").mkdir()
     assert "neither a config.json" in run(tmp_path / "empty", status=1)
     (tmp_path / "model.bin").write_bytes(b"")

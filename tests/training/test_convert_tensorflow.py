@@ -334,6 +334,23 @@ def test_other_tensors_of_an_original_are_an_error(tmp_path):
         source.build("backbone")
 
 
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("bert/encoder/layer_1/output/LayerNorm/gamma", "backbone"),
+        ("cls/seq_relationship/output_bias", "masked_lm"),
+    ],
+)
+def test_missing_tensors_of_an_original_have_its_names(tmp_path, name, task):
+    tensors = original_tensors()
+    del tensors[name]
+    source = read_original(
+        write_original(tmp_path / "a", tensors), lowercase=True
+    )
+    with pytest.raises(ValueError, match=f"lacks {name}$"):
+        source.build(task)
+
+
 def test_an_original_asks_for_lowercase(original):
     with pytest.raises(ValueError, match="`lowercase`: pass it"):
         read_original(original).build("masked_lm")
@@ -786,7 +803,7 @@ def test_heads_the_configuration_does_not_name_are_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_layers": 3}, "lacks .*transformer/layer_2.*query/kernel"),
+        ({"num_layers": 3}, "lacks model/.*_query_dense/kernel/.ATTRIBUTES"),
         ({"num_layers": 1}, "no place for: .*layer"),
         ({"vocab_size": 31}, r"embeddings/.* \(29, 15\) instead of \(31, 15\)"),
         ({"norm_first": True}, "`norm_first`"),
@@ -803,6 +820,29 @@ def test_another_configuration_is_an_error(live, tmp_path, change, message):
     tf.train.Checkpoint(model=live).save(str(folder / "ckpt"))
     with pytest.raises(ValueError, match=message):
         read_model_garden_checkpoint(folder)
+
+
+@pytest.mark.parametrize(("version", "place"), [("v1", "model"), ("v2", None)])
+def test_missing_tensors_are_named_as_tensorflow_would(
+    tmp_path, version, place
+):
+    def write(name, layers):
+        kind = {"v1": "bert", "v2": "bert_v2"}[version]
+        folder = write_params(tmp_path / name, kind, num_layers=3)
+        model = make_encoder(version, num_layers=layers)
+        if place is None:
+            checkpoint = tf.train.Checkpoint(model)
+        else:
+            checkpoint = tf.train.Checkpoint(**{place: model})
+        path = checkpoint.write(str(folder / "ckpt"))
+        return folder, {name for name, _ in tf.train.list_variables(path)}
+
+    folder, there = write("a", 2)
+    _, expected = write("b", 3)
+    with pytest.raises(ValueError, match=f"{folder}/ckpt lacks ") as error:
+        read_model_garden_checkpoint(folder)
+    named = str(error.value).partition(" lacks ")[2].split(", ")
+    assert sorted(named) == sorted(expected - there)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,14 @@ def test_cased():
     assert "etude" not in tokens
 
 
+def test_words_end_where_the_tokenizer_ends_them():
+    """Not at what is punctuation to newer versions of Unicode alone."""
+    texts = ["ab\u2e5dcd ΟΔΟΣ \uf0b7ef"] * 5
+    tokens = learn_vocabulary(texts, vocabulary_size=60, lowercase=True)
+    assert {"ab\u2e5dcd", "οδοσ", "ef"} <= set(tokens)
+    assert "\uf0b7" not in tokens
+
+
 @pytest.mark.parametrize("size", [12, 41, 60])
 def test_never_more_than_asked_for(size):
     texts = [f"{a}{b}{c}" * 3 for a in "abc" for b in "de" for c in "fg"] * 4

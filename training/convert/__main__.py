@@ -24,6 +24,7 @@ def main(args: list[str] | None = None) -> int:
         "Compares outputs before it writes.",
         use_underscores=True,
     )
+    print("loading Keras and TensorFlow", file=sys.stderr, flush=True)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # TensorFlow takes seconds to import, which `--help` need not wait for.
     from training.convert.conversion import convert

@@ -6,7 +6,8 @@ Shape letters: B batch, T sequence length, D embedding size.
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -26,6 +27,9 @@ from training.convert import reference, transformers_encoder
 TOLERANCE = 1e-5
 
 _BATCH_SIZE = 16
+
+# Without a terminal, lines take the place of a progress bar.
+_SILENCE_SECONDS = 5
 
 
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
@@ -220,16 +224,13 @@ def compare_to_model(
     return _compare("the model before", outputs, after, batches)
 
 
-def differing_tokens(source: BertSource, tokenizer, texts) -> list[str]:
-    """Texts that the source's own tokenizer takes apart in another way."""
-    if source.tokenize is None:
-        return []
-    ours = tokenizer(list(texts))
-    return [
-        text
-        for text, theirs, mine in zip(texts, source.tokenize(texts), ours)
-        if list(theirs) != list(mine)
-    ]
+def tokenize_in_graph(tokenizer) -> Callable:
+    """What a `FixedHeadTokenizer` computes in `tf.data` and in serving."""
+    compiled = tf.function(
+        tokenizer.tokenize_in_graph,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    return lambda texts: compiled(tf.constant(list(texts))).to_list()
 
 
 def _batches(inputs):
@@ -246,14 +247,24 @@ def _batches(inputs):
 
 def _compare(computed_by, outputs, model, batches):
     agreement = Agreement(computed_by)
+    texts = sum(len(batch["token_ids"]) for batch in batches)
+    terminal = sys.stderr.isatty()
+    console = Console(
+        stderr=True, highlight=False, markup=False, soft_wrap=True
+    )
+    console.print(f"comparing outputs on {texts} texts with {computed_by}")
+    said = time.monotonic()
     for batch, theirs in track(
         zip(batches, outputs),
         description="Comparing outputs",
         total=len(batches),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
+        console=console,
+        disable=not terminal,
     ):
         agreement.add(batch, theirs, outputs_of(model, batch))
+        if not terminal and time.monotonic() - said > _SILENCE_SECONDS:
+            console.print(f"compared {agreement.texts} of {texts} texts")
+            said = time.monotonic()
     return agreement
 
 

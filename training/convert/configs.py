@@ -10,7 +10,8 @@ class ConvertConfig:
     """Takes an encoder that others trained, and perhaps lets it grow."""
 
     source: str
-    """Folder in Hugging Face's format; original BERT checkpoint
+    """Folder in Hugging Face's format, or the name of a repository of the
+    Hugging Face Hub (owner/name), to download; original BERT checkpoint
     (bert_config.json beside bert_model.ckpt); checkpoint of
     tf-models-official (with bert_config.json or params.yaml); preset of
     KerasHub, by folder or by name; or a preset of this library."""
@@ -27,6 +28,13 @@ class ConvertConfig:
     lowercase: bool | None = None
     """Whether the tokenizer lower-cases and strips accents, where the source
     does not say."""
+    special_tokens_in_strings: bool | None = None
+    """Whether special tokens in texts, such as [SEP] in "title [SEP]
+    abstract", become ids, as Hugging Face's tokenizers have it. Texts that
+    others write should not. None is as a preset of KerasHub says, or no."""
+    truncation_side: Literal["right"] | None = None
+    """Accepts a source that truncates long texts on the left. They are
+    truncated on the right here."""
     sequence_length: int | None = None
     """Longest input, in tokens; None is as the source says."""
     query_prompt: str | None = None

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from keras_fixedhead import FixedHeadBackbone, growth
 from keras_fixedhead.convert import BertSource, to_hugging_face
+from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
 from training.convert.check import (
     compare_to_model,
     compare_to_source,
-    differing_tokens,
     inputs_of,
+    tokenize_in_graph,
 )
 from training.convert.configs import ConvertConfig
 from training.convert.sources import (
@@ -29,7 +30,13 @@ from training.prepare.docstrings import read_docstrings
 from training.preset import write_preset
 
 # Arguments that say what a source may leave open.
-_OF_OTHERS = ("pooling", "normalize", "lowercase")
+_OF_OTHERS = (
+    "pooling",
+    "normalize",
+    "lowercase",
+    "special_tokens_in_strings",
+    "truncation_side",
+)
 
 
 def convert(config: ConvertConfig) -> keras.Model:
@@ -53,16 +60,19 @@ def convert(config: ConvertConfig) -> keras.Model:
     say = functools.partial(
         console.print, highlight=False, markup=False, soft_wrap=True
     )
+    say("reading the texts to compare on")
     texts = _read_texts(config)
     figures = {}
     # All that can be refused is, before anything is compared.
-    with console.status("Reading"):
-        source, model, tokenizer = _read_model(config)
-        models = [model]
-        changes = list(_changes(config))
-        for _, _, change in changes:
-            models.append(change(models[-1]))
-        _set_length_and_prompts(models[-1], config)
+    say(f"reading {config.source}")
+    source, model, tokenizer = _read_model(config)
+    models = [model]
+    changes = list(_changes(config))
+    for name, _, change in changes:
+        say(f"changing {name} to {getattr(config, name)}")
+        models.append(change(models[-1]))
+    _set_length_and_prompts(models[-1], config)
+    say(f"comparing token ids of {len(texts)} texts")
     inputs = inputs_of(texts, model, tokenizer)
     if source is not None:
         for line in _remarks(source, model, tokenizer, texts):
@@ -86,6 +96,7 @@ def convert(config: ConvertConfig) -> keras.Model:
                 f"{changed.largest_difference:.2g} apart at most"
             )
             figures[name] = dataclasses.asdict(changed)
+    say(f"writing {config.output}")
     config.output.parent.mkdir(parents=True, exist_ok=True)
     if config.to == "hugging_face":
         to_hugging_face(model, config.output)
@@ -120,6 +131,8 @@ def _read_model(config):
             "pooling_mode": config.pooling,
             "normalize": config.normalize,
             "lowercase": config.lowercase,
+            "special_tokens_in_strings": config.special_tokens_in_strings,
+            "truncation_side": config.truncation_side,
         }
         source = read_source(
             config.source,
@@ -149,12 +162,26 @@ def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
     elif source.tokenize is not None:
-        differing = differing_tokens(source, tokenizer, texts)
-        yield (
-            f"token ids: {len(differing)} of {len(texts)} texts differ from "
-            "the source's tokenizer"
-            + (f", such as {differing[0][:60]!r}" if differing else "")
-        )
+        for where, tokenize in (
+            ("", tokenizer),
+            (" in TensorFlow graphs", tokenize_in_graph(tokenizer)),
+        ):
+            differing = source.differing_texts(tokenize, texts)
+            yield (
+                f"token ids{where}: {len(differing)} of {len(texts)} texts "
+                "differ from the source's tokenizer"
+                + (f", such as {differing[0][:60]!r}" if differing else "")
+            )
+        differing = source.differing_texts(tokenizer, SPECIAL_TOKEN_TEXTS)
+        if differing:
+            ids = tokenizer.special_tokens_in_strings
+            yield (
+                f"special tokens in texts are {'ids' if ids else 'text'} "
+                f"here: {len(differing)} of {len(SPECIAL_TOKEN_TEXTS)} texts "
+                "with one differ from the source's tokenizer, such as "
+                f"{differing[0]!r}"
+                + ("" if ids else ". See --special_tokens_in_strings")
+            )
 
 
 def _changes(config) -> Iterator[tuple[str, bool, Callable]]:

@@ -131,7 +131,8 @@ class _ObjectGraph:
             if node in keys
         }
         here = {id(variable) for variable in matched.values()}
-        missing = [x.name for x in model.variables if id(x) not in here]
+        spelled = _keys(root)
+        missing = [spelled[id(x)] for x in model.variables if id(x) not in here]
         unused = [key for node, key in keys.items() if node not in matched]
         wrong = [
             f"{keys[node]} {tuple(self._shapes[keys[node]])} instead of "
@@ -169,6 +170,22 @@ class _ObjectGraph:
                     seen.add(child)
                     queue.append(child)
         return keys
+
+
+def _keys(root):
+    """What a checkpoint of `root` calls its variables, by their `id`.
+
+    The shortest way from the root, as TensorFlow names them.
+    """
+    view = tf.train.TrackableView(root)
+    keys, queue = {id(root): ""}, collections.deque([root])
+    while queue:
+        parent = queue.popleft()
+        for name, child in view.children(parent).items():
+            if id(child) not in keys:
+                keys[id(child)] = f"{keys[id(parent)]}{name}/"
+                queue.append(child)
+    return {x: f"{key}.ATTRIBUTES/VARIABLE_VALUE" for x, key in keys.items()}
 
 
 def _build(folder, encoder_class, has_heads):

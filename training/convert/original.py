@@ -34,6 +34,8 @@ _NEXT_SENTENCE = {
     "cls/seq_relationship/output_bias": "cls/seq_relationship/bias",
 }
 
+_SPELLED = {name: theirs for theirs, name in _NEXT_SENTENCE.items()}
+
 
 def read_original(path, **overrides):
     """Reads a checkpoint of google-research/bert.
@@ -86,6 +88,7 @@ def read_original(path, **overrides):
         },
         tensors=tensors,
         source_names=source_names,
+        spell=lambda name: _SPELLED.get(name, name),
         **overrides,
     )
 

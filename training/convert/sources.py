@@ -16,10 +16,8 @@ from keras_fixedhead.convert import (
     read_bert_backbone,
     read_hugging_face,
 )
+from keras_fixedhead.convert.hub import is_hub_name
 from keras_fixedhead.convert.json_files import read_field, read_json
-from training.convert.model_garden_checkpoint import (
-    read_model_garden_checkpoint,
-)
 from training.convert.original import read_original
 from training.convert.tensorflow_files import (
     OBJECT_GRAPH,
@@ -34,12 +32,16 @@ _TASKS = {
 }
 
 
-def read_source(source: str, **overrides) -> BertSource:
+def read_source(
+    source: str, truncation_side: str | None = None, **overrides
+) -> BertSource:
     """Reads what others have trained.
 
     Args:
         source: A folder, the prefix of a checkpoint, or the name of a
-            KerasHub preset.
+            KerasHub preset or of a repository of the Hugging Face Hub.
+        truncation_side: See `from_hugging_face`; the other sources truncate
+            on the right.
         **overrides: Attributes of `BertSource` to take instead of what the
             source says.
 
@@ -58,7 +60,7 @@ def read_source(source: str, **overrides) -> BertSource:
         if "registered_name" in config:
             return _read_keras_hub(source, **overrides)
         if config or (path / "modules.json").exists():
-            return read_hugging_face(path, **overrides)
+            return read_hugging_face(path, truncation_side, **overrides)
         if not list(path.glob("*.index")):
             raise FileNotFoundError(
                 f"{source} has neither a config.json, of Hugging Face or of "
@@ -67,17 +69,20 @@ def read_source(source: str, **overrides) -> BertSource:
         return _read_checkpoint(path, **overrides)
     if path.with_name(f"{path.name}.index").exists():
         return _read_checkpoint(path, **overrides)
+    # KerasHub would read Hugging Face's BERTs with another gelu than theirs.
+    if is_hub_name(source):
+        return read_hugging_face(source, truncation_side, **overrides)
     if source.startswith(("hf://", "modelscope://")):
-        # KerasHub would read Hugging Face's BERTs from there, with another
-        # gelu than theirs.
         raise ValueError(
-            "`source` must be on this machine, or a preset of KerasHub's own. "
-            f"Download the folder and pass its path. Received: {source}"
+            "`source` must be on this machine, a preset of KerasHub's own, or "
+            "hf://owner/name. Download the folder and pass its path. "
+            f"Received: {source}"
         )
     if "://" in source or source in keras_hub.models.BertBackbone.presets:
         return _read_keras_hub(source, **overrides)
     raise FileNotFoundError(
-        f"`source` is no folder, no checkpoint and no preset of KerasHub "
+        "`source` is no folder, no checkpoint, no repository of the Hugging "
+        "Face Hub (owner/name) and no preset of KerasHub "
         f"({', '.join(sorted(keras_hub.models.BertBackbone.presets))}). "
         f"Received: {source}"
     )
@@ -119,6 +124,11 @@ def read_own_preset(source: str, task: str):
 def _read_checkpoint(path, **overrides):
     reader = open_checkpoint(find_checkpoint(path))
     if OBJECT_GRAPH in reader.get_variable_to_shape_map():
+        # It takes a second to import, which other sources need not wait for.
+        from training.convert.model_garden_checkpoint import (
+            read_model_garden_checkpoint,
+        )
+
         return read_model_garden_checkpoint(path, **overrides)
     return read_original(path, **overrides)
 

@@ -20,8 +20,7 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learns a WordPiece vocabulary with tensorflow-text.
 
-    The texts are normalised as `FixedHeadTokenizer` normalises its input and
-    split at whitespace, punctuation and CJK characters.
+    The texts are divided into words as `FixedHeadTokenizer` divides them.
 
     Args:
         texts: The texts to learn from.
@@ -37,19 +36,18 @@ def learn_vocabulary(
             `vocabulary_size` has room for.
     """
     import tensorflow as tf
-    from tensorflow_text.python.ops import bert_tokenizer
     from tensorflow_text.tools.wordpiece_vocab import (
         wordpiece_tokenizer_learner_lib as learner,
     )
 
-    from keras_fixedhead.tokenizer import SPECIAL_TOKENS, normalize
+    from keras_fixedhead import graph_text
+    from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
-    split = bert_tokenizer.BasicTokenizer().tokenize
     words = (
         tf.data.Dataset.from_tensor_slices(list(texts))
         .batch(_BATCH_SIZE)
         .map(
-            lambda text: split(normalize(text, lowercase)),
+            lambda text: graph_text.words(text, lowercase),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         .filter(lambda words: tf.size(words.flat_values) > 0)

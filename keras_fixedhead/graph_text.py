@@ -1,0 +1,233 @@
+"""BERT's normalization and its division into words, as TensorFlow operations.
+
+Hugging Face's `tokenizers` is the reference, for every code point. Its tables,
+ICU's and RE2's are of different versions of Unicode, so the classes of
+characters here are read from `tokenizers` itself.
+
+Shape letters: B texts, W words of a text.
+"""
+
+import functools
+import re
+import typing
+import unicodedata
+
+import tokenizers
+
+# Where characters differ that are no ideographs, Korean or for private use.
+_RANGES = (range(0x3400), range(0xA000, 0xAC00), range(0xFB00, 0x1F000))
+_TAGS = range(0xE0000, 0xE1000)
+# BERT's ranges, but for U+2B820 to U+2B91F, which `tokenizers` leaves out.
+_IDEOGRAPHS = (
+    r"\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}"
+    r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2B81F}\x{2B920}-\x{2CEAF}"
+    r"\x{2F800}-\x{2FA1F}"
+)
+# Characters for private use, which clean texts lack. Here those of plane 15
+# stand for what ICU must not see, and those of plane 16 for special tokens.
+_PRIVATE = r"\x{E000}-\x{F8FF}\x{F0000}-\x{FFFFD}"
+_PRIVATE_16 = r"\x{100000}-\x{10FFFD}"
+_HIDDEN = 0xF0000
+_SPECIAL = 0x100000
+# A letter that stays itself and that no other one becomes.
+_BETWEEN = "þ"
+
+
+class CharacterClasses(typing.NamedTuple):
+    """Insides of RE2 character classes.
+
+    Attributes:
+        removed: str. Control and format characters, private use, U+FFFD.
+        space: str. All kinds of white space but the space.
+        accents: str. What goes when accents are removed.
+        alone: str. Punctuation and CJK characters, each a word of its own.
+    """
+
+    removed: str
+    space: str
+    accents: str
+    alone: str
+
+
+def _normalizer(**steps):
+    names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
+    return tokenizers.normalizers.BertNormalizer(
+        **{name: steps.get(name, False) for name in names}
+    ).normalize_str
+
+
+def _class_of(characters):
+    """Neighbours as a range: `a-c` for a, b and c."""
+    ranges = []
+    for point in sorted(map(ord, characters)):
+        if ranges and ranges[-1][1] == point - 1:
+            ranges[-1][1] = point
+        else:
+            ranges.append([point, point])
+    return "".join(rf"\x{{{a:X}}}-\x{{{b:X}}}" for a, b in ranges)
+
+
+@functools.cache
+def character_classes():
+    """Reads the `CharacterClasses` from `tokenizers`, once a process."""
+    # Neither letters, numbers nor what Python's Unicode, the newer one, lacks.
+    characters = [
+        chr(point)
+        for points in (*_RANGES, _TAGS)
+        for point in points
+        if unicodedata.category(chr(point)) not in ("Cn", "Lo", "Ll", "Lu")
+    ]
+    text = _BETWEEN.join(characters)
+    # What becomes of each, after cleaning and without accents.
+    clean = _normalizer(clean_text=True)(text).split(_BETWEEN)
+    plain = _normalizer(strip_accents=True)(text).split(_BETWEEN)
+    words = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
+
+    def those_that_become(value, results):
+        return [c for c, x in zip(characters, results) if x == value != c]
+
+    return CharacterClasses(
+        _class_of(those_that_become("", clean)) + _PRIVATE,
+        _class_of(those_that_become(" ", clean)),
+        _class_of(those_that_become("", plain)),
+        _class_of({word for word, _ in words if len(word) == 1} - {_BETWEEN})
+        + _IDEOGRAPHS,
+    )
+
+
+@functools.cache
+def _lower_where_icu_differs():
+    """A dictionary of characters to those that they become in lower case.
+
+    ICU's Unicode is older than that of `tokenizers` in lower case and newer in
+    NFD, where these characters stay as they are. A sigma is here because ICU
+    knows another one for the ends of words.
+    """
+    import tensorflow as tf
+
+    def icu(operation, text):
+        with tf.init_scope():
+            return operation(tf.constant(text)).numpy().decode()
+
+    characters = [
+        chr(point) for points in _RANGES for point in points if point > 0x7F
+    ]
+    lower = _normalizer(lowercase=True)
+    # Between a mark of a low and one of a high combining class a mark of any
+    # other changes places with one of them.
+    marked = "\n".join(f"{c}\u0334\u0345{c}" for c in characters)
+    pairs = (
+        (
+            tokenizers.normalizers.NFD().normalize_str(marked),
+            icu(_decompose, marked),
+        ),
+        (
+            _normalizer(strip_accents=True, lowercase=True)(
+                "\n".join(characters)
+            ),
+            icu(_fold, "\n".join(characters)),
+        ),
+    )
+    differing = {"Σ"}
+    for theirs, icus in pairs:
+        rows = zip(characters, theirs.split("\n"), icus.split("\n"))
+        differing |= {c for c, their, icu in rows if their != icu}
+    return {c: lower(c) for c in sorted(differing)}
+
+
+def placeholders(special_tokens):
+    """The words that `words` gives for special tokens, a list of strings."""
+    return [chr(_SPECIAL + i) for i in range(len(special_tokens))]
+
+
+def words(text, lowercase=True, special_tokens=()):
+    """Normalizes texts and divides them into words.
+
+    Normalization removes control and format characters and, if `lowercase`,
+    lower-cases and removes accents. Bytes that are not UTF-8 are removed, as
+    BERT removes U+FFFD. White space divides words; a punctuation or CJK
+    character is a word.
+
+    Args:
+        text: string `tf.Tensor` `[B]`, UTF-8.
+        lowercase: bool.
+        special_tokens: a sequence of strings. Where they stand in a text,
+            there is a word of `placeholders`.
+
+    Returns:
+        A string `tf.RaggedTensor` `[B, W]`.
+    """
+    import tensorflow as tf
+
+    replace = tf.strings.regex_replace
+    classes = character_classes()
+    removed = classes.removed
+    text = tf.strings.unicode_transcode(
+        text,
+        "UTF-8",
+        "UTF-8",
+        errors="ignore",
+        replace_control_characters=False,
+    )
+    if special_tokens:
+        text = replace(text, f"[{_PRIVATE_16}]", "\ufffd")
+        for token, word in zip(special_tokens, placeholders(special_tokens)):
+            text = replace(text, re.escape(token), f" {word} ")
+    else:
+        removed += _PRIVATE_16
+    text = replace(text, f"[{classes.space}]", " ")
+    text = replace(text, f"[{removed}]+", "")
+    if lowercase:
+        text = _lower(text)
+    return tf.strings.split(replace(text, f"[{classes.alone}]", r" \0 "))
+
+
+def _lower(text):
+    import tensorflow as tf
+
+    lower = _lower_where_icu_differs()
+    hidden = [chr(_HIDDEN + i) for i in range(len(lower))]
+
+    def around():
+        found = _replace(text, list(lower), hidden)
+        found = _decompose(_lower_by_icu(found))
+        return _remove_accents(_replace(found, hidden, list(lower.values())))
+
+    has_any = tf.strings.regex_full_match(text, f"(?s).*[{_class_of(lower)}].*")
+    return tf.cond(tf.reduce_any(has_any), around, lambda: _fold(text))
+
+
+def _fold(text):
+    return _remove_accents(_decompose(_lower_by_icu(text)))
+
+
+def _lower_by_icu(text):
+    import tensorflow as tf
+
+    # ICU's lower case of an ASCII I depends on the language of the machine.
+    return tf.strings.lower(tf.strings.lower(text), encoding="utf-8")
+
+
+def _decompose(text):
+    import tensorflow_text as tf_text
+
+    return tf_text.normalize_utf8(text, "NFD")
+
+
+def _remove_accents(text):
+    import tensorflow as tf
+
+    accents = character_classes().accents
+    return tf.strings.regex_replace(text, f"[{accents}]+", "")
+
+
+def _replace(text, old, new):
+    """Replaces characters, `old` in rising order."""
+    import tensorflow as tf
+
+    old, new = (tf.constant([ord(c) for c in x]) for x in (old, new))
+    points = tf.strings.unicode_decode(text, "UTF-8")
+    flat = points.flat_values
+    place = tf.minimum(tf.searchsorted(old, flat), tf.size(old) - 1)
+    flat = tf.where(tf.gather(old, place) == flat, tf.gather(new, place), flat)
+    return tf.strings.unicode_encode(points.with_flat_values(flat), "UTF-8")

@@ -5,6 +5,9 @@ Shape letters: Q queries, N documents, K documents ranked.
 The packages behind it come with `pip install keras_fixedhead[retrieval]`.
 """
 
+import contextlib
+import sys
+
 import numpy as np
 
 from keras_fixedhead.ranking import Ranking, import_extra, positive
@@ -30,7 +33,7 @@ class BM25:
     """
 
     def __init__(self, documents, k1=1.5, b=0.75):
-        bm25s = import_extra("bm25s")
+        bm25s = _bm25s()
         words = _tokenize(documents)
         if not words.vocab:
             raise ValueError(
@@ -60,7 +63,7 @@ class BM25:
             OSError, ValueError, KeyError: a file is missing or broken.
         """
         found = cls.__new__(cls)
-        found._scores = import_extra("bm25s").BM25.load(
+        found._scores = _bm25s().BM25.load(
             folder, mmap=True, show_progress=False
         )
         return found
@@ -80,12 +83,11 @@ class BM25:
             ImportError: PyStemmer is not installed.
             ValueError: `k` is not positive.
         """
-        # NumPy's top k: the automatic choice loads JAX where it is installed.
         found, scores = self._scores.retrieve(
             _tokenize(queries, return_ids=False),
             k=min(positive("k", k), self._scores.scores["num_docs"]),
             show_progress=False,
-            backend_selection="numpy",
+            backend_selection="numpy",  # see `_bm25s`
         )
         shared = scores > 0
         return Ranking(
@@ -94,8 +96,20 @@ class BM25:
         )
 
 
+def _bm25s():
+    """Imports bm25s without JAX.
+
+    It would load JAX where that is installed, for a top k that NumPy does.
+    """
+    with contextlib.ExitStack() as stack:
+        if "jax" not in sys.modules:
+            sys.modules["jax"] = None
+            stack.callback(sys.modules.pop, "jax")
+        return import_extra("bm25s")
+
+
 def _tokenize(texts, **kwargs):
-    return import_extra("bm25s").tokenize(
+    return _bm25s().tokenize(
         texts,
         stopwords="english",
         stemmer=import_extra("Stemmer").Stemmer("english"),

@@ -20,7 +20,7 @@ import tyro
 from export import cli, encoder
 from export.index import index_folder
 from export.search import query_file, report
-from export.search.answers import RANKERS, answer
+from export.search.answers import answer
 from export.search.conversation import converse
 from export.search.measure import measure
 
@@ -36,7 +36,7 @@ class Arguments(encoder.Source):
     has to be the one of the index; its name is taken from there.
     """
 
-    ranker: typing.Literal[RANKERS] | None = None
+    ranker: typing.Literal["encoder", "bm25", "fusion"] | None = None
     """What ranks the documents. encoder: the inner product of embeddings.
     bm25: shared words, which needs no model (English stop words and stems).
     fusion, the default: the reciprocal ranks of both. It has the best mean

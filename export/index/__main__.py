@@ -40,7 +40,8 @@ class Arguments(index_folder.Options, encoder.Source):
 
     bm25: bool = True
     """Make BM25, too, which export.search ranks by and fuses with the
-    encoder. Unlike the embeddings it is made in memory."""
+    encoder. Unlike the embeddings it is made in memory, and takes about 3.5
+    kB for a document of 100 words."""
 
     runner: str | None = None
     """Embed on the workers of this Apache Beam runner, such as FlinkRunner;

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import typing
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 
@@ -256,7 +257,10 @@ def is_blank(text: str) -> bool:
     it lower-cases, combining marks. Embedded, such a text is `[CLS] [SEP]`,
     which is close to many queries.
     """
-    return not any(map(str.isalnum, text)) and not _cleaner()(text).strip()
+    if any(map(str.isalnum, text)):
+        return False
+    cleaned = unicodedata.normalize("NFD", _cleaner()(text))
+    return all(c.isspace() or unicodedata.category(c) == "Mn" for c in cleaned)
 
 
 def count_blank(names: list[str]) -> str:
@@ -271,7 +275,7 @@ def _cleaner():
     import tokenizers
 
     return tokenizers.normalizers.BertNormalizer(
-        handle_chinese_chars=False, strip_accents=True, lowercase=False
+        handle_chinese_chars=False, strip_accents=False, lowercase=False
     ).normalize_str
 
 

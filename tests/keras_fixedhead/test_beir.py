@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_fixedhead import beir
+from keras_fixedhead import FixedHeadTokenizer, beir
 
 pytestmark = pytest.mark.any_backend
 
@@ -66,6 +66,26 @@ def test_blank(text):
 @pytest.mark.parametrize("text", ["7", "é", "西", "?", "😀", "\u0903"])
 def test_not_blank(text):
     assert not beir.is_blank(text)
+
+
+def test_blank_is_what_the_tokenizer_removes():
+    """Of each block of Unicode; all code points agree, but take long."""
+    points = [
+        *range(0x3100),
+        *range(0xD7A0, 0xD800),
+        *range(0xE000, 0x110000, 37),
+    ]
+    points += [*range(0xFE00, 0x10000), 0x1E2EC, 0xE0041, 0xE0101]
+    tokenizer = FixedHeadTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    )
+    texts = [chr(point) for point in points]
+    wrong = [
+        ascii(text)
+        for text, ids in zip(texts, tokenizer(texts))
+        if beir.is_blank(text) != (len(ids) == 0)
+    ]
+    assert not wrong
 
 
 def test_blank_documents_are_left_out(folder):

@@ -6,6 +6,7 @@ The packages behind it come with `pip install keras_fixedhead[retrieval]`.
 """
 
 import contextlib
+import logging
 import sys
 
 import numpy as np
@@ -105,7 +106,10 @@ def _bm25s():
         if "jax" not in sys.modules:
             sys.modules["jax"] = None
             stack.callback(sys.modules.pop, "jax")
-        return import_extra("bm25s")
+        bm25s = import_extra("bm25s")
+    # It logs every call where logging is set up, as Apache Beam does.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
 
 
 def _tokenize(texts, **kwargs):

@@ -1,5 +1,6 @@
 """Indexes, BM25 and fusion against their definitions in NumPy."""
 
+import logging
 import math
 import sys
 
@@ -352,7 +353,8 @@ def test_bm25_is_lucenes():
         )
 
 
-def test_bm25_from_disk(tmp_path):
+def test_bm25_from_disk(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
     queries = ["walking the cat", "fox", "zebra", ""]
     # An iterator, as of documents that do not fit into memory.
     made = BM25(iter(DOCUMENTS), 1.2, 0.6)
@@ -361,6 +363,7 @@ def test_bm25_from_disk(tmp_path):
     wanted = bm25(DOCUMENTS, queries, 3, 1.2, 0.6)
     np.testing.assert_array_equal(found.documents, wanted.documents)
     np.testing.assert_array_equal(found.scores, wanted.scores)
+    assert not caplog.records
 
 
 def test_bm25_of_fewer_documents_than_asked_for():

@@ -111,11 +111,11 @@ def test_a_blank_document_is_not_found(preset, tmp_path, capsys):
         "test",
     )
     output = tmp_path / "figures.json"
-    words = ("--recall", "2", "--output", str(output))
+    words = ("--recall", "3", "--output", str(output))
     assert run(evaluate, preset, [tmp_path / "part"], *words) == 0
     found = json.loads(output.read_text())[str(tmp_path / "part")]
     for way in ("exact", "BM25", "fusion"):
-        assert found[way]["R@2"] == 0.5
+        assert found[way]["R@3"] == 0.5
         assert found[way]["RR@10"] == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "2 documents (without 1 that are blank: 'blank')" in printed

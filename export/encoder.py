@@ -112,7 +112,7 @@ class Encoder:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What to embed with. One of the first three flags has to be given."""
+    """What to embed with: one of the first three flags."""
 
     saved_model: pathlib.Path | None = None
     """A folder of versions, as export.saved_model writes it, or one version:

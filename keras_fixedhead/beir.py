@@ -6,10 +6,12 @@ Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import typing
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 
@@ -83,11 +85,15 @@ class Collection:
 
     Attributes:
         document_ids: list of N names.
-        documents: list of N texts; a title stands before its text.
+        documents: list of N texts, none of them blank; a title stands before
+            its text.
         query_ids: list of Q names.
         queries: list of Q texts.
         relevant: list of Q dictionaries, the scores (over 0) of the relevant
-            documents by their row number.
+            documents by their row number. A relevant document that is blank
+            has a number of at least N: no ranking finds it, and it counts as
+            missed.
+        blank_ids: list of the names of blank documents, which are left out.
     """
 
     document_ids: list[str]
@@ -95,6 +101,14 @@ class Collection:
     query_ids: list[str]
     queries: list[str]
     relevant: list[dict[int, int]]
+    blank_ids: list[str] = dataclasses.field(default_factory=list)
+
+    def __str__(self):
+        """Says in a line how much there is."""
+        return (
+            f"{len(self.queries):,} queries, {len(self.documents):,} documents"
+            + (f" ({count_blank(self.blank_ids)})" if self.blank_ids else "")
+        )
 
 
 def read_collection(
@@ -111,22 +125,35 @@ def read_collection(
 
     Raises:
         OSError: a file is missing.
-        ValueError: as `read_beir`; or there is no document.
+        ValueError: as `read_beir`; or every document is blank, or a query
+            that has a relevant document is.
     """
-    documents, queries, judgements = read_beir(folder, split)
+    texts, queries, judgements = read_beir(folder, split)
+    blank = [name for name, text in texts.items() if is_blank(text)]
+    hidden = set(blank)
+    documents = {n: text for n, text in texts.items() if n not in hidden}
     if not documents:
-        raise ValueError(f"`collection` {os.fspath(folder)} has no documents.")
-    rows = {name: row for row, name in enumerate(documents)}
+        raise ValueError(
+            f"`collection` {os.fspath(folder)} has no documents with text."
+        )
+    rows = {name: row for row, name in enumerate([*documents, *blank])}
     relevant = {}
     for query, document, score in judgements:
         if score > 0:
             relevant.setdefault(query, {})[rows[document]] = score
+    for name in relevant:
+        if is_blank(queries[name]):
+            raise ValueError(
+                f"`collection` {os.fspath(folder)}: the query {name!r} is "
+                "blank. Remove its judgements, or give it a text."
+            )
     return Collection(
         list(documents),
         list(documents.values()),
         list(relevant),
         [queries[name] for name in relevant],
         list(relevant.values()),
+        blank,
     )
 
 
@@ -221,6 +248,35 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
             f"{where}: {key!r} holds a lone surrogate, which no file can."
         ) from error
     return value
+
+
+def is_blank(text: str) -> bool:
+    """Whether BERT's tokenizer finds nothing in a text.
+
+    It removes whitespace, control and format characters, U+FFFD and, where
+    it lower-cases, combining marks. Embedded, such a text is `[CLS] [SEP]`,
+    which is close to many queries.
+    """
+    if any(map(str.isalnum, text)):
+        return False
+    cleaned = unicodedata.normalize("NFD", _cleaner()(text))
+    return all(c.isspace() or unicodedata.category(c) == "Mn" for c in cleaned)
+
+
+def count_blank(names: list[str]) -> str:
+    """Says how many blank documents are left out, and which the first are."""
+    first = ", ".join(map(repr, names[:5]))
+    rest = ", ..." if len(names) > 5 else ""
+    return f"without {len(names):,} that are blank: {first}{rest}"
+
+
+@functools.cache
+def _cleaner():
+    import tokenizers
+
+    return tokenizers.normalizers.BertNormalizer(
+        handle_chinese_chars=False, strip_accents=False, lowercase=False
+    ).normalize_str
 
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:

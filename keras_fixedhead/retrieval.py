@@ -7,12 +7,13 @@ The packages behind it come with `pip install keras_fixedhead[retrieval]`.
 """
 
 import math
-import typing
 from collections.abc import Sequence
 
 import numpy as np
 
+from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.principal_components import principal_components
+from keras_fixedhead.ranking import Ranking, import_extra, positive
 
 PRECISIONS = ("float32", "int8", "binary", "binary_int8")
 REDUCTIONS = ("truncate", "pca")
@@ -30,19 +31,6 @@ _RESCORED = 10
 _CELLS_SEARCHED = 4
 _ROTATION_SEED = 1234
 _UNIT_TOLERANCE = 1e-3
-
-
-class Ranking(typing.NamedTuple):
-    """The best documents of each query, best first.
-
-    Attributes:
-        documents: int64 array `[Q, K]`, the documents' row numbers; -1 where
-            fewer than K were found.
-        scores: float32 array `[Q, K]`, higher is better; -inf at -1.
-    """
-
-    documents: np.ndarray
-    scores: np.ndarray
 
 
 def new_index(
@@ -103,7 +91,7 @@ def new_index(
             row, or for `"pca"` fewer than R; there is no such precision or
             reduction, or `dimension` is not from 1 to D.
     """
-    faiss = _import("faiss")
+    faiss = import_extra("faiss")
     sample = _matrix("sample", sample)
     rows, width = sample.shape
     if not rows:
@@ -197,7 +185,7 @@ def bytes_per_document(index):
         ImportError: FAISS is not installed.
         ValueError: `index` holds no documents.
     """
-    faiss = _import("faiss")
+    faiss = import_extra("faiss")
     if not index.ntotal:
         raise ValueError("`index` must hold documents. Received: none")
     index = faiss.downcast_index(index)
@@ -239,67 +227,29 @@ def search_index(index, embeddings, k):
             f"`embeddings` must have the index's width, {index.d}. "
             f"Received: shape {embeddings.shape}"
         )
-    k = min(_positive("k", k), index.ntotal)
+    k = min(positive("k", k), index.ntotal)
     scores, documents = index.search(embeddings, k)
     return Ranking(documents, np.where(documents >= 0, scores, -np.inf))
 
 
 def bm25(documents, queries, k, k1=1.5, b=0.75):
-    """Ranks documents by BM25 over English words.
-
-    Words are lower-cased, English stop words left out, the rest stemmed
-    (Snowball). The scoring is Lucene's variant, as in the package `bm25s`
-    (Lù 2024, 'BM25S: Orders of magnitude faster lexical search via eager
-    sparse scoring'), with its default parameters.
+    """Ranks documents by BM25, for one list of queries; see `BM25`.
 
     Args:
-        documents: List of N strings.
-        queries: List of Q strings.
+        documents: list of N strings.
+        queries: list of Q strings.
         k: int, how many documents to rank.
-        k1: float, how slowly repeated words stop counting.
-        b: float from 0 to 1, how much long documents are held back.
+        k1: float, as in `BM25`.
+        b: float, as in `BM25`.
 
     Returns:
-        A `Ranking` with K = min(k, N). Documents that share no word with
-        the query are not in it.
+        A `Ranking`, as `BM25.search`.
 
     Raises:
         ImportError: bm25s or PyStemmer is not installed.
         ValueError: `documents` holds no word, or `k` is not positive.
     """
-    bm25s = _import("bm25s")
-    stemmer = _import("Stemmer").Stemmer("english")
-    k = min(_positive("k", k), len(documents))
-
-    def tokenize(texts, **kwargs):
-        return bm25s.tokenize(
-            list(texts),
-            stopwords="english",
-            stemmer=stemmer,
-            show_progress=False,
-            **kwargs,
-        )
-
-    words = tokenize(documents)
-    if not words.vocab:
-        raise ValueError(
-            "`documents` must hold words other than stop words. "
-            f"Received: {len(documents)} documents with none"
-        )
-    index = bm25s.BM25(k1=k1, b=b)
-    index.index(words, show_progress=False)
-    # NumPy's top k: the automatic choice loads JAX where it is installed.
-    found, scores = index.retrieve(
-        tokenize(queries, return_ids=False),
-        k=k,
-        show_progress=False,
-        backend_selection="numpy",
-    )
-    shared = scores > 0
-    return Ranking(
-        np.where(shared, found, -1).astype("int64"),
-        np.where(shared, scores, -np.inf).astype("float32"),
-    )
+    return BM25(documents, k1, b).search(queries, k)
 
 
 def reciprocal_rank_fusion(rankings: Sequence[Ranking], k, constant=60):
@@ -325,7 +275,7 @@ def reciprocal_rank_fusion(rankings: Sequence[Ranking], k, constant=60):
         ValueError: The rankings are of different numbers of queries, there
             are none, or `k` is not positive.
     """
-    _positive("k", k)
+    positive("k", k)
     queries = {len(ranking.documents) for ranking in rankings}
     if len(queries) != 1:
         raise ValueError(
@@ -406,19 +356,6 @@ def _of_unit_length(rows):
     return len(lengths) and np.abs(lengths - 1).max() <= _UNIT_TOLERANCE
 
 
-def _import(module):
-    """Imports a module of the optional extra."""
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"keras_fixedhead.retrieval needs {module}: "
-            "pip install keras_fixedhead[retrieval]"
-        ) from error
-
-
 def _matrix(name, values):
     values = np.ascontiguousarray(values, "float32")
     if values.ndim != 2 or not np.isfinite(values).all():
@@ -428,12 +365,6 @@ def _matrix(name, values):
             f"{np.count_nonzero(~np.isfinite(values))} not finite"
         )
     return values
-
-
-def _positive(name, value):
-    if value < 1:
-        raise ValueError(f"`{name}` must be positive. Received: {value}")
-    return value
 
 
 def _one_of(name, value, choices):

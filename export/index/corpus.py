@@ -35,6 +35,19 @@ class Shard(typing.NamedTuple):
     sha256: str
 
 
+class Plan(typing.NamedTuple):
+    """How a corpus is divided.
+
+    Attributes:
+        shards: list of its `Shard`s.
+        blank: list of the identifiers of blank documents, which no shard
+            holds; see `beir.is_blank`.
+    """
+
+    shards: list
+    blank: list
+
+
 def find(corpus):
     """Returns the file of a corpus: itself, or a BEIR folder's.
 
@@ -63,17 +76,17 @@ def plan(path, most):
         most: int, the most documents of a shard.
 
     Returns:
-        A list of `Shard`s.
+        A `Plan`.
 
     Raises:
         OSError: if the file cannot be read.
         ValueError: names the line that is no document, or whose identifier
-            is that of another; or if there is no document, or `most` is not
-            positive.
+            is that of another; or if no document has a text, or `most` is
+            not positive.
     """
     if most < 1:
         raise ValueError(f"`shard_documents` must be positive, not {most}.")
-    shards, hashes = [], array.array("Q")
+    shards, blank, hashes = [], [], array.array("Q")
     digest, count, start, first_line, end = hashlib.sha256(), 0, 0, 1, 0
 
     def close(next_line):
@@ -87,20 +100,24 @@ def plan(path, most):
 
     line = 0
     for line, end, name, text in _documents(path):
-        digest.update(_entry(name, text))
         hashes.append(_hash(name))
+        if beir.is_blank(text):
+            blank.append(name)
+            continue
+        digest.update(_entry(name, text))
         count += 1
         if count == most or end - start >= _BYTES:
             close(line + 1)
     close(line + 1)
     if not shards:
-        raise ValueError(f"`corpus` {path} has no document.")
+        blanks = f": all {len(blank):,} are blank" if blank else ""
+        raise ValueError(f"`corpus` {path} has no document{blanks}.")
     _refuse_duplicates(path, hashes)
-    return shards
+    return Plan(shards, blank)
 
 
 def read(path, shard):
-    """Reads the documents of a shard.
+    """Reads the documents of a shard, without blank ones.
 
     Returns:
         Their identifiers and their texts, two lists of `str`.
@@ -112,9 +129,10 @@ def read(path, shard):
     for _, _, name, text in _documents(
         path, shard.start, shard.end, shard.line
     ):
-        names.append(name)
-        texts.append(text)
-        digest.update(_entry(name, text))
+        if not beir.is_blank(text):
+            names.append(name)
+            texts.append(text)
+            digest.update(_entry(name, text))
     if digest.hexdigest() != shard.sha256:
         raise ValueError(
             f"`corpus` {path} was changed while it was read. Start again when "

@@ -1,4 +1,4 @@
-"""The folder of an index: its manifest, its FAISS index and its parts.
+"""The folder of an index: manifest, parts, FAISS index and BM25.
 
 The manifest is written last and names the files that belong to it, so the
 folder always holds either the whole index of before or the whole new one.
@@ -8,20 +8,23 @@ Shape letters: N documents, D embedding size.
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
+import shutil
 import typing
 
 import faiss
 import numpy as np
 
-import keras_fixedhead
 from export import progress
 from export.encoder import Model
 from export.index import embedding, parts
 from keras_fixedhead import retrieval
+from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
 
 MANIFEST = "index.json"
@@ -29,7 +32,7 @@ _NAMES = ("documents", "model", "options", "parts", "index", "embedding_dim")
 _SAMPLE = 65_536  # vectors that an index is trained on, at most
 _BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
-_PACKAGES = ("faiss-cpu", "numpy", "pyarrow")
+_PACKAGES = ("keras_fixedhead", "bm25s", "faiss-cpu", "numpy", "pyarrow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,30 @@ class Index:
     options: Options
     vectors: faiss.Index
     documents: parts.Documents
+
+    @functools.cached_property
+    def bm25(self):
+        """The `BM25` of the documents.
+
+        Raises:
+            ImportError: if bm25s is not installed.
+            ValueError: if the folder holds none, or it is broken.
+        """
+        name = self.manifest.get("bm25")
+        if name is None:
+            raise ValueError(
+                f"The index {self.folder} holds no BM25. `python -m "
+                "export.index` adds it and embeds nothing again; or search "
+                "with --ranker encoder."
+            )
+        path = self.folder / name
+        try:
+            return BM25.load(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"{path} cannot be read as BM25. Remove it, and `python -m "
+                f"export.index` makes it again. {error}"
+            ) from error
 
     def check(self, encoder):
         """Raises a `ValueError` if an encoder is not that of the index."""
@@ -173,8 +200,8 @@ def load(folder):
     )
 
 
-def complete(folder, path, model, shards, options):
-    """Makes the FAISS index of parts that are all there, and the manifest.
+def complete(folder, path, model, shards, options, bm25):
+    """Makes what is searched of parts that are all there, and the manifest.
 
     Args:
         folder: `pathlib.Path` of the index folder.
@@ -182,10 +209,12 @@ def complete(folder, path, model, shards, options):
         model: the `encoder.Model` of the parts.
         shards: list of the `corpus.Shard`s.
         options: the `Options`.
+        bm25: bool, whether to make BM25 beside the FAISS index.
 
     Raises:
         OSError: if a file cannot be written.
-        ValueError: if the options do not suit the embeddings.
+        ValueError: if the options do not suit the embeddings, or no document
+            has a word for BM25.
     """
     manifest = {
         "format": 1,
@@ -203,27 +232,68 @@ def complete(folder, path, model, shards, options):
         ],
     }
     # Another index gets another name, so that this one's stays until then.
-    digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
-    name = f"index-{digest[:16]}.faiss"
-    before = read_manifest(folder)
-    if before and before["index"] == name and (folder / name).is_file():
+    index = f"index-{_digest(manifest)}.faiss"
+    words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
+    before = read_manifest(folder) or {"index": None}
+    has_index = before["index"] == index and (folder / index).is_file()
+    has_words = words is None or (folder / words).is_dir()
+    if has_index and has_words and before.get("bm25") == words:
         return
-    vectors = _build(folder, manifest, options)
-    with replaced(folder / name) as partial:
-        _write(partial, vectors)
+    if not has_words:
+        _write_bm25(folder, words, manifest)
+    if has_index:
+        size = before["embedding_dim"]
+    else:
+        vectors = _build(folder, manifest, options)
+        size = vectors.d
+        with replaced(folder / index) as partial:
+            _write(partial, vectors)
     manifest |= {
-        "index": name,
-        "index_bytes": (folder / name).stat().st_size,
-        "embedding_dim": vectors.d,
+        "index": index,
+        "index_bytes": (folder / index).stat().st_size,
+        "embedding_dim": size,
+        "bm25": words,
+        "bm25_bytes": sum(
+            file.stat().st_size for file in (folder / words).iterdir()
+        )
+        if words
+        else 0,
         "created": datetime.datetime.now(datetime.UTC).isoformat(
             "T", "seconds"
         ),
         "versions": {
-            "keras_fixedhead": keras_fixedhead.__version__,
-            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            name: importlib.metadata.version(name) for name in _PACKAGES
         },
     }
     write_json(folder / MANIFEST, manifest)
+
+
+def _digest(values):
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def _write_bm25(folder, name, manifest):
+    """Writes the folder of BM25 over the parts, whole or not at all."""
+    paths = [folder / parts.FOLDER / p["file"] for p in manifest["parts"]]
+    counts = [part["documents"] for part in manifest["parts"]]
+    partial = folder / f".{name}.partial"
+    try:
+        with progress.documents("BM25", manifest["documents"]) as advance:
+
+            def texts():
+                for _, text in parts.Documents(paths, counts):
+                    yield text
+                    advance(1)
+
+            BM25(texts()).save(partial)
+        for file in partial.iterdir():
+            with open(file, "rb") as stream:
+                os.fsync(stream.fileno())
+        os.replace(partial, folder / name)
+    except ValueError as error:
+        raise ValueError(f"{error}. Pass --no_bm25.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _build(folder, manifest, options):
@@ -260,13 +330,19 @@ def sweep(folder, everything=False):
     """Removes what a killed run has left, or (`everything`) all files of a
     folder that its manifest does not name."""
     for path in [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]:
-        path.unlink()
+        _remove(path)
     if everything:
         manifest = read_manifest(folder)
         named = {part["file"] for part in manifest["parts"]}
-        for path in folder.glob("index-*.faiss"):
-            if path.name != manifest["index"]:
-                path.unlink()
-        for path in (folder / parts.FOLDER).glob("*.parquet"):
-            if path.name not in named:
-                path.unlink()
+        named |= {manifest["index"], manifest["bm25"]}
+        for pattern in ("index-*.faiss", "bm25-*", f"{parts.FOLDER}/*.parquet"):
+            for path in folder.glob(pattern):
+                if path.name not in named:
+                    _remove(path)
+
+
+def _remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

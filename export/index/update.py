@@ -5,7 +5,7 @@ import dataclasses
 import rich.console
 
 from export.index import corpus, embedding, index_folder, parts
-from keras_fixedhead import retrieval
+from keras_fixedhead import beir, retrieval
 
 SHARD_DOCUMENTS = 16_384
 
@@ -19,6 +19,7 @@ def update(
     shard_documents=SHARD_DOCUMENTS,
     runner=None,
     beam_options=(),
+    bm25=True,
 ):
     """Brings an index folder up to date with its corpus.
 
@@ -32,6 +33,7 @@ def update(
         shard_documents: int, the most documents of a shard.
         runner: str, the Beam runner; None to embed in this process.
         beam_options: list of str, its options.
+        bm25: bool, whether the folder holds BM25, too.
 
     Returns:
         The `index_folder.Index`, and how many documents were embedded.
@@ -46,7 +48,13 @@ def update(
         options = index_folder.Options(**(kept["options"] if kept else {}))
     console = rich.console.Console(stderr=True)
     with console.status("reading the corpus"):
-        shards = corpus.plan(path, shard_documents)
+        shards, blank = corpus.plan(path, shard_documents)
+    if blank:
+        console.print(
+            f"{path.name} is indexed {beir.count_blank(blank)}",
+            highlight=False,
+            markup=False,
+        )
     (folder / parts.FOLDER).mkdir(parents=True, exist_ok=True)
     index_folder.sweep(folder)
     missing = embedding.missing(opened, shards, folder)
@@ -75,6 +83,6 @@ def update(
     elif missing:
         kept = sum(shard.documents for shard in shards) - count
         embedding.run(opened, path, missing, folder, kept)
-    index_folder.complete(folder, path, opened.model, shards, options)
+    index_folder.complete(folder, path, opened.model, shards, options, bm25)
     index_folder.sweep(folder, everything=True)
     return index_folder.load(folder), count

@@ -6,34 +6,20 @@ from export import progress
 from export.index import index_folder
 from export.index.update import update
 from export.search import report
-from keras_fixedhead import beir, retrieval
+from export.search.answers import RANKERS, rank
+from keras_fixedhead import beir
+from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import write_json
-
-# Lists are fused deeper than they are read, see `reciprocal_rank_fusion`.
-_DEPTH = 100
-
-
-def rank(opened, vectors, found):
-    """Answers every query of a collection three ways.
-
-    Args:
-        opened: an `encoder.Encoder`.
-        vectors: the FAISS index of the collection.
-        found: the `Collection`.
-
-    Returns:
-        `{system: Ranking}` for the encoder, BM25 and their fusion.
-    """
-    with progress.documents("queries", len(found.queries)) as advance:
-        embeddings = opened.embed(found.queries, "query", advance)
-    by_encoder = retrieval.search_index(vectors, embeddings, _DEPTH)
-    bm25 = retrieval.bm25(found.documents, found.queries, _DEPTH)
-    fusion = retrieval.reciprocal_rank_fusion([by_encoder, bm25], _DEPTH)
-    return {"encoder": by_encoder, "bm25": bm25, "fusion": fusion}
 
 
 def measure(source, arguments, console):
-    """Measures the three ways and shows and writes what came out."""
+    """Measures the rankers, and shows and writes what came out.
+
+    Args:
+        source: the `encoder.Source`, which BM25 alone does not need.
+        arguments: those of `export.search`.
+        console: a `rich.console.Console`.
+    """
     found = beir.read_collection(arguments.collection, arguments.split)
     if not found.queries:
         raise ValueError(
@@ -42,22 +28,24 @@ def measure(source, arguments, console):
         )
     output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
-    with source.open() as opened:
-        if arguments.index is not None:
-            made, embedded = index_folder.load(arguments.index), 0
-            made.check(opened)
-            _check_documents(made, found)
-        else:
-            made, embedded = update(
-                output / "index", arguments.collection, source, opened, None
+    rankers = (arguments.ranker,) if arguments.ranker else RANKERS
+    if rankers == ("bm25",):
+        bm25 = _bm25(arguments.index, found)
+        rankings = rank(None, None, bm25, found.queries, rankers)
+        requests, version, by = 0, None, "BM25"
+    else:
+        with source.started() as started, started.open() as opened:
+            rankings = _rank(
+                started, opened, arguments, found, rankers, console
             )
-        console.print(f"{made}, {embedded:,} of them embedded now")
-        rankings = rank(opened, made.vectors, found)
+        requests, version, by = (
+            opened.requests,
+            opened.model.version,
+            opened.model,
+        )
+        console.print(f"{requests:,} requests answered by {by}")
     figures = report.measure(rankings, found.relevant)
-    title = (
-        f"{len(found.queries):,} queries over {len(found.documents):,} "
-        f"documents, {opened.model}"
-    )
+    title = f"{found}, {by}"
     report.print_examples(rankings, found)
     report.print_figures(figures, title)
     report.draw(
@@ -68,16 +56,42 @@ def measure(source, arguments, console):
         {
             "queries": len(found.queries),
             "documents": len(found.documents),
-            "requests": opened.requests,
-            "model_version": opened.model.version,
+            "requests": requests,
+            "model_version": version,
             **figures,
         },
     )
-    console.print(
-        f"{opened.requests:,} requests answered by {opened.model}; figures "
-        f"and picture in {output}"
-    )
+    console.print(f"figures and picture in {output}")
     return 0
+
+
+def _bm25(index, found):
+    """Returns the BM25 of an index of the collection, or makes one."""
+    if index is None:
+        return BM25(found.documents)
+    made = index_folder.load(index)
+    _check_documents(made, found)
+    return made.bm25
+
+
+def _rank(source, opened, arguments, found, rankers, console):
+    """Ranks by an index of the collection, which is made if none is given."""
+    if arguments.index is not None:
+        made, embedded = index_folder.load(arguments.index), 0
+        made.check(opened)
+        _check_documents(made, found)
+    else:
+        made, embedded = update(
+            arguments.output / "index",
+            *(arguments.collection, source, opened, None),
+        )
+    console.print(f"{made}, {embedded:,} of them embedded now")
+    bm25 = None if rankers == ("encoder",) else made.bm25
+    with progress.documents("queries", len(found.queries)) as advance:
+        return rank(
+            *(opened, made.vectors, bm25, found.queries, rankers),
+            on_batch=advance,
+        )
 
 
 def _check_documents(made, found):

@@ -29,7 +29,7 @@ def problem(query):
             f"has the lone surrogate U+{code:X} as character {place}, which "
             "is no text"
         )
-    return None if query.strip() else "is blank"
+    return "is blank" if beir.is_blank(query) else None
 
 
 def answer(queries, output, ask, with_texts):

@@ -78,6 +78,9 @@ def print_hits(query, hits, console):
     table = rich.table.Table(
         title=rich.markup.escape(_tidy(query)), title_justify="left"
     )
+    if not hits:
+        console.print(f"{rich.markup.escape(_tidy(query))}: no document found")
+        return
     table.add_column("rank", justify="right")
     table.add_column("score", justify="right")
     table.add_column("document", overflow="fold")
@@ -85,7 +88,7 @@ def print_hits(query, hits, console):
     for hit in hits:
         table.add_row(
             str(hit.rank),
-            f"{hit.score:.3f}",
+            f"{hit.score:.4f}",
             rich.markup.escape(_tidy(hit.id)),
             rich.markup.escape(_tidy(hit.text)),
         )
@@ -93,12 +96,14 @@ def print_hits(query, hits, console):
 
 
 def print_examples(rankings, collection):
-    """Prints a few queries with the encoder's first hits.
+    """Prints a few queries with the first hits of the first system.
 
     Beside each stands the rank of its right document for every system.
     """
+    system, first = next(iter(rankings.items()))
     table = rich.table.Table(
-        title="Some queries, the encoder's hits (+ right), rank of the right",
+        title=f"Some queries, hits of {_LABELS[system]} (+ right), rank of "
+        "the right",
         title_justify="left",
         show_lines=True,
     )
@@ -111,7 +116,9 @@ def print_examples(rankings, collection):
         lines = [
             f"[bold]{rich.markup.escape(_tidy(collection.queries[query]))}[/]"
         ]
-        for row in rankings["encoder"].documents[query, :_HITS]:
+        for row in first.documents[query, :_HITS]:
+            if row < 0:
+                break
             name = rich.markup.escape(_tail(collection.document_ids[row]))
             lines.append(f"[green]+ {name}[/]" if row in right else f"- {name}")
         ranks = [

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from export import cli, encoder
+from export import cli, encoder, without_keras
 from export.index import __main__ as index
 from export.index import corpus as corpora
 from export.index import index_folder, parts
@@ -26,7 +27,7 @@ TEXTS = [
     "a dog",
     "sum of the numbers in a file " * 3,
     "é 西 σ",
-    "",
+    "jumps",
     "fox",
     "read line by line",
     "lazy dog",
@@ -72,10 +73,12 @@ def opened(source):
 def update(corpus, tmp_path, source, opened):
     """A function of options that indexes, and says how many it embedded."""
 
-    def update(opened=opened, **options):
+    def update(opened=opened, bm25=True, **options):
         options = index_folder.Options(**options)
         output = tmp_path / "index"
-        return update_folder(output, corpus, source, opened, options, 3)[1]
+        return update_folder(
+            output, corpus, source, opened, options, 3, bm25=bm25
+        )[1]
 
     return update
 
@@ -146,6 +149,129 @@ class Interrupting:
             raise KeyboardInterrupt
         self.left -= 1
         return self.opened.ask(batch, signature)
+
+
+BLANK = {
+    "b1": "",
+    "b2": " \n\t",
+    "b3": "\x01\u200b\ufeff",
+    "b4": "\ufffd\u0301",
+}
+
+
+@pytest.mark.parametrize("way", ["saved_model", "server", "beam"])
+def test_leaves_out_blank_documents(
+    corpus, tmp_path, base_path, server, capsys, way
+):
+    """What BERT's tokenizer removes is no document, whoever embeds."""
+    output = tmp_path / "index"
+    words = {
+        "saved_model": ["--saved_model", base_path, "--precision", "int8"],
+        "server": ["--server", server.grpc_url, "--model_name", "tiny"],
+        "beam": ["--saved_model", base_path, "--runner", "DirectRunner"],
+    }[way]
+    if way == "beam":
+        pytest.importorskip("apache_beam")
+    records = [{"_id": name, "text": text} for name, text in BLANK.items()]
+    records[0]["title"] = "\xad"
+    lines = corpus.read_text().splitlines(keepends=True)
+    # First and last, between shards and within one.
+    for place, record in zip((11, 6, 4, 0), records):
+        lines.insert(place, to_lines([record]))
+    corpus.write_text("".join(lines))
+    assert run(corpus, output, *map(str, words)) == 0
+    names, texts, vectors = read(output)
+    assert names == [f"d{n}" for n in range(11)]
+    assert len(vectors) == 11
+    said = " ".join(capsys.readouterr().err.split())
+    assert "without 4 that are blank: 'b4', 'b3', 'b2', 'b1'" in said
+    [found] = output.glob("*.faiss")
+    assert faiss.read_index(str(found)).ntotal == 11
+
+
+def test_a_blank_document_changes_no_shard(update, corpus):
+    assert update() == 11
+    corpus.write_text(
+        to_lines([{"_id": "b", "text": "\x07"}]) + corpus.read_text()
+    )
+    assert update() == 0
+
+
+def test_all_documents_are_blank(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(to_lines({"text": text} for text in BLANK.values()))
+    with pytest.raises(ValueError, match="no document: all 4 are blank"):
+        corpora.plan(path, 3)
+
+
+def words_of(output):
+    """The name of the BM25 that the manifest names, and what it ranks."""
+    opened = index_folder.load(output)
+    found = opened.bm25.search(["fox", "lines", "zebra"], 11)
+    names = [
+        sorted(opened.documents[row][0] for row in rows if row >= 0)
+        for rows in found.documents
+    ]
+    return opened.manifest["bm25"], names
+
+
+def test_bm25_is_that_of_the_documents(update, corpus, tmp_path):
+    output = tmp_path / "index"
+    update()
+    first, names = words_of(output)
+    assert names == [["d0", "d7"], ["d8"], []]
+    # It depends on the texts alone.
+    update(precision="int8")
+    assert words_of(output)[0] == first
+    corpus.write_text(corpus.read_text().replace("lazy dog", "lazy fox"))
+    assert update() == 5
+    second, names = words_of(output)
+    assert names == [["d0", "d7", "d9"], ["d8"], []]
+    assert [path.name for path in output.glob("bm25-*")] == [second]
+    # Broken and removed, it is made again of the parts.
+    (output / second / "vocab.index.json").unlink()
+    with pytest.raises(ValueError, match="Remove it, and .* makes it again"):
+        index_folder.load(output).bm25  # noqa: B018
+    shutil.rmtree(output / second)
+    (output / ".bm25-0.partial").mkdir()
+    assert update() == 0
+    assert words_of(output) == (second, names)
+    assert not list(output.glob(".*"))
+
+
+def test_bm25_is_added_to_an_index_without(update, tmp_path, monkeypatch):
+    output = tmp_path / "index"
+    update(bm25=False)
+    assert not list(output.glob("bm25-*"))
+    [index_file] = output.glob("*.faiss")
+    written = index_file.stat().st_mtime_ns
+    # As an earlier version wrote it.
+    manifest = json.loads((output / "index.json").read_text())
+    del manifest["bm25"], manifest["bm25_bytes"]
+    (output / "index.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="holds no BM25.*--ranker encoder"):
+        index_folder.load(output).bm25  # noqa: B018
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(index_folder.os, "fsync", stop)
+        with pytest.raises(KeyboardInterrupt):
+            update()
+    assert "bm25" not in json.loads((output / "index.json").read_text())
+    assert not list(output.glob("*bm25*"))
+    assert update() == 0
+    assert words_of(output)[1][0] == ["d0", "d7"]
+    assert index_file.stat().st_mtime_ns == written
+
+
+def test_bm25_wants_words(update, corpus, tmp_path):
+    corpus.write_text(to_lines([{"text": "a"}, {"text": "the"}]))
+    with pytest.raises(ValueError, match="2 documents with none. Pass --no_b"):
+        update()
+    assert update(bm25=False) == 0
+    assert len(list((tmp_path / "index").iterdir())) == 3
 
 
 def test_continues_after_an_interrupt(update, opened, tmp_path):
@@ -301,7 +427,7 @@ def test_beam_writes_what_is_missing(
 
 def test_beam_says_what_failed(corpus, tmp_path, source):
     beam = pytest.importorskip("export.index.beam")
-    shards = corpora.plan(corpus, 3)[:1]
+    shards = corpora.plan(corpus, 3).shards[:1]
     another = encoder.Model("tiny", 3, "0" * 64)
     with pytest.raises(ChildProcessError, match="has another model than its"):
         beam.run(source, corpus, shards, tmp_path, another, "DirectRunner", [])
@@ -318,7 +444,7 @@ def test_beam_says_what_failed(corpus, tmp_path, source):
 def test_identifiers(tmp_path, record, name):
     path = tmp_path / "corpus.jsonl"
     path.write_text("\n" + to_lines([record | {"text": "a"}]))
-    [shard] = corpora.plan(path, 3)
+    [shard] = corpora.plan(path, 3).shards
     assert corpora.read(path, shard) == ([name], ["a"])
 
 
@@ -350,7 +476,7 @@ def test_corpora_that_will_not_do(tmp_path, lines, message):
 
 
 def test_a_corpus_that_changes_meanwhile(corpus):
-    shards = corpora.plan(corpus, 3)
+    shards = corpora.plan(corpus, 3).shards
     corpus.write_text(corpus.read_text().replace("quick", "QUICK"))
     with pytest.raises(ValueError, match="changed while it was read"):
         corpora.read(corpus, shards[0])
@@ -390,3 +516,48 @@ def test_names_what_a_manifest_lacks(tmp_path):
     (tmp_path / "index.json").write_text('{"format": 1, "index": "x"}')
     with pytest.raises(ValueError, match="it lacks documents, model, options"):
         index_folder.load(tmp_path)
+
+
+def test_starts_without_keras(corpus, tmp_path, base_path):
+    """Keras and its backend take longer to import than a search takes."""
+    output = ["--output", tmp_path / "index", "--corpus", corpus]
+    search = ["--index", tmp_path / "index", "--query", "a dog"]
+    for words in (["export.index", *output], ["export.search", *search]):
+        words = ["-m", *words, "--saved_model", base_path]
+        ended = subprocess.run(
+            [sys.executable, "-X", "importtime", *words],
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        imported = {
+            line.split("|")[-1].strip() for line in ended.stderr.splitlines()
+        }
+        assert "faiss" in imported
+        assert not {"keras", "jax", "tensorflow.python"} & imported
+
+
+def test_a_deferred_package_runs_when_it_is_used(tmp_path, monkeypatch):
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "__init__.py").write_text(
+        "from later import first\nvalue = first.value + 1\nruns = [1]\n"
+    )
+    (tmp_path / "later" / "first.py").write_text("value = 6\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    without_keras.defer("later")
+    without_keras.defer("later")
+    from later import first
+
+    package = sys.modules["later"]
+    assert first.value == 6
+    assert "runs" not in vars(package)
+    from later import value
+
+    assert value == 7
+    package.runs.append(2)
+    assert package.runs == [1, 2]
+    assert sys.modules["later"] is package
+    with pytest.raises(ImportError):
+        from later import nothing  # noqa: F401
+    for name in ("later", "later.first"):
+        monkeypatch.delitem(sys.modules, name)

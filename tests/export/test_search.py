@@ -20,7 +20,7 @@ from export.search import __main__ as search
 from export.search import query_file
 from export.search.answers import answer
 from export.search.conversation import converse
-from keras_fixedhead import beir
+from keras_fixedhead import beir, retrieval
 
 DOCUMENTS = {
     "d1": "the quick brown fox jumps over the lazy dog",
@@ -109,12 +109,12 @@ HOSTILE = [
     "西西弗斯 سيزيف Сизиф",
     "😀" * 40,
     "a\x00b\x07\x1b[2J\u202e\ufeff",
-    "\x01",
     "[PAD] [MASK] [UNK]",
 ]
 WRONG = {
     b'{"query": ""}': "'query' is blank",
     b'{"query": " \\n\\u3000"}': "'query' is blank",
+    b'{"query": "\\u0001\\u200b"}': "'query' is blank",
     b'{"query": "a \\ud800"}': "lone surrogate U+D800 as character 3",
     b'{"query": "a \\udcff"}': "the byte 0xff as character 3",
     b'{"query": "\xff"}': "must be in UTF-8",
@@ -138,6 +138,7 @@ def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
     queries.write_bytes(b"\n".join(lines))
     output = tmp_path / "answers.jsonl"
     words = ["--queries", queries, "--output", output, "--k", "3"]
+    words += ["--ranker", "encoder"]
     assert run("--index", made, *source_words, *words) == 1
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
     right = ["brown fox", "read lines", *HOSTILE]
@@ -171,7 +172,7 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
     searched = index_folder.load(made)
 
     def ask(texts):
-        return answer(opened, searched, texts, 11)
+        return answer(opened, searched, texts, 11, "encoder")
 
     assert query_file.answer(str(queries), output, ask, with_texts=True) == 0
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
@@ -197,16 +198,100 @@ def test_an_unfinished_file_is_none(made, tmp_path):
 
 def test_answers_queries(made, source_words, oracle, capsys):
     words = ["--query", "a [fox]", "--query", "dog\x1b[31m\n", "--k", "2"]
+    words += ["--ranker", "encoder"]
     assert run("--index", made, *source_words, *words) == 0
     printed = capsys.readouterr().out
-    assert "5 documents, 13 numbers in float32, by tiny version 3" in printed
+    said = " ".join(printed.split())
+    assert "by tiny version 3; ranked by encoder" in said
     assert "a [fox]" in printed
-    assert printed.count("rank") == 2
+    assert printed.count("score") == 2
     # What would be obeyed by a terminal is not printed.
     assert "\x1b[31m" not in printed
     for query in ("a [fox]", "dog\x1b[31m\n"):
         for name in oracle(query)[0][:2]:
             assert name in printed
+
+
+@pytest.fixture
+def ranked(oracle):
+    """A function of ranker and query to documents and scores, best first."""
+    found = retrieval.bm25(list(DOCUMENTS.values()), ["dog file", "sum"], 5)
+    bm25 = {
+        query: [f"d{row + 1}" for row in rows if row >= 0]
+        for query, rows in zip(["dog file", "sum"], found.documents)
+    }
+
+    def ranked(ranker, query):
+        if ranker == "bm25":
+            return bm25[query]
+        lists = [oracle(query)[0], bm25[query]]
+        if ranker == "encoder":
+            return lists[0]
+        gains = {
+            name: sum(
+                1 / (61 + each.index(name)) for each in lists if name in each
+            )
+            for name in DOCUMENTS
+        }
+        return sorted(gains, key=lambda name: -gains[name])
+
+    return ranked
+
+
+@pytest.mark.parametrize("ranker", ["encoder", "bm25", "fusion", None])
+def test_ranks_as_asked(
+    made, opened, base_path, tmp_path, capsys, monkeypatch, ranked, ranker
+):
+    """A query, a file and a conversation; BM25 without a model."""
+    model = [] if ranker == "bm25" else ["--saved_model", base_path]
+    words = ["--index", made, *model, "--k", "2"]
+    words += ["--ranker", ranker] if ranker else []
+    wanted = ranked(ranker or "fusion", "dog file")[:2]
+    assert run(*words, "--query", "dog file") == 0
+    said = capsys.readouterr().out
+    assert f"ranked by {ranker or 'fusion'}" in said
+    rows = [line for line in said.splitlines() if "│ d" in line]
+    assert [row.split("│")[3].strip() for row in rows] == wanted
+    queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
+    write_lines(queries, ['{"query": "dog file"}', '{"query": "sum"}'])
+    assert run(*words, "--queries", queries, "--output", output) == 0
+    answers = [json.loads(line) for line in output.read_bytes().splitlines()]
+    for answered in answers:
+        assert [hit["id"] for hit in answered["hits"]] == ranked(
+            ranker or "fusion", answered["query"]
+        )[:2]
+    capsys.readouterr()
+    stdin = io.StringIO("dog file\n\x01\n")
+    stdin.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert run(*words) == 0
+    said = capsys.readouterr().out
+    rows = [line for line in said.splitlines() if "│ d" in line]
+    assert [row.split("│")[3].strip() for row in rows] == wanted
+    assert "error: the query is blank" in said
+
+
+def test_no_word_in_common(made, capsys):
+    words = ["--ranker", "bm25", "--query", "zebra [crossing]"]
+    assert run("--index", made, *words) == 0
+    assert "zebra [crossing]: no document found" in capsys.readouterr().out
+
+
+def test_an_index_without_bm25(made, tmp_path, base_path, oracle, capsys):
+    """Such as an earlier version made."""
+    rewrite_manifest(made, tmp_path)
+    manifest = json.loads((tmp_path / "index.json").read_text())
+    del manifest["bm25"], manifest["bm25_bytes"]
+    (tmp_path / "index.json").write_text(json.dumps(manifest))
+    words = ["--index", tmp_path, "--query", "a dog"]
+    for ranker in ([], ["--ranker", "fusion"], ["--ranker", "bm25"]):
+        assert run(*words, "--saved_model", base_path, *ranker) == 1
+        error = capsys.readouterr().err
+        assert "holds no BM25" in error and "--ranker encoder" in error
+        assert error.count("\n") == 1
+    words += ["--saved_model", base_path, "--ranker", "encoder"]
+    assert run(*words) == 0
+    assert oracle("a dog")[0][0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -215,6 +300,7 @@ def test_answers_queries(made, source_words, oracle, capsys):
         ("a \udcff", "`query` 'a ?' must be in UTF-8, but has the byte 0xff"),
         ("\ud800", "has the lone surrogate U+D800"),
         (" ", "`query` ' ' is blank"),
+        ("\x01\xad", "`query` '\\x01\\xad' is blank"),
     ],
 )
 def test_queries_that_are_none(made, base_path, capsys, query, message):
@@ -234,7 +320,7 @@ def test_converses(made, opened, capsys, monkeypatch):
             raise OSError("the server is [away]")
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return answer(opened, searched, queries, 1)
+        return answer(opened, searched, queries, 1, "encoder")
 
     typed = b"a fox\n\n  \nlost\nslow\nbad \xff\ndog\x01\n:q\nnever\n"
     stdin = io.TextIOWrapper(io.BytesIO(typed), errors="surrogateescape")
@@ -349,6 +435,20 @@ def test_measures(folder, tmp_path, server, oracle, capsys, url):
     assert "recall@10" in printed
 
 
+@pytest.mark.parametrize("ranker", ["encoder", "bm25", "fusion"])
+def test_measures_one_ranker(folder, made, tmp_path, base_path, ranker):
+    model = [] if ranker == "bm25" else ["--saved_model", base_path]
+    words = ["--collection", folder, *model, "--ranker", ranker]
+    for number, index_words in enumerate(([], ["--index", made])):
+        output = tmp_path / f"run{number}"
+        assert run(*words, *index_words, "--output", output) == 0
+        figures = json.loads((output / "metrics.json").read_text())
+        assert ranker in figures
+        assert not {"encoder", "bm25", "fusion"} - {ranker} & figures.keys()
+        assert (figures["requests"] == 0) == (ranker == "bm25")
+    assert (tmp_path / "run0" / "index").exists() == (ranker != "bm25")
+
+
 def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
     output = tmp_path / "index"
     source = ["--saved_model", str(base_path)]
@@ -372,7 +472,7 @@ def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
 
 @pytest.mark.slow
 def test_serves_itself(made, base_path, oracle, capsys):
-    words = ["--serve", base_path, "--query", "a dog"]
+    words = ["--serve", base_path, "--query", "a dog", "--ranker", "encoder"]
     assert run("--index", made, *words) == 0
     assert oracle("a dog")[0][0] in capsys.readouterr().out
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_fixedhead import beir
+from keras_fixedhead import FixedHeadTokenizer, beir
 
 pytestmark = pytest.mark.any_backend
 
@@ -45,6 +45,76 @@ def test_titles_stand_before_texts(folder):
     write_lines(folder / "corpus.jsonl", [line])
     write_lines(folder / "qrels" / "test.tsv", [HEADER])
     assert beir.read_collection(folder).documents == ["Title\n\ntext"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\u3000\u2028",
+        "\x00\x07\x1b",
+        "\u200b\xad\ufeff",
+        "\ufffd",
+        "\u0301",
+    ],
+)
+def test_blank(text):
+    assert beir.is_blank(text)
+    assert not beir.is_blank(f"{text}.{text}")
+
+
+@pytest.mark.parametrize("text", ["7", "é", "西", "?", "😀", "\u0903"])
+def test_not_blank(text):
+    assert not beir.is_blank(text)
+
+
+def test_blank_is_what_the_tokenizer_removes():
+    """Of each block of Unicode; all code points agree, but take long."""
+    points = [
+        *range(0x3100),
+        *range(0xD7A0, 0xD800),
+        *range(0xE000, 0x110000, 37),
+    ]
+    points += [*range(0xFE00, 0x10000), 0x1E2EC, 0xE0041, 0xE0101]
+    tokenizer = FixedHeadTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    )
+    texts = [chr(point) for point in points]
+    wrong = [
+        ascii(text)
+        for text, ids in zip(texts, tokenizer(texts))
+        if beir.is_blank(text) != (len(ids) == 0)
+    ]
+    assert not wrong
+
+
+def test_blank_documents_are_left_out(folder):
+    texts = {"b1": "\x01", "d1": "a fox", "d2": "a file", "d3": " ", "b2": ""}
+    write_lines(
+        folder / "corpus.jsonl",
+        (json.dumps({"_id": n, "text": t}) for n, t in texts.items()),
+    )
+    found = beir.read_collection(folder)
+    assert found.document_ids == ["d1", "d2"]
+    assert found.documents == ["a fox", "a file"]
+    assert found.blank_ids == ["b1", "d3", "b2"]
+    # d3 is relevant to q2: no row of a ranking is it, and half is missed.
+    assert found.relevant == [{1: 2, 3: 1}, {0: 1}]
+    assert str(found) == (
+        "2 queries, 2 documents (without 3 that are blank: 'b1', 'd3', 'b2')"
+    )
+
+
+def test_blank_queries_are_refused(folder):
+    write_lines(
+        folder / "queries.jsonl",
+        (
+            json.dumps({"_id": n, "text": t})
+            for n, t in (QUERIES | {"q1": "\ufeff", "q3": ""}).items()
+        ),
+    )
+    with pytest.raises(ValueError, match="the query 'q1' is blank"):
+        beir.read_collection(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Indexes, BM25 and fusion against their definitions in NumPy."""
 
+import logging
 import math
 import sys
 
@@ -7,6 +8,7 @@ import faiss
 import numpy as np
 import pytest
 
+from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.retrieval import (
     PRECISIONS,
     Ranking,
@@ -349,6 +351,19 @@ def test_bm25_is_lucenes():
             np.r_[scores[order], np.full(rest, -np.inf)],
             rtol=1e-5,
         )
+
+
+def test_bm25_from_disk(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    queries = ["walking the cat", "fox", "zebra", ""]
+    # An iterator, as of documents that do not fit into memory.
+    made = BM25(iter(DOCUMENTS), 1.2, 0.6)
+    made.save(tmp_path / "bm25")
+    found = BM25.load(tmp_path / "bm25").search(queries, 3)
+    wanted = bm25(DOCUMENTS, queries, 3, 1.2, 0.6)
+    np.testing.assert_array_equal(found.documents, wanted.documents)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
+    assert not caplog.records
 
 
 def test_bm25_of_fewer_documents_than_asked_for():

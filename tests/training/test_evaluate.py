@@ -101,6 +101,26 @@ def test_figures_of_collections(preset, embedder, folders, tmp_path, capsys):
     assert found["mean"]["index"] != found["mean"]["exact"]
 
 
+def test_a_blank_document_is_not_found(preset, tmp_path, capsys):
+    """It is close to many queries; judged relevant, it counts as missed."""
+    documents = {"d0": TEXTS[0], "blank": "\x01", "d1": TEXTS[1]}
+    judgements = [beir.Judgement("q", name, 1) for name in ("d1", "blank")]
+    beir.write_beir(
+        tmp_path / "part",
+        beir.Beir(documents, {"q": TEXTS[1]}, judgements),
+        "test",
+    )
+    output = tmp_path / "figures.json"
+    words = ("--recall", "3", "--output", str(output))
+    assert run(evaluate, preset, [tmp_path / "part"], *words) == 0
+    found = json.loads(output.read_text())[str(tmp_path / "part")]
+    for way in ("exact", "BM25", "fusion"):
+        assert found[way]["R@3"] == 0.5
+        assert found[way]["RR@10"] == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "2 documents (without 1 that are blank: 'blank')" in printed
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -105,8 +105,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         }
         _print(
             found[folder],
-            f"{folder}: {len(collection.queries):,} queries, "
-            f"{len(collection.documents):,} documents",
+            f"{folder}: {collection}",
         )
     if len(found) > 1:
         ways = next(iter(found.values()))

@@ -29,7 +29,8 @@ setup: .venv/installed ## Install everything into .venv
 	$(BIN)/python -m venv .venv/torch
 	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
 	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt \
-		--group without-tensorflow torch pytest psutil tensorboard
+		--group without-tensorflow torch bm25s faiss-cpu ir-measures matplotlib \
+		psutil pytest PyStemmer PyYAML tensorboard
 	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt \
 		--no-deps keras-hub
 	@touch $@

@@ -14,11 +14,25 @@ help: ## Say what there is
 
 setup: .venv/installed ## Install everything into .venv
 
-.venv/installed: constraints.txt setup.cfg
+# Dependency groups came with pip 25.1.
+.venv/installed: constraints.txt setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python 3.11 to 3.13 is needed, $(PYTHON) is {v[0]}.{v[1]}. Choose another: make setup PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--editable '.[retrieval,training,beam,export,test]'
+		--editable '.[pictures,retrieval]' --group training --group beam \
+		--group export --group test
+	@touch $@
+
+# PyTorch and TensorFlow can crash when one process imports both.
+.venv/torch/installed: .venv/installed
+	$(BIN)/python -m venv .venv/torch
+	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt \
+		--group without-tensorflow torch bm25s faiss-cpu ir-measures matplotlib \
+		psutil pytest PyStemmer PyYAML tensorboard
+	.venv/torch/bin/python -m pip install --quiet --constraint constraints.txt \
+		--no-deps keras-hub
 	@touch $@
 
 demo: setup ## From real text to a served, searched encoder
@@ -40,8 +54,10 @@ test: setup ## Run the tests on TensorFlow, the library's on JAX too
 		$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
 		-m "not slow and not any_backend" tests/keras_fixedhead
 
-test-slow: setup ## Run the tests that take long or want real data
+test-slow: setup .venv/torch/installed ## Run what takes long or wants real data, and PyTorch
 	$(BIN)/python -m pytest -m slow
+	KERAS_BACKEND=torch .venv/torch/bin/python -m pytest \
+		-m "not slow and not any_backend" tests/keras_fixedhead
 
 lint: setup ## Check style
 	$(BIN)/ruff check

@@ -1,14 +1,20 @@
 """The arrows between the parts, and what the wheel holds."""
 
 import ast
+import configparser
+import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from email import message_from_bytes
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -92,6 +98,75 @@ def test_the_wheel_holds_the_library_alone(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "keras_fixedhead"
     }
+
+
+def dependency_groups():
+    text = (ROOT / "pyproject.toml").read_text()
+    return tomllib.loads(text)["dependency-groups"]
+
+
+def test_the_wheel_requires_what_the_library_imports(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [n for n in archive.namelist() if n.endswith("/METADATA")]
+        metadata = message_from_bytes(archive.read(name))
+    assert set(metadata.get_all("Provides-Extra")) == {
+        "jax",
+        "pictures",
+        "retrieval",
+        "torch",
+    }
+    required = {
+        Requirement(line).name for line in metadata.get_all("Requires-Dist")
+    }
+    groups = dependency_groups()
+    for group in ("training", "export", "beam"):
+        names = {Requirement(line).name for line in groups[group]}
+        assert names.isdisjoint(required), group
+
+
+def test_without_tensorflow_leaves_out_tensorflow_text_alone():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    ours = setup["options"]["install_requires"].split()
+    required = {
+        str(requirement)
+        for requirement in map(
+            Requirement, ours + importlib.metadata.requires("keras-hub")
+        )
+        if "extra" not in str(requirement.marker)
+    }
+    left_out = {
+        line
+        for line in required
+        if Requirement(line).name in ("keras-hub", "tensorflow-text")
+    }
+    group = dependency_groups()["without-tensorflow"]
+    assert {str(Requirement(line)) for line in group} == (
+        required - left_out | {"grain"}
+    )
+
+
+def test_every_extra_and_group_that_is_named_exists():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    names = {"extra": set(), "group": set()}
+    for part in (".", "benchmarks", "colab", "docs", "keras_fixedhead",
+                 "training", "export", "tests"):  # fmt: skip
+        files = (ROOT / part).glob("*" if part == "." else "**/*")
+        for path in files:
+            if path.name not in ("Makefile", "Dockerfile") and (
+                path.suffix not in (".md", ".py", ".ipynb", ".toml")
+            ):
+                continue
+            text = path.read_text(encoding="utf-8")
+            for extras in re.findall(
+                r"""(?<=['"\s])(?:\.|keras_fixedhead)\[([a-z,]+)\]""", text
+            ):
+                names["extra"].update(extras.split(","))
+            names["group"].update(re.findall(r"--group ([a-z-]+)", text))
+    assert {"pictures", "retrieval"} <= names["extra"]
+    assert names["extra"] <= set(setup["options.extras_require"])
+    assert {"training", "export"} <= names["group"] <= set(dependency_groups())
 
 
 @pytest.mark.slow

@@ -310,7 +310,7 @@ class TestGenerate:
         model.compile(sampler="greedy", run_eagerly=not compiled)
         expected, _ = continue_without_cache(model, prompts)
         for row, given in zip(expected, prompts["padding_mask"]):
-            assert len(set(row[~given])) > 2
+            assert len(set(row[~given])) > 1
         outputs = model.generate(prompts, stop_token_ids=None)
         np.testing.assert_array_equal(outputs["token_ids"], expected)
         assert outputs["padding_mask"].all()

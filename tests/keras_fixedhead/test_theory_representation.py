@@ -113,7 +113,7 @@ def test_output_is_what_was_attended_to():
     output = layer(inputs.T[None].astype("float32"))[0]
     expected = inputs @ context
     expected[7:] = 0
-    np.testing.assert_allclose(np.transpose(output), expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected.T, atol=1e-5)
 
 
 def test_a_context_in_float32_has_the_rank_it_had():

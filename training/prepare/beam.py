@@ -15,7 +15,7 @@ try:
     from apache_beam.options.pipeline_options import PipelineOptions
 except ImportError as error:
     raise ValueError(
-        "`beam` needs Apache Beam: pip install 'keras_fixedhead[beam]'"
+        "`beam` needs Apache Beam: pip install apache-beam"
     ) from error
 
 from training.prepare.configs import TextConfig

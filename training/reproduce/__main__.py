@@ -9,7 +9,7 @@
 
 The same command continues, run by run, until all are made; each time it
 writes RESULTS.md, results.json and the pictures of what there is.
-KERAS_BACKEND=jax takes a GPU; what `pip install .` brings, JAX, SciPy and
+KERAS_BACKEND=jax takes a GPU; what the library requires, JAX, SciPy and
 PyYAML are enough there, and without Matplotlib there are no pictures until
 `--minutes 0` draws them elsewhere.
 """

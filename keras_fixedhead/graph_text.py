@@ -1,8 +1,8 @@
-"""BERT's normalization and its division into words, as TensorFlow operations.
+"""BERT's text normalization and word splitting as TensorFlow operations.
 
-Hugging Face's `tokenizers` is the reference, for every code point. Its tables,
-ICU's and RE2's are of different versions of Unicode, so the classes of
-characters here are read from `tokenizers` itself.
+The results equal those of Hugging Face's `tokenizers` on every code point.
+`tokenizers`, ICU and RE2 implement different versions of Unicode, so the
+character classes are read from `tokenizers`.
 
 Shape letters: B texts, W words of a text.
 """
@@ -14,7 +14,7 @@ import unicodedata
 
 import tokenizers
 
-# Where characters differ that are no ideographs, Korean or for private use.
+# All assigned characters except ideographs, Korean syllables and private use.
 _RANGES = (range(0x3400), range(0xA000, 0xAC00), range(0xFB00, 0x1F000))
 _TAGS = range(0xE0000, 0xE1000)
 # BERT's ranges, but for U+2B820 to U+2B91F, which `tokenizers` leaves out.
@@ -23,13 +23,14 @@ _IDEOGRAPHS = (
     r"\x{20000}-\x{2A6DF}\x{2A700}-\x{2B81F}\x{2B920}-\x{2CEAF}"
     r"\x{2F800}-\x{2FA1F}"
 )
-# Characters for private use, which clean texts lack. Here those of plane 15
-# stand for what ICU must not see, and those of plane 16 for special tokens.
+# Cleaning removes private use characters, so they are free as placeholders:
+# those of plane 15 for characters hidden from ICU, those of plane 16 for
+# special tokens.
 _PRIVATE = r"\x{E000}-\x{F8FF}\x{F0000}-\x{FFFFD}"
 _PRIVATE_16 = r"\x{100000}-\x{10FFFD}"
 _HIDDEN = 0xF0000
 _SPECIAL = 0x100000
-# A letter that stays itself and that no other one becomes.
+# A letter that normalization keeps and that no other character becomes.
 _BETWEEN = "þ"
 
 
@@ -37,10 +38,11 @@ class CharacterClasses(typing.NamedTuple):
     """Insides of RE2 character classes.
 
     Attributes:
-        removed: str. Control and format characters, private use, U+FFFD.
-        space: str. All kinds of white space but the space.
-        accents: str. What goes when accents are removed.
-        alone: str. Punctuation and CJK characters, each a word of its own.
+        removed: str. Control, format and private use characters, U+FFFD;
+            not plane 16.
+        space: str. White space except U+0020.
+        accents: str. The marks that accent stripping removes.
+        alone: str. Punctuation and CJK characters; each is a word.
     """
 
     removed: str
@@ -57,7 +59,7 @@ def _normalizer(**steps):
 
 
 def _class_of(characters):
-    """Neighbours as a range: `a-c` for a, b and c."""
+    """The inside of an RE2 class, with adjacent characters as ranges."""
     ranges = []
     for point in sorted(map(ord, characters)):
         if ranges and ranges[-1][1] == point - 1:
@@ -70,7 +72,7 @@ def _class_of(characters):
 @functools.cache
 def character_classes():
     """Reads the `CharacterClasses` from `tokenizers`, once a process."""
-    # Neither letters, numbers nor what Python's Unicode, the newer one, lacks.
+    # Skip letters, and what is unassigned in Python's newer Unicode.
     characters = [
         chr(point)
         for points in (*_RANGES, _TAGS)
@@ -78,7 +80,6 @@ def character_classes():
         if unicodedata.category(chr(point)) not in ("Cn", "Lo", "Ll", "Lu")
     ]
     text = _BETWEEN.join(characters)
-    # What becomes of each, after cleaning and without accents.
     clean = _normalizer(clean_text=True)(text).split(_BETWEEN)
     plain = _normalizer(strip_accents=True)(text).split(_BETWEEN)
     words = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
@@ -97,11 +98,11 @@ def character_classes():
 
 @functools.cache
 def _lower_where_icu_differs():
-    """A dictionary of characters to those that they become in lower case.
+    """Maps each character that ICU normalizes differently to its lower case.
 
-    ICU's Unicode is older than that of `tokenizers` in lower case and newer in
-    NFD, where these characters stay as they are. A sigma is here because ICU
-    knows another one for the ends of words.
+    ICU lacks the newest letters' lower case, and decomposes and reorders
+    characters that are unassigned in the NFD tables of `tokenizers`, which
+    leaves them unchanged.
     """
     import tensorflow as tf
 
@@ -113,8 +114,8 @@ def _lower_where_icu_differs():
         chr(point) for points in _RANGES for point in points if point > 0x7F
     ]
     lower = _normalizer(lowercase=True)
-    # Between a mark of a low and one of a high combining class a mark of any
-    # other changes places with one of them.
+    # Next to a mark of a low and one of a high combining class, a mark of any
+    # class is reordered.
     marked = "\n".join(f"{c}\u0334\u0345{c}" for c in characters)
     pairs = (
         (
@@ -128,7 +129,7 @@ def _lower_where_icu_differs():
             icu(_fold, "\n".join(characters)),
         ),
     )
-    differing = {"Σ"}
+    differing = set()
     for theirs, icus in pairs:
         rows = zip(characters, theirs.split("\n"), icus.split("\n"))
         differing |= {c for c, their, icu in rows if their != icu}
@@ -136,7 +137,7 @@ def _lower_where_icu_differs():
 
 
 def placeholders(special_tokens):
-    """The words that `words` gives for special tokens, a list of strings."""
+    """The words that `words` returns in place of special tokens."""
     return [chr(_SPECIAL + i) for i in range(len(special_tokens))]
 
 
@@ -151,8 +152,8 @@ def words(text, lowercase=True, special_tokens=()):
     Args:
         text: string `tf.Tensor` `[B]`, UTF-8.
         lowercase: bool.
-        special_tokens: a sequence of strings. Where they stand in a text,
-            there is a word of `placeholders`.
+        special_tokens: a sequence of strings. `words` replaces each
+            occurrence in a text with its word from `placeholders`.
 
     Returns:
         A string `tf.RaggedTensor` `[B, W]`.
@@ -204,8 +205,10 @@ def _fold(text):
 def _lower_by_icu(text):
     import tensorflow as tf
 
-    # ICU's lower case of an ASCII I depends on the language of the machine.
-    return tf.strings.lower(tf.strings.lower(text), encoding="utf-8")
+    # ICU lower-cases an ASCII I by the machine's locale, and a sigma by its
+    # position in the word.
+    text = tf.strings.regex_replace(tf.strings.lower(text), "Σ", "σ")
+    return tf.strings.lower(text, encoding="utf-8")
 
 
 def _decompose(text):
@@ -222,7 +225,7 @@ def _remove_accents(text):
 
 
 def _replace(text, old, new):
-    """Replaces characters, `old` in rising order."""
+    """Replaces characters; `old` must be sorted."""
     import tensorflow as tf
 
     old, new = (tf.constant([ord(c) for c in x]) for x in (old, new))

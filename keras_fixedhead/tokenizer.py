@@ -7,6 +7,7 @@ Face's `tokenizers`, which needs no TensorFlow.
 
 import collections
 import functools
+import re
 
 import keras
 import keras_hub
@@ -29,6 +30,10 @@ _REMOVE_ACCENTS = tokenizers.normalizers.BertNormalizer(
 )
 
 
+def _is_text(value):
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+
+
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     """BERT's WordPiece tokenizer, equal to the original id for id.
@@ -41,10 +46,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         vocabulary: a list of tokens, or the path of a file with one a line.
             It must hold `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case and to remove accents.
-        special_tokens_in_strings: bool. Whether a special token that is
-            written in a text, such as `"title [SEP] abstract"`, is that
-            token, as in Hugging Face's tokenizers, or plain text. Turn it on
-            only for texts you trust: it lets a text end its own sequence.
+        special_tokens_in_strings: bool. Whether to map special tokens
+            written in a text, as in `"title [SEP] abstract"`, to their ids,
+            as Hugging Face's tokenizers do. If `False`, they are plain text.
+            Enable it only for trusted text, which can then contain `[SEP]`.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -90,17 +95,17 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     @property
     def special_tokens_in_texts(self):
-        """The special tokens that it looks for in texts, a tuple of strings."""
+        """tuple of strings: the special tokens to look for in texts."""
         return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):
         import tensorflow_text as tf_text
 
-        # What stands for special tokens has the ids after the vocabulary's.
+        # The placeholders' ids follow the vocabulary's.
         special = graph_text.placeholders(self.special_tokens_in_texts)
         self._fast_word_piece = tf_text.FastWordpieceTokenizer(
             vocab=[*self.vocabulary, *special],
-            # Never too long: UTF-8 has at most four bytes a character.
+            # UTF-8 uses at most four bytes per character.
             max_bytes_per_word=4 * _MAX_CHARACTERS_PER_WORD,
             token_out_type=self.compute_dtype,
             suffix_indicator=self.suffix_indicator,
@@ -175,8 +180,17 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             text.decode("utf-8", "ignore") if isinstance(text, bytes) else text
             for text in np.asarray(inputs, dtype=object).ravel()
         ]
-        rows = self._reference.encode_batch(texts, add_special_tokens=False)
-        return [row.ids for row in rows]
+        return [row.ids for row in self._encode(texts)]
+
+    def _encode(self, texts):
+        try:
+            return self._reference.encode_batch(texts, add_special_tokens=False)
+        except TypeError as error:
+            wrong = [x for x in texts if not _is_text(x)]
+            raise TypeError(
+                "Texts must be strings that UTF-8 can write, without "
+                f"surrogates. Received: {', '.join(map(ascii, wrong[:3]))}"
+            ) from error
 
     def tokenize_with_offsets(self, text):
         """The same ids, and which characters each comes from.
@@ -201,7 +215,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
                 "`text` must be a string; bytes have other places. "
                 f"Received: text={text!r}"
             )
-        row = self._reference.encode(text, add_special_tokens=False)
+        (row,) = self._encode([text])
         starts = [start for start, _ in row.offsets]
         ends = [self._after_accents(text, end) for _, end in row.offsets]
         return row.ids, starts, ends

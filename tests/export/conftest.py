@@ -9,7 +9,10 @@ from tests.export import tiny
 
 @pytest.fixture(scope="session")
 def embedder():
-    return tiny.new_embedder(prompts={"query": "query: ", "document": ""})
+    return tiny.new_embedder(
+        prompts={"query": "query: ", "document": ""},
+        special_tokens_in_strings=True,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ TEXTS = [
     "é 西 σ ΣΊΣΥΦΟΣ",
     "",
     "fox " * 50,
+    "fox [SEP] fox[MASK]dog [sep]",
+    "\uf0b7fox dog\u2e5ddog \ua7c0 lazy\u08ca\u0334",
 ]
 
 

@@ -31,10 +31,18 @@ def _new_backbone(tokenizer, unused=0, **options):
     )
 
 
-def new_embedder(vocabulary=VOCABULARY, prompts=None, pooler=False, **options):
+def new_embedder(
+    vocabulary=VOCABULARY,
+    prompts=None,
+    pooler=False,
+    special_tokens_in_strings=False,
+    **options,
+):
     """Builds an embedder with primes for sizes and random weights."""
     keras.utils.set_random_seed(11)
-    tokenizer = keras_fixedhead.FixedHeadTokenizer(vocabulary)
+    tokenizer = keras_fixedhead.FixedHeadTokenizer(
+        vocabulary, special_tokens_in_strings=special_tokens_in_strings
+    )
     return keras_fixedhead.FixedHeadTextEmbedder(
         _new_backbone(tokenizer, pooler=pooler),
         keras_fixedhead.FixedHeadTextEmbedderPreprocessor(

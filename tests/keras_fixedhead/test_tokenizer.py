@@ -324,6 +324,13 @@ def test_a_preset_keeps_special_tokens_in_strings(
     assert restored.special_tokens_in_strings is False
 
 
+@pytest.mark.parametrize("text", ["a\ud800b", None, 1])
+def test_what_is_no_text_is_an_error(vocabulary, text):
+    tokenizer = FixedHeadTokenizer(vocabulary)
+    with pytest.raises(TypeError, match="Texts must be strings"):
+        tokenizer.tokenize(["head", text])
+
+
 def test_one_text_and_many(ours):
     assert ours("attention heads") == ours(["attention heads"])[0]
     assert ours("") == []

@@ -15,11 +15,6 @@ import rich.console
 import tyro
 
 from export import cli, encoder
-from export.index import index_folder
-from export.search import query_file, report
-from export.search.answers import answer
-from export.search.conversation import converse
-from export.search.measure import measure
 
 _STANDARD_OUTPUT = pathlib.Path("-")
 
@@ -95,6 +90,8 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
+    from export.search import query_file
+
     for query in arguments.query:
         problem = query_file.problem(query)
         if problem:
@@ -104,6 +101,9 @@ def _check(arguments):
 
 def search(opened, searched, arguments, console):
     """Answers queries from an index; returns the exit status."""
+    from export.search import query_file, report
+    from export.search.answers import answer
+    from export.search.conversation import converse
 
     def ask(queries):
         return answer(opened, searched, queries, arguments.k)
@@ -126,6 +126,10 @@ def search(opened, searched, arguments, console):
 
 def main(arguments):
     """Searches; returns the exit status."""
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from export.index import index_folder
+    from export.search.measure import measure
+
     _check(arguments)
     to_stdout = arguments.output == _STANDARD_OUTPUT
     console = rich.console.Console(stderr=to_stdout)

@@ -46,8 +46,8 @@ def main(args: list[str] | None = None) -> int:
     )
     try:
         _report(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"keras_fixedhead.diagnostics: {error}", file=sys.stderr)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"keras_fixedhead.diagnostics: error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -331,7 +331,7 @@ def main(args: list[str] | None = None) -> int:
     try:
         cost, suggestions = plan(config)
     except ValueError as error:
-        print(f"keras_fixedhead.planner: {error}", file=sys.stderr)
+        print(f"keras_fixedhead.planner: error: {error}", file=sys.stderr)
         return 1
     if config.json:
         print(json.dumps(_as_dict(config, cost, suggestions), indent=1))

@@ -3,16 +3,14 @@
 Shape letters: N texts, Q queries, D embedding size.
 """
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from rich.console import Console
-from rich.progress import Progress
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import Collection
+from training.progress import progress
 
 
 class TextEncoder:
@@ -65,7 +63,7 @@ class TextEncoder:
         Args:
             texts: N strings.
             prompt: Name of the prompt put before each text, or `None`.
-            label: What a progress bar on the terminal says; `None` shows
+            label: What to call this where progress is shown; `None` shows
                 none.
             on_batch: Called with the number of texts of each batch done.
 
@@ -78,11 +76,7 @@ class TextEncoder:
         rows = np.empty((len(texts), self.size), "float32")
         # Of like lengths, a batch has little padding.
         order = np.argsort([len(text) for text in texts])
-        with Progress(
-            console=Console(stderr=True),
-            disable=label is None or not sys.stderr.isatty(),
-        ) as progress:
-            task = progress.add_task(label or "", total=len(texts))
+        with progress(label, len(texts)) as advance:
             for start in range(0, len(texts), self._batch_size):
                 chosen = order[start : start + self._batch_size]
                 inputs = self.embedder.preprocessor.pad_to_longest(
@@ -91,7 +85,7 @@ class TextEncoder:
                     sequence_length=self._sequence_length,
                 )
                 rows[chosen] = self._embed(inputs).numpy()
-                progress.advance(task, len(chosen))
+                advance(len(chosen))
                 if on_batch is not None:
                     on_batch(len(chosen))
         return rows

@@ -17,7 +17,7 @@ from tests.keras_fixedhead.test_losses import (
 from tests.training import tiny
 from tests.training.two_replicas import weights
 from training import distill
-from training.interruption import Interrupted
+from training.errors import Interrupted
 from training.records import RunRecords
 from training.strategy import get_strategy
 from training.tasks.distillation import DistillationTask, shared_neighbours
@@ -503,7 +503,7 @@ def test_missing_files_are_named(data, teacher, tmp_path, capsys):
     assert distill.main(flags(data, tmp_path / "no", workdir)) == 1
     error = capsys.readouterr().err
     assert error == (
-        "training.distill: `teacher` must be a preset folder, such as "
+        "training.distill: error: `teacher` must be a preset folder, such as "
         "WORKDIR/preset of an earlier run. Received: "
         f"{str(tmp_path / 'no')!r}\n"
     )

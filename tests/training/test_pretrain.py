@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import pathlib
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -16,7 +14,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from tests.training import tiny, workers
+from tests.training import tiny
 from training import pretrain
 from training.data.corpus import Document, write_shard
 from training.tasks.masked_lm import MaskedLMTask
@@ -50,9 +48,10 @@ def flags(data, workdir, **changes):
 
 
 def failed(args, capsys):
-    """The one line of a run that ends with status 1."""
+    """The last line of a run that ends with status 1."""
     assert pretrain.main(args) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("training.pretrain: error: ")
     return line
 
 
@@ -366,20 +365,21 @@ def test_command_line_changes_the_named_run():
     assert first.masked_lm.sequence_length == first.model.head_size
 
 
-def test_help_does_not_wait_for_tensorflow():
-    program = (
-        "import atexit, sys\n"
-        "from training import pretrain\n"
-        "atexit.register(lambda: print('tensorflow' in sys.modules))\n"
-        "pretrain.main(['--help'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=workers.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_help_lists_runs_and_how_intervals_relate(capsys):
+    with pytest.raises(SystemExit):
+        pretrain.main(["--help"])
+    shown = capsys.readouterr().out
     for name in (*pretrain.PRETRAIN_CONFIGS, "--accumulation_steps", "--init"):
-        assert name in done.stdout
-    assert done.stdout.splitlines()[-1] == "False"
+        assert name in shown
+    shown = " ".join(shown.replace("│", " ").split())
+    assert "speed; divides the other intervals" in shown
+    assert "two evaluations, a multiple of log_interval" in shown
+    assert "two checkpoints, a multiple of log_interval" in shown
+
+
+def test_an_interval_that_log_interval_does_not_divide(data, tmp_path, capsys):
+    args = flags(data, tmp_path / "train", log_interval=3, steps=7)
+    error = failed([*args, "--evaluation_interval", "10"], capsys)
+    assert "evaluation_interval=10, log_interval=3" in error
+    error = failed([*args, "--log_interval", "0"], capsys)
+    assert "`log_interval` must be positive. Received: 0" in error

@@ -7,6 +7,7 @@ import pathlib
 
 import rich.console
 import rich.progress
+import rich.table
 
 from keras_fixedhead.files import replaced
 
@@ -44,8 +45,11 @@ class RunRecords:
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("step"),
             rich.progress.MofNCompleteColumn(),
-            rich.progress.BarColumn(),
-            rich.progress.TextColumn("{task.fields[figures]}"),
+            rich.progress.BarColumn(bar_width=10),
+            # Of 80 columns it gets two lines, and the others stay whole.
+            rich.progress.TextColumn(
+                "{task.fields[figures]}", table_column=rich.table.Column()
+            ),
             rich.progress.TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,

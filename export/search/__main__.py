@@ -126,11 +126,11 @@ def search(opened, searched, arguments, console):
 
 def main(arguments):
     """Searches; returns the exit status."""
+    _check(arguments)
     # Keras takes seconds to import, which `--help` need not wait for.
     from export.index import index_folder
     from export.search.measure import measure
 
-    _check(arguments)
     to_stdout = arguments.output == _STANDARD_OUTPUT
     console = rich.console.Console(stderr=to_stdout)
     source = arguments.base(encoder.Source)

@@ -284,9 +284,8 @@ def test_bad_values_are_one_line(data, tmp_path, capsys, change, message):
 
 def assert_fails(args, message, capsys):
     assert language_model.main(args) == 1
-    (line,) = capsys.readouterr().err.splitlines()
     with pytest.raises(ValueError, match=message):
-        raise ValueError(line)
+        raise ValueError(tiny.error(capsys))
 
 
 def test_a_folder_without_words(tmp_path, capsys):

@@ -244,6 +244,15 @@ def test_signal_saves_and_the_next_run_goes_on_exactly(step, whole, tmp_path):
     )
 
 
+def test_a_run_that_saved_nothing_evaluates_first_again(whole, tmp_path):
+    with pytest.raises(FloatingPointError):
+        run(Line(bad_step=1), tmp_path)
+    records = metrics(tmp_path)
+    assert [r["step"] for r in records if "slope" in r] == [0]
+    assert run(Line(), tmp_path) == whole[1]
+    assert metrics(tmp_path) == metrics(whole[0])
+
+
 def test_finished_run_without_a_preset_makes_it(whole, tmp_path):
     def fail(self, folder):
         folder.mkdir()
@@ -381,6 +390,6 @@ def test_only_the_chief_writes(tmp_path):
     records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
     with records.running(0, evaluate_first=False):
-        records.trained(1, {"loss": 1.0})
+        records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
         records.evaluated(1, {"slope": 1.0})
     assert not (tmp_path / "run").exists()

@@ -349,7 +349,9 @@ def test_names_the_line_of_a_malformed_source(tmp_path, source, capsys):
     with open(source, "a") as stream:
         stream.write('{"query": "q"}\n')
     assert prepare(source=source, output=tmp_path / "data") == 1
-    assert f"{source}:98: a line must have 'document'" in capsys.readouterr().err
+    assert (
+        f"{source}:98: a line must have 'document'" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

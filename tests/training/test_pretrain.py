@@ -50,9 +50,7 @@ def flags(data, workdir, **changes):
 def failed(args, capsys):
     """The last line of a run that ends with status 1."""
     assert pretrain.main(args) == 1
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("training.pretrain: error: ")
-    return line
+    return tiny.error(capsys)
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +172,7 @@ def test_run_leaves_its_records(first_stage):
     }
     evaluated = {"step", *(f"heldout_{name}" for name in judged)}
     assert [(r["step"], r.keys()) for r in records] == [
+        (0, evaluated),
         (50, trained),
         (100, trained),
         (100, evaluated),
@@ -310,7 +309,7 @@ def exact(data, tmp_path_factory):
 
 
 def test_losses_begin_at_those_of_guessing(first_stage):
-    begin = tiny.metrics(first_stage.workdir)[0]
+    begin = tiny.metrics(first_stage.workdir)[1]
     guess = {"masked_lm": len(tiny.VOCABULARY), "next_sentence": 2}
     for name, choices in guess.items():
         assert begin[f"{name}_loss"] == pytest.approx(np.log(choices), rel=0.1)

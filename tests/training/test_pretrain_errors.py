@@ -9,11 +9,10 @@ from training import pretrain
 
 
 def failed(data, workdir, capsys, **changes):
-    """The one line of a run that ends with status 1."""
+    """The last line of a run that ends with status 1."""
     config = tiny.pretraining(data, workdir, **changes)
     assert pretrain.main(tiny.flags(config, "small")) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+    return tiny.error(capsys)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.training import tiny, workers
-from training import pretrain
+from training import pretrain, progress
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,12 @@ def data(tmp_path_factory):
 
 
 def shown_on_a_terminal(command):
-    """What a command writes on a terminal of 120 columns."""
+    """What a command writes on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command,
         cwd=workers.ROOT,
-        env={**workers.ENVIRONMENT, "TERM": "xterm", "COLUMNS": "120"},
+        env={**workers.ENVIRONMENT, "TERM": "xterm", "COLUMNS": "80"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -47,7 +47,7 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
     )
     # Without colors and movements of the cursor.
     lines = re.split(r"\r?\n|\r", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown))
-    assert "step" in shown and "6/6" in shown
+    assert "6/6" in shown and "examples/s" in shown and "0:00:0" in shown
     # Orbit's log and its dictionaries of what is in the bar.
     for orbit in ("train |", "eval |", "learning_rate", "{", "restored"):
         assert not [line for line in lines if orbit in line], shown
@@ -58,6 +58,7 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
     starts = [
         "importing TensorFlow",
         f"reading {data}",
+        "warning: 1 of 37 pairs are left out",
         "model: ",
         "evaluating at step 0",
         "step 0 of 6: ",
@@ -89,3 +90,21 @@ def test_a_pipe_gets_a_line_each_interval(tmp_path, capfd):
     assert updates[-1][1] == "0:00:00"
     assert re.search(r"^model: [\d,]+ parameters on CPU:0$", said, re.M)
     assert "\x1b" not in said and "train |" not in said
+
+
+def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0)
+    with progress.progress("Embedding", 8) as advance:
+        advance(2)
+        advance(6)
+    lines = capfd.readouterr().err.splitlines()
+    assert [re.sub(r"\d+:\d\d:\d\d", "T", line) for line in lines] == [
+        "Embedding: 25%  ETA T",
+        "Embedding: 100%  ETA T",
+    ]
+    with progress.progress(None, 8) as advance:
+        advance(8)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 30)
+    with progress.progress("Embedding", 0) as advance:
+        advance(0)
+    assert capfd.readouterr() == ("", "")

@@ -137,7 +137,7 @@ def test_run_learns(workdir):
             rel=1e-4,
         )
     cosines = [r["heldout_cosine"] for r in records if "heldout_cosine" in r]
-    assert len(cosines) == 3
+    assert len(cosines) == 4
     assert cosines[0] < cosines[-1]
 
 

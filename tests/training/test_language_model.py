@@ -87,7 +87,9 @@ def cross_entropy(logits, labels):
 
 
 def test_run_learns(run):
-    *trained, last = tiny.metrics(run)
+    first, *trained, last = tiny.metrics(run)
+    assert first["step"] == 0
+    assert first["heldout_accuracy"] < last["heldout_accuracy"]
     assert [record["step"] for record in trained] == [50, 100]
     losses = [record["loss"] for record in trained]
     assert np.log(len(tiny.VOCABULARY)) > losses[0] > losses[-1]

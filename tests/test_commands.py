@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from keras_fixedhead import command
+from training import cli
+
 ROOT = pathlib.Path(__file__).parents[1]
 SLOW_TO_IMPORT = ("jax", "keras", "keras_hub", "tensorflow", "torch")
 
@@ -128,3 +131,13 @@ def test_errors_begin_alike(name, answers):
     assert status in (1, 2), err
     assert out == ""
     assert err.splitlines()[-1].startswith(f"{name}: error: "), err
+
+
+@pytest.mark.parametrize("run", [command.run, cli.run])
+def test_an_interrupt_is_no_traceback(run, capsys):
+    def interrupted(config):
+        raise KeyboardInterrupt
+
+    assert run(interrupted, None, "package.command") == 130
+    error = capsys.readouterr().err
+    assert error == "package.command: error: interrupted\n"

@@ -15,6 +15,7 @@ import rich.progress
 import rich.table
 import tyro
 
+from keras_fixedhead import command
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.files import replaced
 from keras_fixedhead.pictures import check_picture
@@ -186,12 +187,7 @@ def main(args=None):
         args=args,
         use_underscores=True,
     )
-    try:
-        _run(config)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"keras_fixedhead.theory: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run(_run, config, "keras_fixedhead.theory")
 
 
 if __name__ == "__main__":

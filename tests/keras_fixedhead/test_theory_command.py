@@ -28,7 +28,7 @@ def run(*arguments):
 def not_trained(monkeypatch):
     """As if gradient descent had found the context."""
     monkeypatch.setattr(
-        "keras_fixedhead.theory.__main__.fit_context",
+        "keras_fixedhead.theory.representation.fit_context",
         lambda context, *_, **__: ContextFit(0.0, 0.0, 0.0, context),
     )
 

@@ -20,10 +20,10 @@ def run(main, arguments_class, argv=None):
         arguments_class: a dataclass; its docstrings are the help.
         argv: list of words; those of the process by default.
     """
+    prog = main.__globals__["__spec__"].name.removesuffix(".__main__")
     arguments = tyro.cli(
         arguments_class,
-        prog="python -m "
-        + main.__globals__["__spec__"].name.removesuffix(".__main__"),
+        prog=f"python -m {prog}",
         args=argv,
         config=(tyro.conf.OmitSubcommandPrefixes,),
         use_underscores=True,
@@ -31,8 +31,8 @@ def run(main, arguments_class, argv=None):
     try:
         return main(arguments)
     except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"{prog}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(f"{prog}: error: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

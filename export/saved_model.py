@@ -6,147 +6,14 @@ model server's configuration beside it.
 """
 
 import dataclasses
-import os
 import pathlib
-import shutil
 import sys
-import tempfile
 import typing
 
-import keras
 import rich
 import rich.console
-import tensorflow as tf
 
-from export import cli, load, services, verify
-from export.files import card, golden, server_config, versions, warmup
-
-
-class Weights(tf.Module):
-    """What the SavedModel stores: the variables, and nothing of Keras.
-
-    With the Keras model as an attribute the C++ loader does not find its
-    variables, and Keras's own export stores them twice.
-    """
-
-    def __init__(self, weights):
-        super().__init__()
-        self.weights = [weight.value for weight in weights]
-
-
-def write(folder, module, functions, cases, requests, description):
-    """Writes a SavedModel with all its extra files; checks nothing.
-
-    Args:
-        folder: path of the folder to fill.
-        module: `tf.Module` whose variables the functions use.
-        functions: `{signature: tf.function}`, see `services.signatures`.
-        cases: golden requests and answers, see `services.golden_cases`.
-        requests: list of `PredictRequest`, see `warmup.requests`.
-        description: JSON-able dictionary, see `card.describe`.
-    """
-    tf.saved_model.save(module, str(folder), functions)
-    golden.save(folder, cases)
-    warmup.write(folder, requests)
-    card.save(folder, description)
-
-
-def export(
-    model,
-    output,
-    version=None,
-    dtype=None,
-    embedding_dim=None,
-    raw_encoder=False,
-    max_new_tokens=None,
-    warmup_texts=None,
-    on_start=lambda what: None,
-):
-    """Writes, checks and publishes a version.
-
-    The version appears under its number in one step, and only if every check
-    of the gate passes: a model server that watches the folder never sees
-    half of it. The server's configuration is written beside the versions
-    where it is missing.
-
-    Args:
-        model: path of a preset folder or a `.keras` file.
-        output: path of the folder of versions, `DIR/NAME`.
-        version: int, the number of the version; None for one above the
-            highest there is.
-        dtype: as in `load.load`.
-        embedding_dim: as in `load.load`.
-        raw_encoder: as in `load.load`.
-        max_new_tokens: as in `load.load`.
-        warmup_texts: path of a UTF-8 file, a text like those of real traffic
-            on each line; None for the golden texts.
-        on_start: function called with what begins, a str, for a display.
-
-    Returns:
-        The results of the gate (`verify.Result`), and the path of the
-        published folder or None if a check failed.
-
-    Raises:
-        ValueError: if the version exists, or the backend, the version, the
-            texts or the model will not do.
-    """
-    output = pathlib.Path(output).resolve()
-    if version is None:
-        version = 1 + max(versions.find(output), default=0)
-    if version < 0:
-        raise ValueError(f"`version` must not be negative, received {version}.")
-    published = output / str(version)
-    if published.exists():
-        raise ValueError(
-            f"`version` {version} exists in {output} and is never overwritten. "
-            "Pass a higher number."
-        )
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "`KERAS_BACKEND` must be tensorflow to export, received "
-            f"{keras.backend.backend()}."
-        )
-    texts = golden.TEXTS
-    if warmup_texts is not None:
-        texts = warmup.read_texts(warmup_texts)
-    on_start("loading the model")
-    options = {
-        "embedding_dim": embedding_dim,
-        "raw_encoder": raw_encoder,
-        "max_new_tokens": max_new_tokens,
-    }
-    service = load.load(model, dtype, **options)
-    description = card.describe(service, model)
-    if dtype not in (None, "float32"):
-        on_start("comparing with float32")
-        reference = load.load(model, "float32", **options)
-        cosine = services.least_cosine(service, reference)
-        description["least_cosine_to_float32"] = cosine
-        del reference
-    output.mkdir(parents=True, exist_ok=True)
-    server_config.write(output)
-    # Not a number, so a model server passes it by.
-    staging = pathlib.Path(tempfile.mkdtemp(prefix=f".{version}-", dir=output))
-    on_start("writing the SavedModel")
-    try:
-        write(
-            staging,
-            Weights(service.model.weights),
-            services.signatures(service),
-            services.golden_cases(service),
-            services.warmup_requests(
-                service, texts, server_config.batch_sizes(output)
-            ),
-            description,
-        )
-        staging.chmod(0o755)  # mkdtemp's is for its owner alone
-        results = verify.run_checks(staging, on_start)
-        if not all(result.passed for result in results):
-            return results, None
-        os.rename(staging, published)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return results, published
+from export import cli
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +37,7 @@ class Arguments:
     """The number of the version; an existing one is never overwritten. One
     above the highest there is, if not given."""
 
-    dtype: typing.Literal[load.DTYPES] | None = None
+    dtype: typing.Literal["float32", "bfloat16", "int8"] | None = None
     """What to compute in: bfloat16 is half the file and fast where the
     processor has it. int8 is a quarter of the file, but slower. The least
     cosine to float32's answers goes on the card."""
@@ -192,7 +59,12 @@ class Arguments:
 
 def main(arguments):
     """Exports and prints the gate's table; returns the exit status."""
-    with rich.console.Console().status("starting") as status:
+    with rich.console.Console().status("importing TensorFlow") as status:
+        # It takes seconds, which `--help` need not wait for.
+        from export import verify
+        from export.files import card
+        from export.publish import export
+
         results, published = export(**vars(arguments), on_start=status.update)
     verify.print_table(results, published or arguments.output)
     if published is None:

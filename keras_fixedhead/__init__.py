@@ -1,25 +1,35 @@
 """Attention heads of a fixed size for Keras 3: see README.md."""
 
-from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.causal_lm import FixedHeadCausalLM
-from keras_fixedhead.causal_lm_preprocessor import FixedHeadCausalLMPreprocessor
-from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
-from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
-from keras_fixedhead.span_labeler_preprocessor import (
-    FixedHeadSpanLabelerPreprocessor,
-)
-from keras_fixedhead.text_classifier import FixedHeadTextClassifier
-from keras_fixedhead.text_classifier_preprocessor import (
-    FixedHeadTextClassifierPreprocessor,
-)
-from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
-from keras_fixedhead.text_embedder_preprocessor import (
-    FixedHeadTextEmbedderPreprocessor,
-)
-from keras_fixedhead.tokenizer import FixedHeadTokenizer
-from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
+import importlib
+import sys
+
+if sys.argv[:1] != ["-m"] or not any(
+    word.removeprefix("-m").startswith(f"{__name__}.") for word in sys.orig_argv
+):
+    from keras_fixedhead.attention import FixedMultiHeadAttention
+    from keras_fixedhead.backbone import FixedHeadBackbone
+    from keras_fixedhead.causal_lm import FixedHeadCausalLM
+    from keras_fixedhead.causal_lm_preprocessor import (
+        FixedHeadCausalLMPreprocessor,
+    )
+    from keras_fixedhead.masked_lm import FixedHeadMaskedLM
+    from keras_fixedhead.masked_lm_preprocessor import (
+        FixedHeadMaskedLMPreprocessor,
+    )
+    from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
+    from keras_fixedhead.span_labeler_preprocessor import (
+        FixedHeadSpanLabelerPreprocessor,
+    )
+    from keras_fixedhead.text_classifier import FixedHeadTextClassifier
+    from keras_fixedhead.text_classifier_preprocessor import (
+        FixedHeadTextClassifierPreprocessor,
+    )
+    from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
+    from keras_fixedhead.text_embedder_preprocessor import (
+        FixedHeadTextEmbedderPreprocessor,
+    )
+    from keras_fixedhead.tokenizer import FixedHeadTokenizer
+    from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 
 __version__ = "0.1.0"
 
@@ -39,3 +49,16 @@ __all__ = [
     "FixedHeadTransformerBlock",
     "FixedMultiHeadAttention",
 ]
+
+
+def __getattr__(name):
+    """Imports the classes when the first one is used; see PEP 562.
+
+    To run `python -m keras_fixedhead.planner`, Python imports this package
+    first, while `sys.argv` begins with "-m". Keras takes seconds to import,
+    which a command's `--help` need not wait for. Anyone else gets the classes
+    at once: loading a `.keras` file needs them registered.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.reload(sys.modules[__name__]), name)

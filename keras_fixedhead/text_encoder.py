@@ -4,12 +4,10 @@ Shape letters: N texts, Q queries, B batch, T sequence length, D embedding
 size.
 """
 
-import sys
-
 import keras
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
+
+from keras_fixedhead.progress import progress
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
@@ -70,8 +68,8 @@ class TextEncoder:
             texts: list of N str.
             prompt: str or `None`. The name of the prompt put before each
                 text.
-            label: str or `None`. What a progress bar on the terminal says;
-                `None` shows none.
+            label: str or `None`. What progress is shown as; `None` shows
+                none.
             on_batch: function called with the number of texts of each batch
                 that is done, or `None`.
 
@@ -92,15 +90,11 @@ class TextEncoder:
         rows = np.empty((len(texts), self.size), "float32")
         # The longest come first: what is too large for the memory fails soon.
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        with Progress(
-            console=Console(stderr=True),
-            disable=label is None or not sys.stderr.isatty(),
-        ) as progress:
-            task = progress.add_task(label or "", total=len(texts))
+        with progress(label, len(texts)) as advance:
             for start in range(0, len(texts), self.batch_size):
                 chosen = order[start : start + self.batch_size]
                 rows[chosen] = self._embed([prefix + texts[i] for i in chosen])
-                progress.advance(task, len(chosen))
+                advance(len(chosen))
                 if on_batch is not None:
                     on_batch(len(chosen))
         return rows
@@ -114,7 +108,7 @@ class TextEncoder:
         Args:
             collection: a `keras_fixedhead.beir.Collection` of N documents and
                 Q queries.
-            name: str. What progress bars on the terminal say.
+            name: str. What progress is shown as.
 
         Returns:
             float32 arrays `[N, D]` and `[Q, D]`.

@@ -1,14 +1,20 @@
 """What the verbs that train share: reading a run, and exit statuses."""
 
 import argparse
+import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 
 import tyro
 
+from training.errors import Interrupted, RunFailed, WorkerLost
+
 # Of sysexits.h: it may succeed when tried again.
 EX_TEMPFAIL = 75
+# That of argparse and tyro: the command line cannot be read.
+_USAGE = 2
 
 
 def parse(
@@ -33,10 +39,11 @@ def parse(
     chosen.add_argument("--config", default=next(iter(named)))
     name = chosen.parse_known_args(args)[0].config
     if name not in named:
-        sys.exit(
-            f"{prog}: --config must be one of {', '.join(named)}. "
-            f"Received: {name}"
+        say_error(
+            prog,
+            f"--config must be one of {', '.join(named)}. Received: {name}",
         )
+        sys.exit(_USAGE)
     listed = "\n".join(
         f"  {name}: {function.__doc__}" for name, function in named.items()
     )
@@ -57,7 +64,7 @@ def run(verb: Callable, config, prog: str) -> int:
 
     0 when it is done; 128 and the signal's number when one stopped it; 75
     (`EX_TEMPFAIL`) when another worker was lost; 1 for what a restart does
-    not mend.
+    not mend. 2, for a command line that cannot be read, comes from parsing.
 
     Args:
         verb: Called with `config`.
@@ -66,20 +73,43 @@ def run(verb: Callable, config, prog: str) -> int:
     """
     # What TensorFlow logs below an error would bury the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from training.interruption import Interrupted, RunFailed, WorkerLost
-
-    def say(error):
-        print(f"{prog}: {error}", file=sys.stderr)
-
     try:
         verb(config)
     except Interrupted as interrupted:
-        say(interrupted)
+        say_error(prog, interrupted)
         return 128 + interrupted.signum
+    except KeyboardInterrupt:
+        say_error(prog, "interrupted")
+        return 128 + signal.SIGINT
     except WorkerLost as lost:
-        say(lost)
+        say_error(prog, lost)
         return EX_TEMPFAIL
-    except (ValueError, OSError, FloatingPointError, RunFailed) as error:
-        say(error)
+    except (
+        ValueError, OSError, ImportError, FloatingPointError, RunFailed
+    ) as error:  # fmt: skip
+        say_error(prog, error)
         return 1
     return 0
+
+
+def say_error(prog: str, error: Exception | str):
+    """Prints why a command ends, as `argparse` does."""
+    print(f"{prog}: error: {error}", file=sys.stderr)
+
+
+def say_usage(prog: str, usage: str, error: str) -> int:
+    """Prints how a command is called, and returns the exit status."""
+    print(f"usage: python -m {prog} {usage}", file=sys.stderr)
+    say_error(prog, error)
+    return _USAGE
+
+
+def import_tensorflow():
+    """Imports TensorFlow, and says so: it takes seconds.
+
+    Verbs call this once they have read the command line, so that `--help` does
+    not wait.
+    """
+    if "tensorflow" not in sys.modules:
+        print("importing TensorFlow", file=sys.stderr, flush=True)
+        importlib.import_module("tensorflow")

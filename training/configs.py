@@ -281,16 +281,18 @@ class RunConfig:
     jit_compile: bool = False
     """Compile the update with XLA; needs fixed shapes and one replica."""
     log_interval: int = 10
-    """Updates between two reports of loss and speed."""
+    """Updates between two reports of loss and speed; divides the other
+    intervals."""
     evaluation_interval: int = 200
-    """Updates between two evaluations."""
+    """Updates between two evaluations, a multiple of log_interval. The first
+    evaluation comes before the first update."""
     checkpoint_interval: int = 200
-    """Updates between two checkpoints."""
+    """Updates between two checkpoints, a multiple of log_interval."""
     keep_checkpoints: int = 2
     """Checkpoints kept, the newest ones."""
     attention_interval: int | None = None
     """Updates between two reports of what the attention heads do, in
-    TensorBoard; None makes none."""
+    TensorBoard, a multiple of log_interval; None makes none."""
     attention_sequences: int = 16
     """Held-out sequences that such a report looks at."""
 

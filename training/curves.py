@@ -11,7 +11,9 @@ import sys
 
 import tyro
 
-from keras_fixedhead.pictures import new_figure, save_figure
+from training import cli
+
+_PROG = "training.curves"
 
 # What starts the name of a figure on held-out data.
 _HELDOUT = "heldout_"
@@ -45,8 +47,12 @@ def draw_curves(
     Raises:
         OSError: A work directory has no figures, or the picture cannot be
             written.
-        ValueError: The ending of `output` names no format.
+        ValueError: The figures are none yet or damaged, or the ending of
+            `output` names no format.
     """
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from keras_fixedhead.pictures import new_figure, save_figure
+
     runs = {workdir: _read(workdir) for workdir in workdirs}
     panels = list(
         dict.fromkeys(
@@ -93,17 +99,26 @@ def draw_curves(
 
 def _read(workdir):
     """The updates and values of each figure, by its name."""
+    path = workdir / "metrics.jsonl"
     curves: dict[str, tuple[list, list]] = {}
-    with open(workdir / "metrics.jsonl", encoding="utf-8") as lines:
-        for line in lines:
-            if not line.endswith("\n"):
-                break  # being written
+    for number, line in enumerate(path.read_bytes().splitlines(True), 1):
+        if not line.endswith(b"\n"):
+            break  # being written
+        try:
             record = json.loads(line)
-            step = record.pop("step")
-            for name, value in record.items():
-                steps, values = curves.setdefault(name, ([], []))
-                steps.append(step)
-                values.append(value)
+            step = float(record.pop("step"))
+            figures = {name: float(value) for name, value in record.items()}
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise ValueError(
+                f"{path}:{number}: a line must be a JSON object of numbers "
+                f"with a `step`. Received: {line[:80]!r}"
+            ) from error
+        for name, value in figures.items():
+            steps, values = curves.setdefault(name, ([], []))
+            steps.append(step)
+            values.append(value)
+    if not curves:
+        raise ValueError(f"{path} has no figures yet")
     return curves
 
 
@@ -122,19 +137,22 @@ def main(args: list[str] | None = None) -> int:
     """Runs the verb and returns its exit status."""
     config = tyro.cli(
         CurvesConfig,
-        prog="python -m training.curves",
+        prog=f"python -m {_PROG}",
         description="Draws the curves of runs.",
         args=args,
         use_underscores=True,
     )
+    if not config.workdirs:
+        return cli.say_usage(
+            _PROG, "WORKDIR ... [--output PICTURE]", "WORKDIR is missing"
+        )
+    return cli.run(_draw, config, _PROG)
+
+
+def _draw(config):
     output = config.output or config.workdirs[0] / "curves.png"
-    try:
-        draw_curves(config.workdirs, output)
-    except (ValueError, OSError) as error:
-        print(f"training.curves: {error}", file=sys.stderr)
-        return 1
+    draw_curves(config.workdirs, output)
     print(f"wrote {output}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from training.named_runs import DISTILL_CONFIGS
 
 def distill(config: DistillConfig) -> dict[str, float]:
     """Trains, or continues, a run; see `training.run.run_task`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    cli.import_tensorflow()
     from training.run import run_task
     from training.tasks.distillation import DistillationTask
 

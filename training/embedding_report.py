@@ -20,7 +20,7 @@ from training.evaluation.configs import ReportConfig
 
 def embedding_report(config: ReportConfig) -> None:
     """Measures and writes; see `training.evaluation.index_sizes`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    cli.import_tensorflow()
     from training.evaluation.index_sizes import measure_sizes
 
     measure_sizes(config)

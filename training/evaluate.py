@@ -18,7 +18,7 @@ from training.evaluation.configs import EvaluateConfig
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     """Measures, prints and writes; see `training.evaluation.ranking`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    cli.import_tensorflow()
     from training.evaluation import ranking
 
     return ranking.evaluate(config)

@@ -33,7 +33,7 @@ from training.named_runs import (
 _VERB = "training.finetune"
 
 
-# TensorFlow takes seconds to import, which `--help` need not wait for.
+# They import TensorFlow.
 def _retrieval():
     from training.tasks.retrieval import RetrievalTask
 
@@ -66,6 +66,7 @@ def finetune(config: FinetuneConfig) -> dict[str, float]:
     Args:
         config: A run of any of the kinds.
     """
+    cli.import_tensorflow()
     from training.run import run_task
 
     _, task = _KINDS[type(config)]

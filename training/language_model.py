@@ -32,7 +32,7 @@ from training.named_runs import LANGUAGE_MODEL_CONFIGS
 
 def language_model(config: LanguageModelConfig) -> dict[str, float]:
     """Trains, or continues, a run; see `training.run.run_task`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    cli.import_tensorflow()
     from training.run import run_task
     from training.tasks.language_model import LanguageModelTask
 

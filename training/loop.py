@@ -13,7 +13,8 @@ import tensorflow as tf
 from training.attention_reports import attention_summaries
 from training.checkpoints import RestoredCheckpointManager
 from training.configs import RunConfig, TrainingConfig
-from training.interruption import Interrupted, SignalStop, explained
+from training.errors import Interrupted
+from training.interruption import SignalStop, explained
 from training.optimizer import build_optimizer
 from training.preset import write_preset
 from training.records import RunRecords
@@ -53,8 +54,8 @@ def train_and_evaluate(
         Interrupted: After SIGINT or SIGTERM, once a checkpoint is saved.
         FloatingPointError: The loss or a gradient is not finite. The last
             checkpoint is from before.
-        training.interruption.WorkerLost: Another worker is gone.
-        training.interruption.RunFailed: TensorFlow could not read, write or
+        training.errors.WorkerLost: Another worker is gone.
+        training.errors.RunFailed: TensorFlow could not read, write or
             compute something. The last checkpoint is kept.
         OSError: There is no space for the preset. The last checkpoint is
             kept.
@@ -67,6 +68,10 @@ def train_and_evaluate(
         keras.utils.set_random_seed(training.seed)
         with strategy.scope():
             task.build()
+            records.say(
+                f"model: {task.model.count_params():,} parameters on "
+                f"{_devices(strategy)}"
+            )
             optimizer = build_optimizer(
                 training, task.model.trainable_variables
             )
@@ -134,15 +139,21 @@ def train_and_evaluate(
                 )
             ),
         )
-        # The checkpoint after an update is older than its evaluation.
-        evaluate_first = first_step == training.steps or (
-            first_step and not first_step % run.evaluation_interval
+        # What was there before the first update shows what is gained; and the
+        # checkpoint after an update is older than its evaluation.
+        evaluate_first = (
+            first_step == training.steps
+            or not first_step % run.evaluation_interval
         )
         stack.enter_context(stop.listening())
         stack.enter_context(records.running(first_step, evaluate_first))
         if not first_step:
             report_attention(0)
-        figures = controller.evaluate() if evaluate_first else None
+        if evaluate_first:
+            records.say(f"evaluating at step {first_step}")
+            figures = controller.evaluate()
+        if first_step < training.steps:
+            records.say("compiling the first update")
         while step() < training.steps:
             interval = _until_next(step(), run.evaluation_interval)
             controller.train(
@@ -154,6 +165,12 @@ def train_and_evaluate(
         if records.chief:
             _save_preset(task, records)
     return figures
+
+
+def _devices(strategy):
+    """Names the devices of this process, such as "GPU:0, GPU:1"."""
+    names = strategy.extended.worker_devices
+    return ", ".join(name.rpartition("device:")[2] for name in names)
 
 
 def _check(strategy, training, run):
@@ -174,8 +191,11 @@ def _check(strategy, training, run):
             "`accumulation_steps` must divide the batch of each replica, "
             f"{size}. Received: {run.accumulation_steps}"
         )
+    if run.log_interval < 1:
+        raise ValueError(
+            f"`log_interval` must be positive. Received: {run.log_interval}"
+        )
     for name in (
-        "log_interval",
         "evaluation_interval",
         "checkpoint_interval",
         "attention_interval",
@@ -185,8 +205,9 @@ def _check(strategy, training, run):
             continue
         if interval < 1 or interval % run.log_interval:
             raise ValueError(
-                f"`{name}` must be a positive multiple of log_interval="
-                f"{run.log_interval}. Received: {interval}"
+                f"`{name}` must be a positive multiple of `log_interval`. "
+                f"Received: {name}={interval}, log_interval="
+                f"{run.log_interval}"
             )
 
 

@@ -16,7 +16,7 @@ from training.prediction.configs import PredictConfig
 
 def predict(config: PredictConfig) -> None:
     """Predicts, writes and prints; see `training.prediction`."""
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    cli.import_tensorflow()
     if config.task == "squad":
         from training.prediction.spans import predict as run
     else:

@@ -1,11 +1,13 @@
 """What a run writes down and shows: config.json, metrics.jsonl, progress."""
 
 import contextlib
+import datetime
 import json
 import pathlib
 
 import rich.console
 import rich.progress
+import rich.table
 
 from keras_fixedhead.files import replaced
 
@@ -43,11 +45,16 @@ class RunRecords:
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("step"),
             rich.progress.MofNCompleteColumn(),
-            rich.progress.BarColumn(),
-            rich.progress.TextColumn("{task.fields[figures]}"),
+            rich.progress.BarColumn(bar_width=10),
+            # Of 80 columns it gets two lines, and the others stay whole.
+            rich.progress.TextColumn(
+                "{task.fields[figures]}", table_column=rich.table.Column()
+            ),
             rich.progress.TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
+            # The loop hides what Orbit prints; rich would show it again.
+            redirect_stdout=False,
         )
         self._bar_task = None
         self._settings = None
@@ -103,17 +110,21 @@ class RunRecords:
             yield
 
     def trained(self, step: int, outputs: dict):
-        """Records the outputs of the updates up to `step`."""
+        """Records the outputs of the updates up to `step`.
+
+        Moves the bar of a terminal; elsewhere prints a line.
+        """
         self._append({"step": step, **outputs})
-        self._bar.update(
-            self._bar_task,
-            completed=step,
-            figures="  ".join(
-                f"{label} {format(outputs[name], style)}"
-                for name, label, style in _SHOWN
-                if name in outputs
-            ),
+        shown = "  ".join(
+            f"{label} {format(outputs[name], style)}"
+            for name, label, style in _SHOWN
+            if name in outputs
         )
+        self._bar.update(self._bar_task, completed=step, figures=shown)
+        if not self.console.is_terminal:
+            left = round((self.steps - step) / outputs["steps_per_second"])
+            eta = datetime.timedelta(seconds=left)
+            self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
 
     def evaluated(self, step: int, figures: dict):
         """Records an evaluation after update `step`, and prints a line."""

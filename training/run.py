@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from training.configs import DTYPES
 from training.curves import draw_curves
-from training.interruption import RunFailed
+from training.errors import RunFailed
 from training.loop import train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy, is_chief
@@ -40,6 +40,7 @@ def run_task(config, make_task: Callable[..., Task]) -> dict[str, float]:
     # TensorFlow wants to know of other workers before it computes anything.
     strategy = get_strategy(run.strategy)
     records = RunRecords(run.workdir, training.steps, is_chief(strategy))
+    records.say(f"reading {run.data}")
     task = make_task(config)
     records.claim(
         {

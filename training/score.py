@@ -10,7 +10,6 @@ import sys
 
 import tyro
 
-from keras_fixedhead import squad
 from training import cli
 
 
@@ -37,7 +36,8 @@ def score(config: ScoreConfig) -> None:
             predictions are not in the official format.
     """
     predictions = _read_predictions(config.predictions)
-    # It may need TensorFlow Datasets, which take seconds to import.
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from keras_fixedhead import squad
     from training.data.squad import read_questions
 
     questions = read_questions(

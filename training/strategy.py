@@ -7,7 +7,7 @@ import signal
 
 import tensorflow as tf
 
-from training.interruption import WorkerLost
+from training.errors import WorkerLost
 from training.rendezvous import wait_for_workers
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
@@ -30,7 +30,7 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
         ValueError: `name` is none of these, `TF_CONFIG` is missing or not
             valid, or there is no TPU.
         OSError: Something else listens at the address of this worker.
-        training.interruption.WorkerLost: Another worker went away again.
+        training.errors.WorkerLost: Another worker went away again.
     """
     if name == "one_device":
         gpus = tf.config.list_logical_devices("GPU")

@@ -13,12 +13,11 @@ import time
 import rich.console
 
 from export import cli, encoder
-from export.index import index_folder
-from export.index.update import SHARD_DOCUMENTS, update
+from export.index.options import SHARD_DOCUMENTS, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(index_folder.Options, encoder.Source):
+class Arguments(Options, encoder.Source):
     """Embed a corpus and index it; continue where an earlier run ended.
 
     The embeddings stay in the folder (parts/*.parquet, 4 bytes a number, with
@@ -53,6 +52,9 @@ class Arguments(index_folder.Options, encoder.Source):
 
 def main(arguments):
     """Embeds and indexes; returns the exit status."""
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from export.index.update import update
+
     console = rich.console.Console()
     with (
         arguments.base(encoder.Source).started() as source,
@@ -64,7 +66,7 @@ def main(arguments):
             arguments.corpus,
             source,
             opened,
-            arguments.base(index_folder.Options),
+            arguments.base(Options),
             arguments.shard_documents,
             arguments.runner,
             arguments.beam_options,

@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import shutil
-import typing
 
 import faiss
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from export import progress
 from export.encoder import Model
 from export.index import embedding, parts
+from export.index.options import Options
 from keras_fixedhead import retrieval
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
@@ -33,28 +33,6 @@ _SAMPLE = 65_536  # vectors that an index is trained on, at most
 _BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
 _PACKAGES = ("keras_fixedhead", "bm25s", "faiss-cpu", "numpy", "pyarrow")
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the FAISS index is made of; see `retrieval.new_index`."""
-
-    precision: typing.Literal[retrieval.PRECISIONS] = "float32"
-    """What the index holds of a number: float32 all of it, int8 a quarter,
-    binary one bit (and 8 bytes for each document), binary_int8 a bit to find
-    documents by, and a quarter to score them again."""
-
-    dimension: int | None = None
-    """Numbers of an embedding that the index holds; all by default."""
-
-    reduction: typing.Literal[retrieval.REDUCTIONS] = "truncate"
-    """How it leaves the others out: the first ones stay (for models that are
-    trained so), or the main components of the documents."""
-
-    approximate: bool = False
-    """Search a part of the documents, which finds most of what all would
-    give; for many of them. By a graph, which takes long to build (bits: by
-    cells)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,8 @@ import dataclasses
 import rich.console
 
 from export.index import corpus, embedding, index_folder, parts
+from export.index.options import SHARD_DOCUMENTS
 from keras_fixedhead import beir, retrieval
-
-SHARD_DOCUMENTS = 16_384
 
 
 def update(

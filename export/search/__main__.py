@@ -18,11 +18,6 @@ import rich.console
 import tyro
 
 from export import cli, encoder
-from export.index import index_folder
-from export.search import query_file, report
-from export.search.answers import answer
-from export.search.conversation import converse
-from export.search.measure import measure
 
 _STANDARD_OUTPUT = pathlib.Path("-")
 _DEFAULT = "fusion"
@@ -107,6 +102,8 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
+    from export.search import query_file
+
     for query in arguments.query:
         problem = query_file.problem(query)
         if problem:
@@ -116,6 +113,10 @@ def _check(arguments):
 
 def search(opened, searched, arguments, console):
     """Answers queries from an index; returns the exit status."""
+    from export.search import query_file, report
+    from export.search.answers import answer
+    from export.search.conversation import converse
+
     ranker = arguments.ranker or _DEFAULT
 
     def ask(queries):
@@ -140,6 +141,10 @@ def search(opened, searched, arguments, console):
 def main(arguments):
     """Searches; returns the exit status."""
     _check(arguments)
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from export.index import index_folder
+    from export.search.measure import measure
+
     to_stdout = arguments.output == _STANDARD_OUTPUT
     console = rich.console.Console(stderr=to_stdout)
     source = arguments.base(encoder.Source)

@@ -1,24 +1,11 @@
 """What the attention heads of a live model do."""
 
-from keras_fixedhead.diagnostics.picture import draw_attention_report
-from keras_fixedhead.diagnostics.probe import AttentionProbe, attention_report
-from keras_fixedhead.diagnostics.report import (
-    AttentionReport,
-    HeadReport,
-    LayerReport,
-)
-from keras_fixedhead.diagnostics.tensorboard import (
-    AttentionReportCallback,
-    AttentionSummaries,
-)
+from keras_fixedhead.lazy import public_names
 
-__all__ = [
-    "AttentionProbe",
-    "AttentionReport",
-    "AttentionReportCallback",
-    "AttentionSummaries",
-    "HeadReport",
-    "LayerReport",
-    "attention_report",
-    "draw_attention_report",
-]
+__getattr__, __all__ = public_names(
+    __name__,
+    picture="draw_attention_report",
+    probe="AttentionProbe attention_report",
+    report="AttentionReport HeadReport LayerReport",
+    tensorboard="AttentionReportCallback AttentionSummaries",
+)

@@ -13,6 +13,8 @@ import sys
 import rich
 import tyro
 
+from keras_fixedhead import command
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -44,12 +46,7 @@ def main(args: list[str] | None = None) -> int:
         args=args,
         use_underscores=True,
     )
-    try:
-        _report(config)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"keras_fixedhead.diagnostics: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run(_report, config, "keras_fixedhead.diagnostics")
 
 
 def _report(config):

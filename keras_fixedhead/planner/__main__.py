@@ -14,7 +14,7 @@ import rich.padding
 import rich.table
 import tyro
 
-from keras_fixedhead import presets
+from keras_fixedhead import command, presets
 from keras_fixedhead.planner.cost import Cost
 from keras_fixedhead.planner.leaner import leaner
 from keras_fixedhead.planner.reasons import in_millions
@@ -328,20 +328,19 @@ def main(args: list[str] | None = None) -> int:
         use_underscores=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    try:
-        cost, suggestions = plan(config)
-    except ValueError as error:
-        print(f"keras_fixedhead.planner: {error}", file=sys.stderr)
-        return 1
+    return command.run(_show, config, "keras_fixedhead.planner")
+
+
+def _show(config):
+    cost, suggestions = plan(config)
     if config.json:
         print(json.dumps(_as_dict(config, cost, suggestions), indent=1))
-        return 0
+        return
     console = rich.console.Console(highlight=False)
     if cost is not None:
         _print_cost(console, cost)
     if suggestions:
         _print_suggestions(console, suggestions)
-    return 0
 
 
 if __name__ == "__main__":

@@ -5,34 +5,14 @@
 Source: Bhojanapalli et al. 2020, https://arxiv.org/abs/2002.07028.
 """
 
-from keras_fixedhead.theory.depth import (
-    depth_threshold,
-    fitted_depth_threshold,
-)
-from keras_fixedhead.theory.expressiveness import (
-    Difference,
-    check_strictness,
-    find_difference,
-    strict_layer,
-)
-from keras_fixedhead.theory.representation import (
-    ContextFit,
-    attention_layer,
-    construct_projections,
-    fit_context,
-    lowest_error,
-)
+from keras_fixedhead.lazy import public_names
 
-__all__ = [
-    "ContextFit",
-    "Difference",
-    "attention_layer",
-    "check_strictness",
-    "construct_projections",
-    "depth_threshold",
-    "find_difference",
-    "fit_context",
-    "fitted_depth_threshold",
-    "lowest_error",
-    "strict_layer",
-]
+__getattr__, __all__ = public_names(
+    __name__,
+    depth="depth_threshold fitted_depth_threshold",
+    expressiveness="Difference check_strictness find_difference strict_layer",
+    representation=(
+        "ContextFit attention_layer construct_projections fit_context "
+        "lowest_error"
+    ),
+)

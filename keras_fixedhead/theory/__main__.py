@@ -9,18 +9,17 @@ import math
 import pathlib
 import sys
 
-import keras
 import numpy as np
 import rich.console
 import rich.progress
 import rich.table
 import tyro
 
+from keras_fixedhead import command
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.files import replaced
 from keras_fixedhead.pictures import check_picture
 from keras_fixedhead.theory.picture import PAPER_HEAD_SIZES, draw_head_sizes
-from keras_fixedhead.theory.representation import fit_context, lowest_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +54,9 @@ def measure(config):
     Raises:
         ValueError: if a field of `config` is out of its range.
     """
+    # Keras takes seconds to import, which `--help` need not wait for.
+    from keras_fixedhead.theory import fit_context, lowest_error
+
     for name in ("sequence_lengths", "seeds"):
         if not getattr(config, name):
             raise ValueError(f"`{name}` must name one at least. Received: none")
@@ -151,6 +153,8 @@ def _table(means):
 
 
 def _run(config):
+    import keras
+
     picture, numbers = config.output, config.output.with_suffix(".json")
     check_picture(picture)
     rows = measure(config)
@@ -183,12 +187,7 @@ def main(args=None):
         args=args,
         use_underscores=True,
     )
-    try:
-        _run(config)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"keras_fixedhead.theory: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run(_run, config, "keras_fixedhead.theory")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 
-from export import client, local_server, saved_model, session
+from export import client, local_server, publish, session
 
 
 def strings(texts):
@@ -14,7 +14,7 @@ def strings(texts):
 def export(model, folder, **options):
     """Exports a model and gives the path of the version."""
     model.save_to_preset(str(folder / "preset"))
-    results, published = saved_model.export(
+    results, published = publish.export(
         folder / "preset", folder / "served", **options
     )
     assert published, [result for result in results if not result.passed]

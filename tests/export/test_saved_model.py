@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from export import cli, saved_model, services, session
+from export import cli, publish, saved_model, services, session
 from export.files import card, golden, warmup
 from tests.export import tiny
 
@@ -95,7 +95,7 @@ def test_options(preset_without_prompts, tmp_path):
     (tmp_path / "7").mkdir()
     texts = tmp_path / "texts"
     texts.write_text("open the file\n\nread it\n", encoding="utf-8")
-    results, published = saved_model.export(
+    results, published = publish.export(
         preset_without_prompts,
         tmp_path,
         dtype="bfloat16",
@@ -129,7 +129,7 @@ def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
     """The tokens of an embedder's encoder, with a pooler, from one file."""
     embedder = tiny.new_embedder(prompts={"query": "query: "}, pooler=True)
     embedder.save(tmp_path / "embedder.keras")
-    results, published = saved_model.export(
+    results, published = publish.export(
         tmp_path / "embedder.keras",
         tmp_path / "models",
         dtype=dtype,
@@ -170,7 +170,7 @@ def test_red_gate_publishes_nothing(
         return cases
 
     monkeypatch.setattr(services, "golden_cases", wrong)
-    results, published = saved_model.export(preset_without_prompts, tmp_path)
+    results, published = publish.export(preset_without_prompts, tmp_path)
     assert [r.name for r in results if not r.passed] == ["golden answers"]
     assert published is None
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -179,7 +179,7 @@ def test_red_gate_publishes_nothing(
 def test_version_is_never_overwritten(preset, base_path):
     before = (base_path / "3/saved_model.pb").stat().st_mtime_ns
     with pytest.raises(ValueError, match="`version` 3 exists"):
-        saved_model.export(preset, base_path, 3)
+        publish.export(preset, base_path, 3)
     assert (base_path / "3/saved_model.pb").stat().st_mtime_ns == before
 
 

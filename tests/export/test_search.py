@@ -494,7 +494,7 @@ def test_serves_itself(made, base_path, oracle, capsys):
         ),
         (
             ["--index", "MADE", "--query", "a", "--serve", "nowhere"],
-            "did not start: error: `model_base_path`",
+            "did not start: export.serve: error: `model_base_path`",
         ),
         (
             ["--collection", "BEIR", "--output", "MADE", "--split", "no"],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from export import cli, saved_model
+from export import cli, publish
 from export.search import __main__ as search
 from tests import minilm
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("minilm")
     preset = minilm.save_preset(folder / "preset")
-    _, published = saved_model.export(preset, folder / "minilm", 1)
+    _, published = publish.export(preset, folder / "minilm", 1)
     assert published
     return folder / "minilm"
 

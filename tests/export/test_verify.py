@@ -9,7 +9,7 @@ from export import (
     checks,
     cli,
     messages,
-    saved_model,
+    publish,
     services,
     verify,
 )
@@ -24,7 +24,7 @@ def parts(embedder):
     service = services.of(embedder, embedder.preprocessor)
     requests = services.warmup_requests(service, ["open the file"], [1, 3])
     return {
-        "module": saved_model.Weights(embedder.weights),
+        "module": publish.Weights(embedder.weights),
         "functions": {name: services.signatures(service)[name]},
         "cases": {name: services.golden_cases(service)[name]},
         "requests": [
@@ -36,7 +36,7 @@ def parts(embedder):
 
 def failures(folder, parts, **faults):
     """Writes an export with faults; returns its failed checks by name."""
-    saved_model.write(folder, **{**parts, **faults})
+    publish.write(folder, **{**parts, **faults})
     return {
         result.name: result.detail
         for result in verify.run_checks(folder)
@@ -46,7 +46,7 @@ def failures(folder, parts, **faults):
 
 def static_failures(folder, parts, **faults):
     """The same for the checks that run nothing, without a child process."""
-    saved_model.write(folder, **{**parts, **faults})
+    publish.write(folder, **{**parts, **faults})
     failed = {}
     for name, check in checks.STATIC.items():
         try:
@@ -82,7 +82,7 @@ def test_tracked_model_fails_to_load(tmp_path, parts, embedder):
 
 
 def test_doubled_weights(tmp_path, parts, embedder):
-    module = saved_model.Weights(embedder.weights)
+    module = publish.Weights(embedder.weights)
     # Four bytes of parameter each, enough of them to be above the overhead.
     module.copy = [tf.Variable(tf.ones([9973], tf.float32))]
     failed = static_failures(tmp_path, parts, module=module)
@@ -101,7 +101,7 @@ def test_other_vocabulary(tmp_path, parts, embedder):
     swapped[5], swapped[6] = swapped[6], swapped[5]
     other = tiny.new_embedder(swapped)
     functions = one_function(lambda text: {"embedding": embed(other, text)})
-    module = saved_model.Weights(other.weights)
+    module = publish.Weights(other.weights)
     failed = failures(tmp_path, parts, functions=functions, module=module)
     assert "golden answers" in failed
 
@@ -138,7 +138,7 @@ def test_python_op(tmp_path, parts, embedder):
 
 
 def test_unknown_op(tmp_path, parts):
-    saved_model.write(tmp_path, **parts)
+    publish.write(tmp_path, **parts)
     file = tmp_path / "saved_model.pb"
     saved = messages.saved_model_pb2.SavedModel.FromString(file.read_bytes())
     functions = saved.meta_graphs[0].graph_def.library.function
@@ -179,4 +179,6 @@ def test_command_line(published, capfd):
     assert "not run" in capfd.readouterr().out
     missing = str(published / "nothing")
     assert cli.run(verify.main, verify.Arguments, [missing]) == 1
-    assert capfd.readouterr().err.startswith("error: `folder` is not a folder")
+    assert capfd.readouterr().err.startswith(
+        "export.verify: error: `folder` is not a folder"
+    )

@@ -97,7 +97,7 @@ def test_what_is_wrong_is_named(
     arguments = {"--model": "preset", "--texts": "texts.txt", **change}
     assert main([x for pair in arguments.items() for x in pair]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("keras_fixedhead.diagnostics: ")
+    assert error.startswith("keras_fixedhead.diagnostics: error: ")
     assert re.search(message, error)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 

@@ -134,7 +134,10 @@ def test_errors(capsys, line, message):
     assert main([*line.split(), "--json"]) == 1
     printed, errors = capsys.readouterr()
     assert printed == ""
-    assert errors.startswith("keras_fixedhead.planner: ") and message in errors
+    assert (
+        errors.startswith("keras_fixedhead.planner: error: ")
+        and message in errors
+    )
 
 
 def test_help(capsys):

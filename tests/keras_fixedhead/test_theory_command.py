@@ -28,7 +28,7 @@ def run(*arguments):
 def not_trained(monkeypatch):
     """As if gradient descent had found the context."""
     monkeypatch.setattr(
-        "keras_fixedhead.theory.__main__.fit_context",
+        "keras_fixedhead.theory.representation.fit_context",
         lambda context, *_, **__: ContextFit(0.0, 0.0, 0.0, context),
     )
 
@@ -150,7 +150,7 @@ def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(*arguments) == 1
     error = capsys.readouterr().err
-    assert error.splitlines()[-1].startswith("keras_fixedhead.theory: ")
+    assert error.splitlines()[-1].startswith("keras_fixedhead.theory: error: ")
     assert re.search(message, error.replace("\n", " "))
     assert "Traceback" not in error
     assert not list(tmp_path.iterdir())

@@ -296,8 +296,7 @@ def test_fixed_lengths_are_judged_the_same(data, tmp_path):
 )
 def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
     assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
-    error = capsys.readouterr().err
-    assert len(error.splitlines()) == 1
+    error = tiny.error(capsys)
     with pytest.raises(ValueError, match=message):
         raise ValueError(error)
 

@@ -73,6 +73,9 @@ def test_every_figure_has_its_panel(tmp_path, monkeypatch):
     ("workdir", "output", "message"),
     [
         ("none", "a.png", "No such file or directory: '{}/none/metrics.jsonl'"),
+        ("empty", "a.png", "{}/empty/metrics.jsonl has no figures yet"),
+        ("damaged", "a.png", "{}/damaged/metrics.jsonl:2: a line must be"),
+        ("nameless", "a.png", "{}/nameless/metrics.jsonl:1: a line must be"),
         ("one", "a.what", "must end in one of"),
         ("one", "none/a.png", "a folder that exists"),
         ("one", "folder.png", "Is a directory"),
@@ -81,10 +84,18 @@ def test_every_figure_has_its_panel(tmp_path, monkeypatch):
 def test_errors_leave_nothing(tmp_path, capsys, workdir, output, message):
     write_run(tmp_path / "one", 1)
     (tmp_path / "folder.png").mkdir()
+    written = {
+        "empty": "",
+        "damaged": '{"step": 1, "loss": 2.0}\n{"step": 2, "lo\n',
+        "nameless": '{"loss": 2.0}\n',
+    }
+    for name, lines in written.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(lines)
     args = [str(tmp_path / workdir), "--output", str(tmp_path / output)]
     assert main(args) == 1
     error = capsys.readouterr().err
-    assert error.startswith("training.curves: ")
+    assert error.startswith("training.curves: error: ")
     assert message.format(tmp_path) in error
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"one", "folder.png"}
+    assert left == {"one", "folder.png", *written}

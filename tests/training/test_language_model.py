@@ -87,7 +87,9 @@ def cross_entropy(logits, labels):
 
 
 def test_run_learns(run):
-    *trained, last = tiny.metrics(run)
+    first, *trained, last = tiny.metrics(run)
+    assert first["step"] == 0
+    assert first["heldout_accuracy"] < last["heldout_accuracy"]
     assert [record["step"] for record in trained] == [50, 100]
     losses = [record["loss"] for record in trained]
     assert np.log(len(tiny.VOCABULARY)) > losses[0] > losses[-1]
@@ -284,9 +286,8 @@ def test_bad_values_are_one_line(data, tmp_path, capsys, change, message):
 
 def assert_fails(args, message, capsys):
     assert language_model.main(args) == 1
-    (line,) = capsys.readouterr().err.splitlines()
     with pytest.raises(ValueError, match=message):
-        raise ValueError(line)
+        raise ValueError(tiny.error(capsys))
 
 
 def test_a_folder_without_words(tmp_path, capsys):

@@ -67,7 +67,7 @@ def whole(data, tmp_path_factory):
     """The folder of a run that nothing happens to, on one device."""
     workdir = tmp_path_factory.mktemp("whole")
     pretrain(run(data, workdir, "one_device"))
-    assert len(tiny.metrics(workdir)) == 14
+    assert len(tiny.metrics(workdir)) == 15
     return workdir
 
 

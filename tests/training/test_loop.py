@@ -15,7 +15,7 @@ from keras_fixedhead.diagnostics import attention_report
 from tests.training.tiny import metrics
 from training.attention_reports import attention_summaries
 from training.configs import RunConfig, TrainingConfig
-from training.interruption import Interrupted, RunFailed
+from training.errors import Interrupted, RunFailed
 from training.loop import train_and_evaluate
 from training.records import RunRecords
 from training.strategy import get_strategy
@@ -110,7 +110,7 @@ def test_run_leaves_its_records(whole):
     trained = [r["step"] for r in records if "loss" in r]
     evaluated = [r["step"] for r in records if "slope" in r]
     assert trained == [1, 2, 3, 4, 5, 6, 7]
-    assert evaluated == [3, 6, 7]
+    assert evaluated == [0, 3, 6, 7]
     slopes = [r["slope"] for r in records if "slope" in r]
     assert slopes[0] < slopes[-1] == figures["slope"]
     assert (workdir / "checkpoints" / "ckpt-7.index").exists()
@@ -242,6 +242,15 @@ def test_signal_saves_and_the_next_run_goes_on_exactly(step, whole, tmp_path):
         np.load(tmp_path / "preset" / "slope.npy"),
         np.load(whole[0] / "preset" / "slope.npy"),
     )
+
+
+def test_a_run_that_saved_nothing_evaluates_first_again(whole, tmp_path):
+    with pytest.raises(FloatingPointError):
+        run(Line(bad_step=1), tmp_path)
+    records = metrics(tmp_path)
+    assert [r["step"] for r in records if "slope" in r] == [0]
+    assert run(Line(), tmp_path) == whole[1]
+    assert metrics(tmp_path) == metrics(whole[0])
 
 
 def test_finished_run_without_a_preset_makes_it(whole, tmp_path):
@@ -381,6 +390,6 @@ def test_only_the_chief_writes(tmp_path):
     records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
     with records.running(0, evaluate_first=False):
-        records.trained(1, {"loss": 1.0})
+        records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
         records.evaluated(1, {"slope": 1.0})
     assert not (tmp_path / "run").exists()

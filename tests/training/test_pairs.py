@@ -40,6 +40,23 @@ def test_jsonl_of_triples(tmp_path):
     assert read_jsonl(path) == read
 
 
+def test_jsonl_with_names_of_sentence_transformers(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    numbered = {f"negative_{n}": f"n{n}" for n in (10, 2, 1)}
+    records = [
+        {"anchor": "q", "positive": "d"},
+        {"anchor": "q", "positive": "d", "negative": "n"},
+        {"query": "q", "positive": "d", **numbered},
+        {"anchor": "q", "document": "d", "negatives": ["n"]},
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in records))
+    negatives = [(), ("n",), ("n1", "n2", "n10"), ("n",)]
+    assert read_jsonl(path) == [
+        Pair(str(number), "q", "d", texts)
+        for number, texts in enumerate(negatives, start=1)
+    ]
+
+
 def test_jsonl_without_id_takes_the_line_number(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('\n{"query": "q", "document": "d", "more": 1}\n\n')
@@ -65,6 +82,12 @@ def test_jsonl_without_id_takes_the_line_number(tmp_path):
         b'{"query": "q", "document": "d", "negatives": "n"}',
         b'{"query": "q", "document": "d", "negatives": ["n", 3]}',
         b'{"query": "q", "document": "d", "negative": "n", "negatives": []}',
+        b'{"anchor": "q", "query": "q", "document": "d"}',
+        b'{"anchor": "q", "positive": "d", "document": "d"}',
+        b'{"anchor": "q", "negative": "n"}',
+        b'{"anchor": "q", "positive": "d", "negative_1": 3}',
+        b'{"anchor": "q", "positive": "d", "negative_1": " "}',
+        b'{"query": "q", "document": "d", "negative_1": "n", "negatives": []}',
         b'{"id": 7, "query": "q", "document": "d"}',
         b'{"id": "a b", "query": "q", "document": "d"}',
         b'{"id": "", "query": "q", "document": "d"}',
@@ -135,7 +158,10 @@ def test_beir_reads_all_positive_judgements(beir):
         Pair("q1/d2", "one", "untitled"),
         Pair("q2/d1", "two", "T\n\ntext", ("untitled",)),
     ]
-    assert left_out == {"judgements of blank texts": 1}
+    assert left_out == {
+        "judgements of blank texts": 1,
+        "irrelevant documents, negatives of pairs": 1,
+    }
     assert read_pairs(beir, "dev") == (pairs[:2], {})
 
 

@@ -77,9 +77,10 @@ def test_writes_the_whole_folder(tmp_path, source, capsys):
     vocabulary = (output / "vocabulary.txt").read_bytes()
     tokens = vocabulary.decode().splitlines()
     assert manifest["counts"] == {
-        "pairs": 97,
+        "rows read": 97,
         "clusters": 97,
         "training pairs": len(train),
+        "held-out pairs": len(heldout),
         "held-out queries": len(heldout),
         "held-out documents": len(heldout),
         "tokens in the vocabulary": len(tokens),
@@ -185,6 +186,83 @@ def test_holds_another_source_out_as_it_is(tmp_path, source, vocabulary):
     assert manifest["counts"]["held-out queries"] == 2
 
 
+def adds_up(output):
+    """What a folder leaves out, if its account of the rows adds up."""
+    manifest = json.loads((output / "manifest.json").read_text())
+    counts, left_out = manifest["counts"], manifest["left_out"]
+    assert counts["training pairs"] == len(read_jsonl(output / "train.jsonl"))
+    heldout, _ = read_pairs(output / "heldout")
+    assert counts["held-out pairs"] == len(heldout)
+    assert counts["rows read"] == sum(
+        [counts["training pairs"], counts["held-out pairs"], *left_out.values()]
+    )
+    return counts["rows read"], left_out
+
+
+def test_every_row_is_accounted_for(tmp_path, source, vocabulary, capsys):
+    """Whichever of a pair and its copies is held out."""
+    copies = [
+        p._replace(id=f"{p.id}-{n}", query=query(p.query))
+        for p in PAIRS
+        for n, query in enumerate((str.upper, "other {}".format))
+    ]
+    path = tmp_path / "copies.jsonl"
+    write_jsonl(path, [*PAIRS, *copies])
+    output = tmp_path / "data"
+    flags = {"vocabulary": vocabulary, "heldout": 0.3}
+    assert prepare(source=path, output=output, **flags) == 0
+    held_out, _ = read_pairs(output / "heldout")
+    assert 0 < len(held_out) < 97
+    rows, left_out = adds_up(output)
+    assert rows == 3 * 97
+    assert left_out == {
+        # The query in capitals; the other one is another pair.
+        "repeats of a training pair": 97 - len(held_out),
+        "near-duplicates of a held-out pair": 2 * len(held_out),
+    }
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "rows read 291" in shown
+    repeats = left_out["repeats of a training pair"]
+    assert f"left out: repeats of a training pair {repeats}" in shown
+
+
+def test_every_judgement_is_accounted_for(tmp_path, vocabulary):
+    beir = tmp_path / "beir"
+    blank = [Pair("b", "  ", "w1 w2"), Pair("c", "asked w3", " ")]
+    write_beir(beir, as_beir([*PAIRS, *blank]), "train")
+    lines = ["p0\tp0\t3", "p1\tp0\t0", "b\tp0\t0", "p1\tp2\t-1"]
+    (beir / "qrels" / "more.tsv").write_text("\n".join(lines))
+    with open(beir / "queries.jsonl", "a") as lines:
+        lines.write('{"_id": "u", "text": "new"}\n')
+    (beir / "qrels" / "other.tsv").write_text("u\tp5\t0\n")
+    output = tmp_path / "data"
+    assert (
+        prepare(source=beir, output=output, vocabulary=vocabulary, heldout=0.3)
+        == 0
+    )
+    rows, left_out = adds_up(output)
+    assert rows == 97 + 2 + 4 + 1
+    assert left_out == {
+        "judgements of blank texts": 3,
+        "judgements made before": 1,
+        "irrelevant documents, negatives of pairs": 2,
+        "irrelevant to queries without an answer": 1,
+    }
+
+
+def test_a_source_held_out_is_accounted_for(tmp_path, source, vocabulary):
+    other = tmp_path / "other.jsonl"
+    repeated = PAIRS[7]._replace(id="again")
+    write_jsonl(other, [PAIRS[7], repeated, Pair("n", "a new one", "w1")])
+    output = tmp_path / "data"
+    flags = {"source": source, "vocabulary": vocabulary, "output": output}
+    assert prepare(heldout_source=other, **flags) == 0
+    assert adds_up(output) == (
+        97 + 3,
+        {"pairs of held-out queries": 1, "repeats of a held-out pair": 1},
+    )
+
+
 def test_holds_out_a_split_of_a_beir_folder(tmp_path, vocabulary):
     beir = tmp_path / "beir"
     write_beir(beir, as_beir(PAIRS), "train")
@@ -262,7 +340,7 @@ def test_wrong_arguments_are_one_line(
     flags = {"source": source, "vocabulary": vocabulary} | flags
     assert prepare(output=tmp_path / "data", **flags) == 1
     error = capsys.readouterr().err
-    assert error.startswith("training.prepare: ") and message in error
+    assert error.startswith("training.prepare: error: ") and message in error
     assert len(error.splitlines()) == 1
     assert set(tmp_path.iterdir()) == {source, vocabulary}
 
@@ -271,7 +349,9 @@ def test_names_the_line_of_a_malformed_source(tmp_path, source, capsys):
     with open(source, "a") as stream:
         stream.write('{"query": "q"}\n')
     assert prepare(source=source, output=tmp_path / "data") == 1
-    assert f"{source}:98: 'document' must be" in capsys.readouterr().err
+    assert (
+        f"{source}:98: a line must have 'document'" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_wrong_arguments_are_one_line(source, tmp_path, capsys, flags, message):
     flags = {"source": source[0], "output": tmp_path / "data"} | flags
     assert main(arguments(**flags)) == 1
     error = capsys.readouterr().err
-    assert error.startswith("training.prepare: ") and message in error
+    assert error.startswith("training.prepare: error: ") and message in error
     assert len(error.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 

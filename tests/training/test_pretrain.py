@@ -6,8 +6,6 @@ import hashlib
 import io
 import json
 import pathlib
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -16,7 +14,7 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from tests.training import tiny, workers
+from tests.training import tiny
 from training import pretrain
 from training.data.corpus import Document, write_shard
 from training.tasks.masked_lm import MaskedLMTask
@@ -50,10 +48,9 @@ def flags(data, workdir, **changes):
 
 
 def failed(args, capsys):
-    """The one line of a run that ends with status 1."""
+    """The last line of a run that ends with status 1."""
     assert pretrain.main(args) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
+    return tiny.error(capsys)
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +172,7 @@ def test_run_leaves_its_records(first_stage):
     }
     evaluated = {"step", *(f"heldout_{name}" for name in judged)}
     assert [(r["step"], r.keys()) for r in records] == [
+        (0, evaluated),
         (50, trained),
         (100, trained),
         (100, evaluated),
@@ -311,7 +309,7 @@ def exact(data, tmp_path_factory):
 
 
 def test_losses_begin_at_those_of_guessing(first_stage):
-    begin = tiny.metrics(first_stage.workdir)[0]
+    begin = tiny.metrics(first_stage.workdir)[1]
     guess = {"masked_lm": len(tiny.VOCABULARY), "next_sentence": 2}
     for name, choices in guess.items():
         assert begin[f"{name}_loss"] == pytest.approx(np.log(choices), rel=0.1)
@@ -331,7 +329,7 @@ def test_losses_begin_at_those_of_guessing(first_stage):
 def test_other_ways_to_compute_are_the_same(change, exact, data, tmp_path):
     assert pretrain.main(flags(data, tmp_path, **EXACT, **change)) == 0
     records = tiny.metrics(tmp_path)
-    assert len(exact) == 4
+    assert len(exact) == 5
     for one, other in zip(exact, records, strict=True):
         # The loop adds up in float32, whatever the model computes in.
         assert other == pytest.approx(one, rel=1e-6)
@@ -366,20 +364,21 @@ def test_command_line_changes_the_named_run():
     assert first.masked_lm.sequence_length == first.model.head_size
 
 
-def test_help_does_not_wait_for_tensorflow():
-    program = (
-        "import atexit, sys\n"
-        "from training import pretrain\n"
-        "atexit.register(lambda: print('tensorflow' in sys.modules))\n"
-        "pretrain.main(['--help'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=workers.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_help_lists_runs_and_how_intervals_relate(capsys):
+    with pytest.raises(SystemExit):
+        pretrain.main(["--help"])
+    shown = capsys.readouterr().out
     for name in (*pretrain.PRETRAIN_CONFIGS, "--accumulation_steps", "--init"):
-        assert name in done.stdout
-    assert done.stdout.splitlines()[-1] == "False"
+        assert name in shown
+    shown = " ".join(shown.replace("│", " ").split())
+    assert "speed; divides the other intervals" in shown
+    assert "two evaluations, a multiple of log_interval" in shown
+    assert "two checkpoints, a multiple of log_interval" in shown
+
+
+def test_an_interval_that_log_interval_does_not_divide(data, tmp_path, capsys):
+    args = flags(data, tmp_path / "train", log_interval=3, steps=7)
+    error = failed([*args, "--evaluation_interval", "10"], capsys)
+    assert "evaluation_interval=10, log_interval=3" in error
+    error = failed([*args, "--log_interval", "0"], capsys)
+    assert "`log_interval` must be positive. Received: 0" in error

@@ -182,8 +182,7 @@ def test_some_of_the_questions(data, tmp_path):
 )
 def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
     assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
-    error = capsys.readouterr().err
-    assert len(error.splitlines()) == 1
+    error = tiny.error(capsys)
     with pytest.raises(ValueError, match=message):
         raise ValueError(error)
 

@@ -61,7 +61,7 @@ def test_reads_paragraphs_and_questions(tmp_path):
             Pair("q1/0.0", "Who sleeps?", "A cat sleeps."),
             Pair("q2/0.0", "What does it do?", "A cat sleeps."),
         ],
-        {},
+        {"questions without an answer": 1},
     )
     with pytest.raises(ValueError, match="Only a BEIR folder has splits"):
         read_pairs(path, "dev")

@@ -28,6 +28,9 @@ def test_texts_of_json_lines(tmp_path):
     ]
     path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     assert read_texts(path) == ["one red", "blue", "two"]
+    said = []
+    read_texts(path, say=said.append)
+    assert said == [f"{path}: 1 left out as blank"]
     # What comes later is not looked at.
     with open(path, "a") as lines:
         lines.write('{"title": "three"}\n')

@@ -115,7 +115,7 @@ def test_learning_from_the_whole_batch_is_the_same(folder, task, request):
     runs = [folder / name / task for name in ("one_device", "mirrored")]
     assert difference(*runs) < 1e-9
     one, two = (tiny.metrics(run) for run in runs)
-    assert len(one) == 6
+    assert len(one) == 7
     for a, b in zip(one, two, strict=True):
         assert b == pytest.approx(a, rel=1e-5)
 
@@ -127,7 +127,7 @@ def test_classification_is_the_same(folder, classification):
     ]
     assert difference(*runs) < 1e-9
     one, two = (tiny.metrics(run) for run in runs)
-    assert len(one) == 8
+    assert len(one) == 9
     for a, b in zip(one, two, strict=True):
         assert b == pytest.approx(a, rel=1e-5)
 

@@ -415,6 +415,14 @@ def metrics(workdir: pathlib.Path) -> list[dict]:
     ]
 
 
+def error(capsys) -> str:
+    """The one line of an error, the last on standard error."""
+    *before, line = capsys.readouterr().err.splitlines()
+    assert ": error: " in line
+    assert not [said for said in before if ": error: " in said]
+    return line
+
+
 def newest_step(folder: pathlib.Path) -> int | None:
     """The update after which the newest checkpoint was written, if any."""
     steps = [path.stem.removeprefix("ckpt-") for path in folder.glob("*.index")]

@@ -34,7 +34,7 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except (ValueError, OSError) as error:
-        print(f"training.convert: {error}", file=sys.stderr)
+        print(f"training.convert: error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -3,11 +3,15 @@
 import collections
 import os
 import pathlib
+import re
 import typing
 from collections.abc import Sequence
 
 # `keras_fixedhead` is imported where it is used: it brings Keras, which the
 # processes that read docstrings into pairs need not wait for.
+
+
+_NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
 class Pair(typing.NamedTuple):
@@ -30,8 +34,8 @@ def read_pairs(
         split: which `qrels/SPLIT.tsv` of a BEIR folder; `None` takes all.
 
     Returns:
-        The pairs, and how many judgements or lines were left out for which
-        reason.
+        The pairs, and how many other rows (judgements, or questions of SQuAD)
+        there are for which reason.
 
     Raises:
         OSError, ValueError: See `read_jsonl`, `pairs_of`,
@@ -40,7 +44,20 @@ def read_pairs(
     collection = read_judged(source, split)
     if collection is None:
         return read_jsonl(source), {}
-    return pairs_of(collection)
+    pairs, left_out = pairs_of(collection)
+    return pairs, left_out | unanswered(source, collection)
+
+
+def unanswered(source: str | os.PathLike, collection) -> dict[str, int]:
+    """How many questions of SQuAD have no answer, if any.
+
+    Of a BEIR folder another split may judge the other queries.
+    """
+    if pathlib.Path(source).is_dir():
+        return {}
+    judged = {judgement.query for judgement in collection.judgements}
+    count = len(collection.queries.keys() - judged)
+    return {"questions without an answer": count} if count else {}
 
 
 def read_judged(source: str | os.PathLike, split: str | None = None):
@@ -75,7 +92,10 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
         path: File whose lines are objects with the strings `query` and
             `document`; optionally an `id` without whitespace (the line's
             number where it is missing), and `negatives`, a list of documents
-            that do not answer the query, or `negative`, one.
+            that do not answer the query. Names of sentence-transformers may
+            stand for these: `anchor` for the query, `positive` for the
+            document, and `negative`, or `negative_1`, `negative_2`, ..., for
+            negatives.
 
     Returns:
         The pairs, in the order of the file.
@@ -91,8 +111,10 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
         number = where.rpartition(":")[2]
         pair = Pair(
             beir.identifier(record.get("id", number), "id", where),
-            beir.text(record, "query", where),
-            beir.text(record, "document", where),
+            beir.text(record, _either(record, "query", "anchor", where), where),
+            beir.text(
+                record, _either(record, "document", "positive", where), where
+            ),
             _negatives(record, where),
         )
         if not all(text.strip() for text in (*pair[1:3], *pair.negatives)):
@@ -109,19 +131,31 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     return list(pairs.values())
 
 
+def _either(record, ours, theirs, where):
+    """The one of two names that the record has."""
+    if (ours in record) == (theirs in record):
+        raise ValueError(
+            f"{where}: a line must have {ours!r} or {theirs!r}, one of them. "
+            f"Received: {record}"
+        )
+    return ours if ours in record else theirs
+
+
 def _negatives(record, where):
     from keras_fixedhead import beir
 
+    names = sorted(
+        filter(_NEGATIVE.fullmatch, record), key=lambda n: (len(n), n)
+    )
     texts = record.get("negatives", [])
-    if not isinstance(texts, list) or {"negative", "negatives"} <= set(record):
+    if not isinstance(texts, list) or (names and "negatives" in record):
         raise ValueError(
             f"{where}: 'negatives' must be a list of strings, and not beside "
-            f"'negative'. Received: {record}"
+            f"'negative' or 'negative_1'. Received: {record}"
         )
-    if "negative" in record:
-        texts = [record["negative"]]
-    return tuple(
-        beir.text({"negatives": text}, "negatives", where) for text in texts
+    return (
+        *(beir.text({"negatives": text}, "negatives", where) for text in texts),
+        *(beir.text(record, name, where) for name in names),
     )
 
 
@@ -151,8 +185,8 @@ def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
     Returns:
         One pair for each query and document that are judged above 0, in the
         order of the judgements; what is judged 0 or less for its query are
-        its negatives. And how many judgements were left out for which
-        reason.
+        its negatives. And how many other judgements there are for which
+        reason, so that both add up to all.
     """
     documents, queries, judgements = collection
     found: dict[tuple[str, str], None] = {}
@@ -162,6 +196,7 @@ def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
         if not queries[query] or not documents[document]:
             left_out["judgements of blank texts"] += 1
         elif score > 0:
+            left_out["judgements made before"] += (query, document) in found
             found[query, document] = None
         else:
             negatives.setdefault(query, []).append(documents[document])
@@ -175,10 +210,13 @@ def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
         for query, document in found
     ]
     answered = {query for query, _ in found}
-    unused = [len(negatives[query]) for query in negatives.keys() - answered]
-    if unused:
-        left_out["irrelevant to queries without an answer"] = sum(unused)
-    return pairs, dict(left_out)
+    for query, texts in negatives.items():
+        left_out[
+            "irrelevant documents, negatives of pairs"
+            if query in answered
+            else "irrelevant to queries without an answer"
+        ] += len(texts)
+    return pairs, {reason: n for reason, n in left_out.items() if n}
 
 
 def as_beir(pairs: Sequence[Pair]):

@@ -6,14 +6,12 @@ Shape letters: N texts, D embedding size.
 import hashlib
 import json
 import pathlib
-import sys
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.files import replaced
+from keras_fixedhead.progress import progress
 from keras_fixedhead.text_encoder import TextEncoder
 
 _TEXTS_PER_FILE = 4096
@@ -62,19 +60,12 @@ def teacher_embeddings(
     number, workers = worker
     first = number * count // workers
     encode = TextEncoder(teacher, sequence_length, _BATCH_SIZE)
-    with Progress(
-        console=Console(stderr=True), disable=not sys.stderr.isatty()
-    ) as progress:
-        task = progress.add_task("Embedding with the teacher", total=len(texts))
+    with progress("Embedding with the teacher", len(texts)) as advance:
         for i in range(count):
             i = (first + i) % count
             part = texts[i * _TEXTS_PER_FILE : (i + 1) * _TEXTS_PER_FILE]
             if not paths[i].exists():
-                rows = encode(
-                    part,
-                    prompt,
-                    on_batch=lambda done: progress.advance(task, done),
-                )
+                rows = encode(part, prompt, on_batch=advance)
                 lengths = np.linalg.norm(rows, axis=1, keepdims=True)
                 if not (np.isfinite(lengths) & (lengths > 0)).all():
                     raise ValueError(
@@ -84,7 +75,7 @@ def teacher_embeddings(
                 rows /= lengths
                 _write(paths[i], rows)
             else:
-                progress.advance(task, len(part))
+                advance(len(part))
     # Not all of it in memory twice.
     return np.concatenate([_read(path) for path in paths])
 

@@ -6,19 +6,25 @@ Shape letters: B batch, T sequence length.
 import itertools
 import os
 import pathlib
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor, beir
 
 
-def read_texts(path: str | os.PathLike, most: int | None = None) -> list[str]:
+def read_texts(
+    path: str | os.PathLike,
+    most: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> list[str]:
     """Reads texts that are not empty.
 
     Args:
         path: A file with a text a line, or a `.jsonl` file with `text` and
             perhaps `title`, such as the corpus of a BEIR folder.
         most: The most to read; `None` reads all.
+        say: Called with a line on the blank texts, if there are any.
 
     Raises:
         OSError: The file cannot be read.
@@ -26,9 +32,21 @@ def read_texts(path: str | os.PathLike, most: int | None = None) -> list[str]:
             no texts.
     """
     path = pathlib.Path(path)
-    texts = list(itertools.islice(_texts(path), most))
+    blank = 0
+
+    def texts_left():
+        nonlocal blank
+        for text in _texts(path):
+            if text:
+                yield text
+            else:
+                blank += 1
+
+    texts = list(itertools.islice(texts_left(), most))
     if not texts:
         raise ValueError(f"{path} has no text in it")
+    if blank and say is not None:
+        say(f"{path}: {blank:,} left out as blank")
     return texts
 
 
@@ -97,13 +115,11 @@ def _texts(path):
             text = beir.text(record, "text", where)
             if "title" in record:
                 text = f"{beir.text(record, 'title', where)} {text}"
-            if text.strip():
-                yield text.strip()
+            yield text.strip()
         return
     with open(path, encoding="utf-8") as lines:
         try:
             for line in lines:
-                if line.strip():
-                    yield line.strip()
+                yield line.strip()
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8: {error}") from error

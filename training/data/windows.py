@@ -5,16 +5,14 @@ Shape letters: M windows of one replica, N windows, T tokens.
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Sequence
 
 import numpy as np
-import rich.console
-import rich.progress
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
 from keras_fixedhead.context_windows import Answer, Windows, decode
+from keras_fixedhead.progress import progress
 from training.data.example_batches import ExampleBatches
 from training.data.squad import Question
 from training.data.texts import of_length
@@ -56,17 +54,14 @@ class WindowedQuestions:
             label: What a progress bar on the terminal says.
         """
         windows, spans = [], []
-        console = rich.console.Console(stderr=True)
-        for question in rich.progress.track(
-            questions,
-            label,
-            console=console,
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        ):
-            divided = preprocessor.windows(question.question, question.context)
-            windows.append(divided)
-            spans.extend(_spans(question, divided))
+        with progress(label, len(questions)) as advance:
+            for question in questions:
+                divided = preprocessor.windows(
+                    question.question, question.context
+                )
+                windows.append(divided)
+                spans.extend(_spans(question, divided))
+                advance(1)
         rows = [row for divided in windows for row in divided]
         lengths = [len(row.token_ids) for row in rows]
         return cls(

@@ -12,6 +12,7 @@ import threading
 
 import tyro
 
+from training import cli
 from training.launch.cluster import (
     LocalConfig,
     MachinesConfig,
@@ -21,6 +22,8 @@ from training.launch.cluster import (
     tpu_worker,
 )
 from training.launch.supervisor import RestartConfig, Supervisor, Worker
+
+_PROG = "training.launch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
             "tpu": TpuConfig,
             "worker": WorkerConfig,
         },
-        prog="python -m training.launch",
+        prog=f"python -m {_PROG}",
         description=(
             "Runs COMMAND as every worker of a run: `... -- COMMAND`. They "
             "start again, together, when one of them was lost."
@@ -51,7 +54,13 @@ def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
     )
     command = args[end + 1 :]
     if not command:
-        sys.exit("training.launch: a command must follow behind `--`")
+        sys.exit(
+            cli.say_usage(
+                _PROG,
+                "{local,machines,tpu,worker} ... -- COMMAND",
+                "COMMAND is missing behind `--`",
+            )
+        )
     return config, command
 
 
@@ -73,7 +82,7 @@ def main(args: list[str] | None = None) -> int:
                 ).start()
         return Supervisor(workers, config).run()
     except (ValueError, OSError) as error:
-        print(f"training.launch: {error}", file=sys.stderr)
+        cli.say_error(_PROG, error)
         return 1
 
 

@@ -3,12 +3,11 @@
 Shape letters: N sequences, M of a batch, T tokens.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import rich.console
-import rich.progress
+
+from keras_fixedhead.progress import progress
 
 
 def outputs_by_length(
@@ -39,13 +38,9 @@ def outputs_by_length(
             f"`batch_size` must be positive. Received: {batch_size}"
         )
     order = np.argsort(-np.asarray(lengths), kind="stable")
-    with rich.progress.Progress(
-        console=rich.console.Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        task = progress.add_task(label, total=len(order))
+    with progress(label, len(order)) as advance:
         for first in range(0, len(order), batch_size):
             rows = order[first : first + batch_size]
             outputs = compute(rows)
             yield rows, {name: np.array(x) for name, x in outputs.items()}
-            progress.advance(task, len(rows))
+            advance(len(rows))

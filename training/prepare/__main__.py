@@ -6,46 +6,30 @@ python -m training.prepare stream --data runs/novels/data --output runs/stream
 """
 
 import os
-import signal
 import sys
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from training import cli
 from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
-from training.prepare.pairs import prepare_pairs
-from training.prepare.stream import prepare_stream
-from training.prepare.text import prepare_text
-
-# What each kind of folder is made with, and by.
-_KINDS = {
-    "pairs": (PairsConfig, prepare_pairs),
-    "text": (TextConfig, prepare_text),
-    "stream": (StreamConfig, prepare_stream),
-}
 
 
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    config = tyro.extras.subcommand_cli_from_dict(
-        {name: config for name, (config, _) in _KINDS.items()},
-        prog="python -m training.prepare",
-        description="Turns text into a data folder.",
-        args=args,
-        use_underscores=True,
-    )
+def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
+    """Makes the folder, and prints what is in it and what is not."""
     # There is nothing here for a GPU to do, and what TensorFlow logs of one
     # that it misses would bury the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    try:
-        manifest = dict(_KINDS.values())[type(config)](config)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    except (ValueError, OSError) as error:
-        print(f"training.prepare: {error}", file=sys.stderr)
-        return 1
+    cli.import_tensorflow()
+    if isinstance(config, PairsConfig):
+        from training.prepare.pairs import prepare_pairs as make
+    elif isinstance(config, TextConfig):
+        from training.prepare.text import prepare_text as make
+    else:
+        from training.prepare.stream import prepare_stream as make
+    manifest = make(config)
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
@@ -55,7 +39,18 @@ def main(args: list[str] | None = None) -> int:
     for name, count in manifest["left_out"].items():
         table.add_row(f"left out: {name}", f"{count:,}")
     Console().print(table)
-    return 0
+
+
+def main(args: list[str] | None = None) -> int:
+    """Runs the verb and returns its exit status."""
+    config = tyro.extras.subcommand_cli_from_dict(
+        {"pairs": PairsConfig, "text": TextConfig, "stream": StreamConfig},
+        prog="python -m training.prepare",
+        description="Turns text into a data folder.",
+        args=args,
+        use_underscores=True,
+    )
+    return cli.run(prepare, config, "training.prepare")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ class PairsConfig:
     """Folder to write. It appears when it is complete."""
     source: str = "python"
     """`python` (installed docstrings), a jsonl file (`query`, `document` and
-    perhaps `negatives`), a BEIR folder, or SQuAD's .json."""
+    perhaps `negatives`; or sentence-transformers' `anchor`, `positive` and
+    `negative`), a BEIR folder, or SQuAD's .json."""
     source_split: str | None = None
     """Judgements of a BEIR folder to train on, qrels/SPLIT.tsv; None takes
     all."""

@@ -8,15 +8,12 @@ import multiprocessing
 import os
 import pathlib
 import re
-import sys
 import sysconfig
 import typing
 import warnings
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.progress import track
-
+from keras_fixedhead.progress import progress
 from training.data.pairs import Pair
 
 # What is shorter says nothing one could search for ("Return name."); what is
@@ -89,16 +86,14 @@ def read_docstrings(
     left_out: collections.Counter[str] = collections.Counter()
     # Spawned processes hold no threads or memory of this one, whatever else
     # it has imported.
-    with concurrent.futures.ProcessPoolExecutor(
-        mp_context=multiprocessing.get_context("spawn")
-    ) as pool:
-        for file in track(
-            pool.map(_read_file, modules, chunksize=_FILES_PER_TASK),
-            description="Reading docstrings",
-            total=len(modules),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-        ):
+    with (
+        concurrent.futures.ProcessPoolExecutor(
+            mp_context=multiprocessing.get_context("spawn")
+        ) as pool,
+        progress("Reading docstrings", len(modules)) as advance,
+    ):
+        for file in pool.map(_read_file, modules, chunksize=_FILES_PER_TASK):
+            advance(1)
             left_out.update(file.left_out)
             for pair in file.pairs:
                 # The getter of a property comes before its setter.

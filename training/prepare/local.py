@@ -5,16 +5,9 @@ import concurrent.futures
 import os
 import pathlib
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import DownloadColumn, TransferSpeedColumn
 
+from keras_fixedhead.progress import progress
 from training.data.vocabulary import make_vocabulary
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
@@ -52,25 +45,25 @@ def tokenize(
     cpus = len(os.sched_getaffinity(0))
     workers = config.workers or max(cpus // THREADS, 1)
     tally = Tally()
-    with worker_pool(workers) as pool, _progress() as progress:
+    with worker_pool(workers) as pool:
         if not work.joinpath("data", "vocabulary.txt").exists():
             if config.vocabulary is None:
-                sample = _draw(config, sources, progress)
+                sample = _draw(config, sources)
                 write_sample(work, sample.documents())
             write_vocabulary(config, work, pool)
-        task = progress.add_task("Tokenizing", total=sources.num_bytes)
-        write_shards(
-            divide(
-                sources.documents(tally),
-                int(config.shard_megabytes * 10**6),
-                tally,
-            ),
-            work,
-            config.lowercase,
-            pool,
-            max_pending=workers + 1,
-            advance=lambda num_bytes: progress.advance(task, num_bytes),
-        )
+        with _progress("Tokenizing", sources) as advance:
+            write_shards(
+                divide(
+                    sources.documents(tally),
+                    int(config.shard_megabytes * 10**6),
+                    tally,
+                ),
+                work,
+                config.lowercase,
+                pool,
+                max_pending=workers + 1,
+                advance=advance,
+            )
     return tally.counts
 
 
@@ -108,28 +101,23 @@ def _sample_path(work):
     return work / "sample.txt"
 
 
-def _draw(config, sources, progress):
+def _draw(config, sources):
     """The sample to learn the vocabulary from."""
     sample = Sample(config.vocabulary_megabytes * 10**6, config.seed)
     tally = Tally()
-    task = progress.add_task("Drawing a sample", total=sources.num_bytes)
-    for number, (split, document) in enumerate(sources.documents(tally)):
-        if split == "train":
-            sample.add(document)
-        if number % _BETWEEN_UPDATES == 0:
-            progress.update(task, completed=tally.bytes_read)
-    progress.update(task, completed=sources.num_bytes)
+    reported = 0
+    with _progress("Drawing a sample", sources) as advance:
+        for number, (split, document) in enumerate(sources.documents(tally)):
+            if split == "train":
+                sample.add(document)
+            if number % _BETWEEN_UPDATES == 0:
+                advance(tally.bytes_read - reported)
+                reported = tally.bytes_read
+        advance(sources.num_bytes - reported)
     return sample
 
 
-def _progress() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
+def _progress(label, sources):
+    return progress(
+        label, sources.num_bytes, DownloadColumn(), TransferSpeedColumn()
     )

@@ -19,7 +19,8 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
     Returns:
         The manifest of the folder: `kind`, `arguments`, `counts`, `left_out`,
-        `vocabulary_sha256`, `versions`.
+        `vocabulary_sha256`, `versions`. In `counts`, "rows read" is the sum of
+        "training pairs", "held-out pairs" and everything in `left_out`.
 
     Raises:
         ValueError: An argument or a line of the source is wrong, or the
@@ -101,6 +102,7 @@ def prepare_pairs(config: PairsConfig) -> dict:
                 "counts": {
                     **counts,
                     "training pairs": len(train),
+                    "held-out pairs": len(heldout.judgements),
                     "held-out queries": len(heldout.queries),
                     "held-out documents": len(heldout.documents),
                     "tokens in the vocabulary": len(tokens),
@@ -125,19 +127,42 @@ def _split(config, status):
             f"{len(pairs)} pairs in {split.num_clusters} clusters, which "
             f"gives {len(split.train)} and {len(split.heldout)}"
         )
-    counts = {"pairs": len(pairs), "clusters": split.num_clusters}
-    return split.train, as_beir(split.heldout), counts, left_out
+    return (
+        split.train,
+        as_beir(split.heldout),
+        {
+            "rows read": len(pairs) + sum(left_out.values()),
+            "clusters": split.num_clusters,
+        },
+        left_out | split.left_out,
+    )
 
 
 def _held_apart(config):
     """Takes the whole of both sources, but for queries that are in both."""
-    from training.data.pairs import as_beir, read_jsonl, read_judged
+    from training.data.pairs import (
+        as_beir,
+        read_jsonl,
+        read_judged,
+        unanswered,
+    )
     from training.prepare.split import words_of
 
     pairs, left_out = _read_source(config)
+    count = len(pairs) + sum(left_out.values())
     heldout = read_judged(config.heldout_source, config.heldout_split)
     if heldout is None:
-        heldout = as_beir(read_jsonl(config.heldout_source))
+        rows = read_jsonl(config.heldout_source)
+        heldout = as_beir(rows)
+        count += len(rows)
+        if len(heldout.judgements) < len(rows):
+            repeats = len(rows) - len(heldout.judgements)
+            left_out["repeats of a held-out pair"] = repeats
+    else:
+        count += len(heldout.judgements)
+        for reason, n in unanswered(config.heldout_source, heldout).items():
+            left_out[f"held-out {reason}"] = n
+            count += n
     asked = {words_of(heldout.queries[j.query]) for j in heldout.judgements}
     train = [pair for pair in pairs if words_of(pair.query) not in asked]
     if len(train) < len(pairs):
@@ -149,7 +174,7 @@ def _held_apart(config):
             f"train on and to hold out. Received: {len(train)} pairs and "
             f"{relevant} relevant documents"
         )
-    return train, heldout, {"pairs": len(pairs)}, left_out
+    return train, heldout, {"rows read": count}, left_out
 
 
 def _read_source(config):

@@ -1,5 +1,6 @@
 """Near-duplicate clusters, and which of them are held out."""
 
+import collections
 import hashlib
 import re
 import typing
@@ -19,6 +20,10 @@ _BANDS, _ROWS = 25, 5
 
 _WORD = re.compile(r"\w+")
 
+# Why a pair is neither to train on nor held out.
+_REPEATS = "repeats of a training pair"
+_HELD_OUT_COPIES = "near-duplicates of a held-out pair"
+
 
 class Split(typing.NamedTuple):
     """Pairs to train on and pairs held out, from different clusters."""
@@ -26,6 +31,7 @@ class Split(typing.NamedTuple):
     train: list[Pair]
     heldout: list[Pair]
     num_clusters: int
+    left_out: dict[str, int]
 
 
 def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
@@ -45,13 +51,16 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
         document word for word, and without negatives that are documents of
         held-out clusters word for word; and one pair of each held-out
         cluster, so that each held-out query has one right document. Both keep
-        the order of `pairs`.
+        the order of `pairs`. And how many pairs are in neither for which
+        reason.
     """
     clusters = cluster_pairs(pairs)
     train, held_out, unseen = set(), set(), set()
+    left_out: collections.Counter[str] = collections.Counter()
     for cluster in clusters:
         if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
             held_out.add(cluster[0])
+            left_out[_HELD_OUT_COPIES] += len(cluster) - 1
             unseen.update(words_of(pair.document) for pair in cluster)
         else:
             # Backwards, so that of equal pairs the first one stays.
@@ -60,6 +69,7 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
                 for pair in cluster[::-1]
             }
             train.update(by_words.values())
+            left_out[_REPEATS] += len(cluster) - len(by_words)
 
     def seen(negatives):
         return tuple(n for n in negatives if words_of(n) not in unseen)
@@ -72,6 +82,7 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
         ],
         [pair for pair in pairs if pair in held_out],
         len(clusters),
+        {reason: count for reason, count in left_out.items() if count},
     )
 
 

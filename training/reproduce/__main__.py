@@ -21,6 +21,7 @@ import sys
 
 import tyro
 
+from training import cli
 from training.reproduce.scales import SCALES
 
 
@@ -119,7 +120,7 @@ def main(args: list[str] | None = None) -> int:
     try:
         return reproduce(config)
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"training.reproduce: {error}", file=sys.stderr)
+        cli.say_error("training.reproduce", error)
         return 1
 
 

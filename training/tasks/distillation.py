@@ -76,8 +76,15 @@ class DistillationTask(SequenceTask):
         self._sha256 = preset_sha256(distillation.teacher, "teacher")
         self._teacher = read_embedder(distillation.teacher, "teacher")
         self._check_teacher()
+        self.warnings = []
+        read = read_texts(config.run.data, say=self.warnings.append)
         # One that is there twice would be held out and trained on.
-        texts = list(dict.fromkeys(read_texts(config.run.data)))
+        texts = list(dict.fromkeys(read))
+        if len(texts) < len(read):
+            self.warnings.append(
+                f"{config.run.data}: {len(read) - len(texts):,} texts that "
+                "repeat another, left out"
+            )
         held_out = distillation.validation_texts
         if not 1 < held_out < len(texts):
             raise ValueError(

@@ -141,6 +141,14 @@ class RetrievalTask(Task):
         self._training_pairs, self._validation_pairs = pairs.split(
             retrieval.validation_pairs, seed
         )
+        used = len(self._training_pairs) + len(self._validation_pairs)
+        if used < len(pairs):
+            self.warnings = [
+                f"{len(pairs) - used:,} of {len(pairs):,} pairs are left out: "
+                "their document is set aside for validation, but "
+                f"`validation_pairs`={retrieval.validation_pairs} has no room "
+                "for them"
+            ]
         self._batches = PairBatches(
             retrieval,
             config.training.global_batch_size,

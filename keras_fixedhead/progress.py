@@ -1,0 +1,55 @@
+"""How far long work is: a bar on a terminal, else a line now and then."""
+
+import contextlib
+import datetime
+import time
+from collections.abc import Callable, Iterator
+
+import rich.console
+import rich.progress
+
+_BETWEEN_LINES = 30  # seconds
+
+
+@contextlib.contextmanager
+def progress(
+    label: str | None, total: float, *columns: rich.progress.ProgressColumn
+) -> Iterator[Callable[[float], None]]:
+    """Shows on standard error how much of some work is done.
+
+    Args:
+        label: What is done; `None` shows nothing.
+        total: How much there is.
+        *columns: What to show beside the bar, the part and the time left.
+
+    Yields:
+        A function to call with how much more is done.
+    """
+    console = rich.console.Console(stderr=True, quiet=label is None)
+    done, started = 0.0, time.monotonic()
+    next_line = started + _BETWEEN_LINES
+    with rich.progress.Progress(
+        *rich.progress.Progress.get_default_columns(),
+        *columns,
+        console=console,
+        disable=not console.is_terminal or label is None,
+    ) as bar:
+        task = bar.add_task(label or "", total=total)
+
+        def advance(amount):
+            nonlocal done, next_line
+            bar.advance(task, amount)
+            done += amount
+            now = time.monotonic()
+            if not console.is_terminal and now >= next_line and done:
+                next_line = now + _BETWEEN_LINES
+                left = round((now - started) * (total - done) / done)
+                console.print(
+                    f"{label}: {done / total:.0%}  "
+                    f"ETA {datetime.timedelta(seconds=left)}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )
+
+        yield advance

@@ -1,0 +1,110 @@
+"""What a training run shows: on a terminal, and where there is none."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.training import tiny, workers
+from training import pretrain, progress
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_pairs(tmp_path_factory.mktemp("data"))
+
+
+def shown_on_a_terminal(command):
+    """What a command writes on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        cwd=workers.ROOT,
+        env={**workers.ENVIRONMENT, "TERM": "xterm", "COLUMNS": "80"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0, written.decode()
+    return written.decode()
+
+
+def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
+    args = tiny.flags(tiny.retrieval(data, tmp_path), "demo_retrieval")
+    shown = shown_on_a_terminal(
+        [sys.executable, "-m", "training.finetune", *args]
+    )
+    # Without colors and movements of the cursor.
+    lines = re.split(r"\r?\n|\r", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown))
+    assert "6/6" in shown and "examples/s" in shown and "0:00:0" in shown
+    # Orbit's log and its dictionaries of what is in the bar.
+    for orbit in ("train |", "eval |", "learning_rate", "{", "restored"):
+        assert not [line for line in lines if orbit in line], shown
+    said = [line.strip() for line in lines if not line.startswith("step ━")]
+    said = [line for line in said if line and "/6 " not in line]
+    assert len(said) == len(set(said)), shown
+    assert said[0] == "importing TensorFlow"
+    starts = [
+        "importing TensorFlow",
+        f"reading {data}",
+        "warning: 1 of 37 pairs are left out",
+        "model: ",
+        "evaluating at step 0",
+        "step 0 of 6: ",
+        "compiling the first update",
+        "step 3 of 6: ",
+        "step 6 of 6: ",
+        "wrote ",
+    ]
+    assert len(said) == len(starts), shown
+    for line, start in zip(said, starts):
+        assert line.startswith(start), shown
+
+
+def test_a_pipe_gets_a_line_each_interval(tmp_path, capfd):
+    tiny.write_text(tmp_path / "text")
+    run = tiny.pretraining(
+        tmp_path / "text", tmp_path, log_interval=3, checkpoint_interval=3
+    )
+    assert pretrain.main(tiny.flags(run, "small")) == 0
+    out, said = capfd.readouterr()
+    assert out == ""
+    updates = re.findall(
+        r"^step (\d) of 6: loss [\d.]+  steps/s [\d.,]+  examples/s [\d,]+  "
+        r"tokens/s [\d,]+(?:  MFU \d+%)?  ETA (\d+:\d\d:\d\d)$",
+        said,
+        re.MULTILINE,
+    )
+    assert [int(step) for step, _ in updates] == [3, 6]
+    assert updates[-1][1] == "0:00:00"
+    assert re.search(r"^model: [\d,]+ parameters on CPU:0$", said, re.M)
+    assert "\x1b" not in said and "train |" not in said
+
+
+def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0)
+    with progress.progress("Embedding", 8) as advance:
+        advance(2)
+        advance(6)
+    lines = capfd.readouterr().err.splitlines()
+    assert [re.sub(r"\d+:\d\d:\d\d", "T", line) for line in lines] == [
+        "Embedding: 25%  ETA T",
+        "Embedding: 100%  ETA T",
+    ]
+    with progress.progress(None, 8) as advance:
+        advance(8)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 30)
+    with progress.progress("Embedding", 0) as advance:
+        advance(0)
+    assert capfd.readouterr() == ("", "")

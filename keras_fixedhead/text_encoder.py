@@ -11,6 +11,9 @@ from keras_fixedhead.progress import progress
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
+# Tokens of a batch: larger ones leave the caches of CPUs.
+_TOKENS = 2048
+_CHARACTERS_PER_TOKEN = 4
 
 
 class TextEncoder:
@@ -25,7 +28,8 @@ class TextEncoder:
         embedder: a `FixedHeadTextEmbedder` with a preprocessor.
         sequence_length: int or `None`. The most tokens of a text; the default
             is the preprocessor's limit.
-        batch_size: int. The number of texts in a batch.
+        batch_size: int or `None`. The most texts in a batch; `None` means
+            about 2,048 tokens, which is fastest on CPUs.
 
     Attributes:
         size: int, D.
@@ -35,14 +39,14 @@ class TextEncoder:
             positive, or `sequence_length` leaves no room for a token.
     """
 
-    def __init__(self, embedder, sequence_length=None, batch_size=64):
+    def __init__(self, embedder, sequence_length=None, batch_size=None):
         if embedder.preprocessor is None:
             raise ValueError(
                 "`embedder` needs a preprocessor to read texts: make it with "
                 "FixedHeadTextEmbedder(backbone, preprocessor=...). Received: "
                 "preprocessor=None"
             )
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise ValueError(
                 "`batch_size` must be a positive integer. "
                 f"Received: batch_size={batch_size}"
@@ -88,11 +92,8 @@ class TextEncoder:
                     f"{i}: {text!r}"
                 )
         rows = np.empty((len(texts), self.size), "float32")
-        # The longest come first: what is too large for the memory fails soon.
-        order = np.argsort([-len(text) for text in texts], kind="stable")
         with progress(label, len(texts)) as advance:
-            for start in range(0, len(texts), self.batch_size):
-                chosen = order[start : start + self.batch_size]
+            for chosen in self._batches([len(text) for text in texts]):
                 rows[chosen] = self._embed([prefix + texts[i] for i in chosen])
                 advance(len(chosen))
                 if on_batch is not None:
@@ -125,6 +126,25 @@ class TextEncoder:
                 ("query", "queries", collection.queries),
             )
         )
+
+    def _batches(self, lengths):
+        """Yields lists of indices, longest texts first.
+
+        What is too large for the memory so fails soon.
+        """
+        order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
+        while order:
+            count = self.batch_size
+            if count is None:
+                tokens = lengths[order[0]] // _CHARACTERS_PER_TOKEN + 2
+                count = max(1, _TOKENS // min(tokens, self._limit))
+            yield order[:count]
+            del order[:count]
+
+    @property
+    def _limit(self):
+        limit = self.embedder.preprocessor.sequence_length
+        return min(limit, self._sequence_length or limit)
 
     def _embed(self, texts):
         """Embeddings `[B, D]` of B texts."""
@@ -181,7 +201,7 @@ class TextEncoder:
         ]
         count, length = len(rows), max(map(len, rows))
         if keras.backend.backend() == "jax":
-            count = min(_power_of_two(count), self.batch_size)
+            count = _power_of_two(count)
             length = min(max(_power_of_two(length), _SHORTEST), limit)
         token_ids = np.full((count, length), tokenizer.pad_token_id, "int32")
         padding_mask = np.zeros((count, length), "int32")

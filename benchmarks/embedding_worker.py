@@ -47,6 +47,14 @@ def ours(folder, batch_size, threads):
     return lambda texts: opened.embed(texts, "document")
 
 
+def encode_text(folder):
+    """`FixedHeadTextEmbedder.encode_text` of a preset."""
+    from keras_fixedhead import FixedHeadTextEmbedder
+
+    embedder = FixedHeadTextEmbedder.from_preset(folder)
+    return lambda texts: embedder.encode_text(texts, verbose=0)
+
+
 def keras_hub(folder, length, batch_size, trim):
     """KerasHub's own embedder, padded to `length` or to the longest."""
     import functools
@@ -179,7 +187,13 @@ def export_onnx(folder, path):
 
 SYSTEMS = {
     function.__name__: function
-    for function in (ours, keras_hub, sentence_transformers, onnx_runtime)
+    for function in (
+        ours,
+        encode_text,
+        keras_hub,
+        sentence_transformers,
+        onnx_runtime,
+    )
 }
 
 

@@ -70,7 +70,7 @@ def read_pairs(path):
 def start(config, grown):
     """The encoder before fine-tuning."""
     keras.backend.clear_session()
-    model = from_hugging_face(config.source, special_tokens_in_strings=False)
+    model = from_hugging_face(config.source)
     if grown:
         model = growth.grow_heads(model, config.num_heads)
         model = growth.grow_head_size(model, config.head_size)

@@ -256,7 +256,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             }
 
         packing = Packing(inputs["padding_mask"], fixed_size)
-        if training or fixed_size:
+        # Keras cannot add empty tensors of a static shape.
+        empty = 0 in packing.padding_mask.shape
+        if training or fixed_size or empty:
             encoded, projections = encode(packing)
         else:
             # Without padding, as in a single query, packing only costs.

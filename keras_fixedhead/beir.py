@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import typing
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 
 
@@ -257,10 +256,7 @@ def is_blank(text: str) -> bool:
     it lower-cases, combining marks. Embedded, such a text is `[CLS] [SEP]`,
     which is close to many queries.
     """
-    if any(map(str.isalnum, text)):
-        return False
-    cleaned = unicodedata.normalize("NFD", _cleaner()(text))
-    return all(c.isspace() or unicodedata.category(c) == "Mn" for c in cleaned)
+    return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
 
 def count_blank(names: list[str]) -> str:
@@ -271,11 +267,11 @@ def count_blank(names: list[str]) -> str:
 
 
 @functools.cache
-def _cleaner():
+def _normalize():
     import tokenizers
 
     return tokenizers.normalizers.BertNormalizer(
-        handle_chinese_chars=False, strip_accents=False, lowercase=False
+        handle_chinese_chars=False, strip_accents=True, lowercase=False
     ).normalize_str
 
 

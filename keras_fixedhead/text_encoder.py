@@ -4,6 +4,10 @@ Shape letters: N texts, Q queries, B batch, T sequence length, D embedding
 size.
 """
 
+import concurrent.futures
+import contextlib
+import os
+
 import keras
 import numpy as np
 
@@ -14,6 +18,8 @@ _SHORTEST = 16
 # Tokens of a batch: larger ones leave the caches of CPUs.
 _TOKENS = 2048
 _CHARACTERS_PER_TOKEN = 4
+# Batches at once: what one thread leaves of the processors, others take.
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 class TextEncoder:
@@ -92,9 +98,23 @@ class TextEncoder:
                     f"{i}: {text!r}"
                 )
         rows = np.empty((len(texts), self.size), "float32")
-        with progress(label, len(texts)) as advance:
-            for chosen in self._batches([len(text) for text in texts]):
-                rows[chosen] = self._embed([prefix + texts[i] for i in chosen])
+        batches = self._batches([len(text) for text in texts])
+
+        def embed(chosen):
+            return self._embed([prefix + texts[i] for i in chosen])
+
+        in_graph = keras.backend.backend() == "tensorflow"
+        if in_graph and batches:
+            self._trace()
+        with contextlib.ExitStack() as stack:
+            advance = stack.enter_context(progress(label, len(texts)))
+            embedded = map(embed, batches)
+            if in_graph and len(batches) > 1:
+                pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
+                stack.callback(pool.shutdown, cancel_futures=True)
+                embedded = pool.map(embed, batches)
+            for chosen, some in zip(batches, embedded):
+                rows[chosen] = some
                 advance(len(chosen))
                 if on_batch is not None:
                     on_batch(len(chosen))
@@ -128,18 +148,20 @@ class TextEncoder:
         )
 
     def _batches(self, lengths):
-        """Yields lists of indices, longest texts first.
+        """Lists of indices, longest texts first.
 
         What is too large for the memory so fails soon.
         """
         order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
-        while order:
+        batches, start = [], 0
+        while start < len(order):
             count = self.batch_size
             if count is None:
-                tokens = lengths[order[0]] // _CHARACTERS_PER_TOKEN + 2
+                tokens = lengths[order[start]] // _CHARACTERS_PER_TOKEN + 2
                 count = max(1, _TOKENS // min(tokens, self._limit))
-            yield order[:count]
-            del order[:count]
+            batches.append(order[start : start + count])
+            start += count
+        return batches
 
     @property
     def _limit(self):
@@ -148,14 +170,15 @@ class TextEncoder:
 
     def _embed(self, texts):
         """Embeddings `[B, D]` of B texts."""
-        if keras.backend.backend() == "tensorflow":
-            return self._embed_in_graph(texts)
+        if self._graph is not None:
+            return self._graph(texts).numpy()
         inputs = self._inputs(texts)
         # Not KerasHub's, which would take the inputs for texts.
         rows = keras.Model.predict_on_batch(self.embedder, inputs)
         return rows[: len(texts)]
 
-    def _embed_in_graph(self, texts):
+    def _trace(self):
+        """Makes the graph, unless there is one of the model as it is."""
         import tensorflow as tf
 
         embedder = self.embedder
@@ -168,22 +191,23 @@ class TextEncoder:
             embedder.embedding_dim,
             *embedder.variables,
         ]
-        if self._traced is None or not _same(state, self._traced):
+        if self._traced is not None and _same(state, self._traced):
+            return
 
-            def embed(texts):
-                return embedder.embed_packed(
-                    embedder.preprocessor.pad_to_longest(
-                        texts, sequence_length=self._sequence_length
-                    )
+        def embed(texts):
+            return embedder.embed_packed(
+                embedder.preprocessor.pad_to_longest(
+                    texts, sequence_length=self._sequence_length
                 )
-
-            self._graph = tf.function(
-                embed,
-                input_signature=[tf.TensorSpec([None], tf.string)],
-                autograph=False,
             )
-            self._traced = state
-        return self._graph(tf.constant(texts)).numpy()
+
+        graph = tf.function(
+            embed,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        ).get_concrete_function()
+        self._graph = lambda texts: graph(tf.constant(texts))
+        self._traced = state
 
     def _inputs(self, texts):
         """The backbone's inputs for B texts, int32 arrays `[B', T]`."""

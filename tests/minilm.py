@@ -35,7 +35,5 @@ def source():
 
 def save_preset(folder):
     """Converts the encoder into a preset folder, or skips the test."""
-    convert.from_hugging_face(
-        source(), special_tokens_in_strings=False
-    ).save_to_preset(str(folder))
+    convert.from_hugging_face(source()).save_to_preset(str(folder))
     return folder

@@ -2,13 +2,11 @@
 
 import pathlib
 import tempfile
-import warnings
 
 import keras
 
 from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
 from keras_fixedhead.convert.bert_source import (
-    SPECIAL_TOKEN_TEXTS,
     BertSource,
     named_weights,
 )
@@ -33,7 +31,6 @@ from keras_fixedhead.convert.sentence_transformers import (
 )
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
-from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 # Those of `transformers` that Keras computes, too. Of several names, the first
 # is the one that is written.
@@ -66,7 +63,7 @@ _REFUSED = {
 def from_hugging_face(
     folder,
     task="text_embedder",
-    special_tokens_in_strings=None,
+    special_tokens_in_strings=False,
     **overrides,
 ):
     """Makes a model of a folder in Hugging Face's format.
@@ -80,11 +77,10 @@ def from_hugging_face(
             Hugging Face Hub, `owner/name`, whose JSON, text and safetensors
             files are downloaded into Hugging Face's cache.
         task: see `BertSource.build`.
-        special_tokens_in_strings: bool or `None`. Whether special tokens in
-            texts, such as `[SEP]` in `"title [SEP] abstract"`, become ids, as
-            they do in `transformers`. Texts that others write should not.
-            `None` means `False`, with a warning if the folder's tokenizer
-            differs.
+        special_tokens_in_strings: bool. Whether special tokens in texts, such
+            as `[SEP]` in `"title [SEP] abstract"`, become ids, as they do in
+            `transformers` and sentence-transformers. The default takes them
+            as text: with `True`, strangers' texts can end their own sequence.
         **overrides: what to take instead of what the folder says, or where
             it does not say: `lowercase`, `pooling_mode`, `normalize`,
             `sequence_length`, `prompts`. See `BertSource`.
@@ -105,30 +101,16 @@ def from_hugging_face(
 
     ```python
     embedder = convert.from_hugging_face(
-        "sentence-transformers/all-MiniLM-L6-v2",
-        special_tokens_in_strings=False,
+        "sentence-transformers/all-MiniLM-L6-v2"
     )
     embedder.encode_text(["reverse the order of the rows"])
     ```
     """
-    source = read_hugging_face(
+    return read_hugging_face(
         folder,
-        special_tokens_in_strings=bool(special_tokens_in_strings),
+        special_tokens_in_strings=special_tokens_in_strings,
         **overrides,
-    )
-    model = source.build(task)
-    preprocessor = getattr(model, "preprocessor", None)
-    if preprocessor is not None and special_tokens_in_strings is None:
-        if source.differing_texts(preprocessor.tokenizer, SPECIAL_TOKEN_TEXTS):
-            warnings.warn(
-                f"The tokenizer of {source.origin} maps special tokens in "
-                f"texts ({', '.join(SPECIAL_TOKENS)}) to their ids; the "
-                "converted one takes them as text. Pass "
-                "special_tokens_in_strings=True for the ids, or False for "
-                "text without this warning",
-                stacklevel=2,
-            )
-    return model
+    ).build(task)
 
 
 def read_hugging_face(folder, truncation_side=None, **overrides):

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
+import tensorflow_text as tf_text
 
 from export import (
     checks,
@@ -90,8 +91,15 @@ def test_doubled_weights(tmp_path, parts, embedder):
 
 
 def test_open_shape_is_a_named_crash(tmp_path, parts, embedder):
-    functions = one_function(lambda text: {"embedding": embed(embedder, text)})
-    failed = failures(tmp_path, parts, functions=functions)
+    tokenizer = tf_text.FastWordpieceTokenizer(tiny.VOCABULARY)
+
+    def body(text):
+        # The op of a tokenizer that nothing keeps a scalar from.
+        number = tf.size(tokenizer.tokenize(text).flat_values)
+        embedding = embed(embedder, text)
+        return {"embedding": embedding + 0.0 * tf.cast(number, tf.float32)}
+
+    failed = failures(tmp_path, parts, functions=one_function(body))
     assert failed["scalar text"].startswith("crashed the process (SIG")
 
 

@@ -1,7 +1,6 @@
 """Hugging Face's folders: what they compute, and back."""
 
 import json
-import warnings
 
 import keras
 import ml_dtypes
@@ -485,26 +484,15 @@ def test_special_tokens_that_are_looked_for_otherwise(tmp_path, flag):
 
 
 @pytest.mark.any_backend
-def test_special_tokens_in_texts_are_said(tmp_path):
-    folder = write_model(tmp_path)
-    with pytest.warns(UserWarning, match=r"maps special tokens.*\[SEP\]"):
-        convert.from_hugging_face(folder, pooling_mode="cls")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for said in (True, False):
-            embedder = convert.from_hugging_face(
-                folder, pooling_mode="cls", special_tokens_in_strings=said
-            )
-            tokenizer = embedder.preprocessor.tokenizer
-            assert tokenizer.special_tokens_in_strings == said
-            found = [list(ids) for ids in tokenizer(["a [SEP]b"])]
-            assert found == [[14, 3, 15] if said else [14, 1, 1, 1, 15]]
-        # Theirs does not either, and so there is nothing to say.
-        write_json(
-            folder / "tokenizer_config.json",
-            {"do_lower_case": True, "split_special_tokens": True},
-        )
-        convert.from_hugging_face(folder, pooling_mode="cls")
+@pytest.mark.parametrize("special", [True, False])
+def test_special_tokens_in_texts(tmp_path, special):
+    embedder = convert.from_hugging_face(
+        write_model(tmp_path),
+        pooling_mode="cls",
+        special_tokens_in_strings=special,
+    )
+    found = [list(ids) for ids in embedder.preprocessor.tokenizer(["a [SEP]b"])]
+    assert found == [[14, 3, 15] if special else [14, 1, 1, 1, 15]]
 
 
 def without(name):

@@ -75,9 +75,7 @@ def theirs(minilm, sentences, tmp_path_factory):
 
 
 def test_minilm_as_it_is_and_grown(minilm, sentences, theirs, capsys):
-    embedder = convert.from_hugging_face(
-        minilm, special_tokens_in_strings=False
-    )
+    embedder = convert.from_hugging_face(minilm)
     heads = growth.grow_heads(embedder, 16)
     grown = growth.grow_head_size(heads, 128)
     for name, model in (
@@ -113,9 +111,7 @@ def test_minilm_s_tokens(minilm, sentences, tmp_path, capsys):
 
 
 def test_minilm_there_and_back(minilm, sentences, theirs, tmp_path):
-    embedder = convert.from_hugging_face(
-        minilm, special_tokens_in_strings=False
-    )
+    embedder = convert.from_hugging_face(minilm)
     convert.to_hugging_face(embedder, tmp_path / "back")
     back = sentence_transformer(tmp_path / "back", sentences, tmp_path)
     np.testing.assert_allclose(
@@ -146,9 +142,7 @@ def test_random_weights_both_ways(tmp_path, activation, architecture):
                 del tensors[name]
     folder = hugging_face.write_model(tmp_path / "theirs", config, tensors)
     task = "backbone" if architecture == "BertModel" else "masked_lm"
-    model = convert.from_hugging_face(
-        folder, task, special_tokens_in_strings=False
-    )
+    model = convert.from_hugging_face(folder, task)
     convert.to_hugging_face(model, tmp_path / "back")
     written = safetensors.numpy.load_file(tmp_path / "back/model.safetensors")
     assert written.keys() == tensors.keys()

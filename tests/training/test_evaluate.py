@@ -128,7 +128,10 @@ def test_a_blank_document_is_not_found(preset, tmp_path, capsys):
         (["--dimension", "0"], "`dimension` must be"),
         (["--recall", "0"], "`recall` must be"),
         (["--output", "no/folder/x.json"], "`output` must be"),
-        (["--batch_size", "-1"], "`batch_size` must be positive. Received: -1"),
+        (
+            ["--batch_size", "-1"],
+            "must be a positive integer. Received: batch_size=-1",
+        ),
         (["--sequence_length", "2"], "`sequence_length` must be over 2"),
     ],
 )

@@ -377,10 +377,13 @@ def test_tpu_is_checked_before_anything_starts(
 
 
 @pytest.mark.parametrize(
-    "command, message",
-    [(["absent_program"], "absent_program"), ([], "a command must follow")],
+    "command, status, message",
+    [
+        (["absent_program"], 1, "absent_program"),
+        ([], 2, "COMMAND is missing"),
+    ],
 )
-def test_command_that_is_none(launcher, command, message):
-    status, errors = launcher.run("local", command=command, num_workers=2)
-    assert status == 1
+def test_command_that_is_none(launcher, command, status, message):
+    found, errors = launcher.run("local", command=command, num_workers=2)
+    assert found == status
     assert message in errors and "Traceback" not in errors

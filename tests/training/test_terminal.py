@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from keras_fixedhead import progress
 from tests.training import tiny, workers
-from training import pretrain, progress
+from training import pretrain
 
 
 @pytest.fixture(scope="module")

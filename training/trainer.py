@@ -21,7 +21,9 @@ class Trainer(orbit.StandardTrainer):
         self._parts = run.accumulation_steps
         self._variables = task.model.trainable_variables
         if run.jit_compile:
-            self._update = tf.function(self._update, jit_compile=True)
+            self._update = tf.function(
+                self._update, jit_compile=True, autograph=False
+            )
         names = ("loss", *task.metrics, *task.counts)
         with strategy.scope():
             self._sums = {
@@ -88,6 +90,7 @@ class Trainer(orbit.StandardTrainer):
             variable.assign(0.0)
         self._started = time.monotonic()
 
+    @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
         losses, totals = self._strategy.run(
             self._update, args=(next(iterator),)
@@ -145,6 +148,7 @@ class Evaluator(orbit.StandardEvaluator):
     def eval_begin(self):
         return []
 
+    @tf.autograph.experimental.do_not_convert
     def eval_step(self, iterator):
         outputs = self._strategy.run(
             self._task.evaluation_step, args=(next(iterator),)

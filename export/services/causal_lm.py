@@ -103,7 +103,7 @@ def serve(model, preprocessor, max_new_tokens=None):
     def expected_generate(texts):
         given = as_int32(preprocessor.generate_preprocess(texts))
         given = given["padding_mask"].sum(axis=1)
-        guesses, _ = tf.function(continued)(tf.constant(texts))
+        guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
         rows = [
             _continued(model, guess[:limit], first, **ids)
             for guess, first, limit in zip(

@@ -122,7 +122,8 @@ def _from_texts(signature):
     names = list(signature.golden)
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.string, n) for n in names]
+        input_signature=[tf.TensorSpec([None], tf.string, n) for n in names],
+        autograph=False,
     )
     def answer(*texts):
         # The signature's shape is not checked at run time, and a scalar
@@ -159,7 +160,8 @@ def _from_token_ids(service):
     @tf.function(
         input_signature=[
             tf.TensorSpec([None, None], tf.int32, name) for name in _INPUTS
-        ]
+        ],
+        autograph=False,
     )
     def answer(token_ids, padding_mask, segment_ids):
         inputs = {

@@ -229,6 +229,7 @@ def tokenize_in_graph(tokenizer) -> Callable:
     compiled = tf.function(
         tokenizer.tokenize_in_graph,
         input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
     )
     return lambda texts: compiled(tf.constant(list(texts))).to_list()
 

@@ -78,6 +78,7 @@ class ChunkBatches(abc.ABC):
         """What an example, by its number in the run, may draw from."""
         return self._seed(_EXAMPLE, index)
 
+    @tf.autograph.experimental.do_not_convert
     def training(
         self,
         shards: Sequence[Shard],
@@ -164,6 +165,7 @@ class ChunkBatches(abc.ABC):
             .prefetch(tf.data.AUTOTUNE)
         )
 
+    @tf.autograph.experimental.do_not_convert
     def evaluation(
         self, shards: Sequence[Shard], context: tf.distribute.InputContext
     ) -> tf.data.Dataset:

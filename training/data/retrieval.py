@@ -196,6 +196,7 @@ class PairBatches:
         self.seed = seed
         self.packed = packed
 
+    @tf.autograph.experimental.do_not_convert
     def training(
         self,
         pairs: Pairs,

@@ -69,6 +69,7 @@ def _probabilities(classifier, texts, batch_size):
     classify = tf.function(
         lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
         reduce_retracing=True,
+        autograph=False,
     )
     found = np.empty((len(texts), classifier.num_classes), "float32")
 

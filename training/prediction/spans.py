@@ -66,7 +66,9 @@ def predict(config: PredictConfig) -> dict[str, float]:
 
 def _logits(labeler, windowed, batch_size):
     """Float32 arrays `[N, T]` of starts and ends."""
-    label = tf.function(labeler.label_packed, reduce_retracing=True)
+    label = tf.function(
+        labeler.label_packed, reduce_retracing=True, autograph=False
+    )
     rows = [row for divided in windowed.windows for row in divided]
     shape = len(rows), max(windowed.lengths)
     logits = {name: np.zeros(shape, "float32") for name in ("start", "end")}

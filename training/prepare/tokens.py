@@ -34,6 +34,7 @@ class DocumentTokenizer:
         self._tokenize = tf.function(
             tokenizer.tokenize_in_graph,
             input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
         )
 
     def __call__(

@@ -80,6 +80,8 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             special_tokens_in_strings=special_tokens_in_strings,
             **kwargs,
         )
+        # Keras refuses to quantize a model that holds an unbuilt layer.
+        self.built = True
 
     def set_vocabulary(self, vocabulary):
         if isinstance(vocabulary, (list, tuple)):

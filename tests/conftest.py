@@ -10,6 +10,14 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import keras
 import pytest
 
+# Most tests run a graph once or twice: to optimize it takes longer.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
+
 # These begin, so that no worker is left alone with one of them in the end.
 _LONGEST = ("test_two_replicas.py", "test_finetune.py", "test_distill.py")
 

@@ -39,14 +39,14 @@ def float64():
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def vocabulary():
     words = ["attention", "head", "##tion", "é", "ß", "σ", "ς", "中", ",", "."]
     letters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
     return [*SPECIAL_TOKENS, *words, *letters]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_backbone(vocabulary):
     def make(**arguments):
         return FixedHeadBackbone(
@@ -65,7 +65,7 @@ def make_backbone(vocabulary):
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_embedder(vocabulary, make_backbone):
     def make(prompts=None, pooling_mode="mean", normalize=True, **arguments):
         preprocessor = FixedHeadTextEmbedderPreprocessor(

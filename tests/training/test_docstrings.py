@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from training.prepare import docstrings
 from training.prepare.docstrings import (
     installed_folders,
     read_docstrings,
@@ -31,8 +32,8 @@ def write(folder, name, source):
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory):
-    """Pairs by name, and what was left out, of made-up packages."""
+def folder(tmp_path_factory):
+    """Made-up packages."""
     folder = tmp_path_factory.mktemp("packages")
     write(folder, "zoo/__init__.py", docstring("Animals of every kind."))
     write(
@@ -117,6 +118,12 @@ def read(tmp_path_factory):
     os.symlink(folder, folder / "good" / "loop")
     os.symlink(folder / "nowhere.py", folder / "good" / "dangling.py")
     (folder / "good" / "folder.py").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read(folder):
+    """Pairs by name, and what was left out."""
     pairs, left_out = read_docstrings([folder])
     return {pair.id: pair for pair in pairs}, left_out
 
@@ -155,6 +162,13 @@ def test_counts_what_it_leaves_out(read):
         "long queries": 1,
         "docstrings outside Unicode": 1,
     }
+
+
+@pytest.mark.slow
+def test_processes_read_the_same(folder, read, monkeypatch):
+    monkeypatch.setattr(docstrings, "_FEW_FILES", 0)
+    pairs, left_out = read_docstrings([folder])
+    assert ({pair.id: pair for pair in pairs}, left_out) == read
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import pathlib
+import re
 import types
 
 import numpy as np
@@ -79,12 +80,14 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first_stage(data, tmp_path_factory):
-    """A finished run: `workdir` and what was `said`."""
+    """A finished run: `workdir`, what was `said`, and its standard output."""
     workdir = tmp_path_factory.mktemp("first") / "train"
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    out, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
         assert pretrain.main(flags(data, workdir, **FIRST_STAGE)) == 0
-    return types.SimpleNamespace(workdir=workdir, said=said.getvalue())
+    return types.SimpleNamespace(
+        workdir=workdir, said=said.getvalue(), out=out.getvalue()
+    )
 
 
 def heldout(data, workdir):
@@ -203,6 +206,24 @@ def test_run_leaves_its_records(first_stage):
     described = json.loads((workdir / "preset" / "run.json").read_text())
     assert described == {"settings": config, "figures": records[-1]}
     assert (workdir / "checkpoints" / "ckpt-200.index").exists()
+
+
+def test_a_pipe_gets_a_line_each_interval(first_stage):
+    assert first_stage.out == ""
+    updates = re.findall(
+        r"^step (\d+) of 200: loss [\d.]+  steps/s [\d.,]+  "
+        r"examples/s [\d,]+  tokens/s [\d,]+(?:  MFU \d+%)?  "
+        r"ETA (\d+:\d\d:\d\d)$",
+        first_stage.said,
+        re.MULTILINE,
+    )
+    assert [int(step) for step, _ in updates] == [50, 100, 150, 200]
+    assert updates[-1][1] == "0:00:00"
+    assert re.search(
+        r"^model: [\d,]+ parameters on CPU:0$", first_stage.said, re.M
+    )
+    assert "\x1b" not in first_stage.said
+    assert "train |" not in first_stage.said
 
 
 def test_finished_run_says_so(data, first_stage, capsys):

@@ -10,7 +10,6 @@ import pytest
 
 from keras_fixedhead import progress
 from tests.training import tiny, workers
-from training import pretrain
 
 
 @pytest.fixture(scope="module")
@@ -71,26 +70,6 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
     assert len(said) == len(starts), shown
     for line, start in zip(said, starts):
         assert line.startswith(start), shown
-
-
-def test_a_pipe_gets_a_line_each_interval(tmp_path, capfd):
-    tiny.write_text(tmp_path / "text")
-    run = tiny.pretraining(
-        tmp_path / "text", tmp_path, log_interval=3, checkpoint_interval=3
-    )
-    assert pretrain.main(tiny.flags(run, "small")) == 0
-    out, said = capfd.readouterr()
-    assert out == ""
-    updates = re.findall(
-        r"^step (\d) of 6: loss [\d.]+  steps/s [\d.,]+  examples/s [\d,]+  "
-        r"tokens/s [\d,]+(?:  MFU \d+%)?  ETA (\d+:\d\d:\d\d)$",
-        said,
-        re.MULTILINE,
-    )
-    assert [int(step) for step, _ in updates] == [3, 6]
-    assert updates[-1][1] == "0:00:00"
-    assert re.search(r"^model: [\d,]+ parameters on CPU:0$", said, re.M)
-    assert "\x1b" not in said and "train |" not in said
 
 
 def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):

@@ -111,7 +111,7 @@ class ChunkBatches(abc.ABC):
         def epoch_windows(epoch):
             """Elements: window, its first step, its batches made before."""
             order = tf.random.experimental.stateless_shuffle(
-                tf.range(len(windows.paths), dtype=tf.int64),
+                tf.range(windows.paths.nrows(), dtype=tf.int64),
                 seed=self._seed(_WINDOW_ORDER, epoch),
             )
             counts = tf.gather(batches, order)

@@ -3,6 +3,7 @@
 import ast
 import collections
 import concurrent.futures
+import contextlib
 import inspect
 import multiprocessing
 import os
@@ -33,6 +34,8 @@ _SKIPPED_FOLDERS = {
 }
 _SKIPPED_FILE = re.compile(r"(test_.*|.*_tests?|conftest|setup)\.py")
 _FILES_PER_TASK = 32
+# Read in less time than other processes take to start.
+_FEW_FILES = 1000
 
 _SENTENCE_END = re.compile(r"[.!?][\"'`)]*(?=\s+[A-Z`\"'(])")
 _ABBREVIATION = re.compile(r"\b(?:cf|e\.g|eq|etc|fig|i\.e|no|vs)\.$", re.I)
@@ -69,8 +72,8 @@ def read_docstrings(
     """Reads the public docstrings of every Python file under `folders`.
 
     The query is the summary sentence, the document the rest. Files are parsed
-    with `ast`, in as many processes as there are CPUs, and never imported. A
-    file that cannot be read or parsed is counted, never an error.
+    with `ast`, many of them in as many processes as there are CPUs, and never
+    imported. A file that cannot be read or parsed is counted, never an error.
 
     Args:
         folders: Folders that hold top-level modules and packages. Tests,
@@ -84,15 +87,21 @@ def read_docstrings(
     modules = [module for folder in folders for module in _list_modules(folder)]
     pairs: dict[str, Pair] = {}
     left_out: collections.Counter[str] = collections.Counter()
-    # Spawned processes hold no threads or memory of this one, whatever else
-    # it has imported.
-    with (
-        concurrent.futures.ProcessPoolExecutor(
-            mp_context=multiprocessing.get_context("spawn")
-        ) as pool,
-        progress("Reading docstrings", len(modules)) as advance,
-    ):
-        for file in pool.map(_read_file, modules, chunksize=_FILES_PER_TASK):
+    with contextlib.ExitStack() as stack:
+        files = map(_read_file, modules)
+        if len(modules) > _FEW_FILES:
+            pool = stack.enter_context(
+                concurrent.futures.ProcessPoolExecutor(
+                    # Spawned processes hold no threads or memory of this one,
+                    # whatever else it has imported.
+                    mp_context=multiprocessing.get_context("spawn")
+                )
+            )
+            files = pool.map(_read_file, modules, chunksize=_FILES_PER_TASK)
+        advance = stack.enter_context(
+            progress("Reading docstrings", len(modules))
+        )
+        for file in files:
             advance(1)
             left_out.update(file.left_out)
             for pair in file.pairs:

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import Window, Windows
+from keras_fixedhead.padding_mask import until_last
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 # [CLS], and [SEP] after the question and after the context.
@@ -120,7 +121,9 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
         )
         inputs = {
             "token_ids": token_ids,
-            "padding_mask": token_ids != self.tokenizer.pad_token_id,
+            "padding_mask": until_last(
+                token_ids != self.tokenizer.pad_token_id
+            ),
             "segment_ids": segment_ids,
         }
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)

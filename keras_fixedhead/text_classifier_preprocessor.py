@@ -7,6 +7,7 @@ import keras
 import keras_hub
 
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.padding_mask import until_last
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 _TRUNCATE = ("round_robin", "waterfall")
@@ -63,6 +64,13 @@ class FixedHeadTextClassifierPreprocessor(
             truncate=truncate,
             **kwargs,
         )
+
+    def call(self, x, y=None, sample_weight=None):
+        inputs, *labels = keras.utils.unpack_x_y_sample_weight(
+            super().call(x, y=y, sample_weight=sample_weight)
+        )
+        inputs["padding_mask"] = until_last(inputs["padding_mask"])
+        return keras.utils.pack_x_y_sample_weight(inputs, *labels)
 
     def pad_to_longest(self, text, second=None, sequence_length=None):
         """The same as calling, padded only to the longest row.

@@ -5,9 +5,9 @@ Shape letters: B batch, T sequence length.
 
 import keras
 import keras_hub
-import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.padding_mask import until_last
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
@@ -109,7 +109,7 @@ class FixedHeadTextEmbedderPreprocessor(
     def _format_output(self, token_ids, segment_ids):
         return {
             "token_ids": token_ids,
-            "padding_mask": _until_last(
+            "padding_mask": until_last(
                 token_ids != self.tokenizer.pad_token_id
             ),
             "segment_ids": segment_ids,
@@ -127,16 +127,3 @@ def _refuse_no_room(sequence_length):
             "`sequence_length` must be over 2, the special tokens. Received: "
             f"sequence_length={sequence_length}"
         )
-
-
-def _until_last(mask):
-    """True up to the last True of each row, `[..., T]`.
-
-    Where special tokens in texts become ids, `[PAD]` may be one of them. Every
-    row ends in `[SEP]`, before the padding.
-    """
-    if isinstance(mask, np.ndarray):
-        return np.maximum.accumulate(mask[..., ::-1], axis=-1)[..., ::-1]
-    import tensorflow as tf
-
-    return tf.math.cumsum(tf.cast(mask, "int32"), axis=-1, reverse=True) > 0

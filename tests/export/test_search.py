@@ -238,7 +238,11 @@ def ranked(oracle):
     return ranked
 
 
-@pytest.mark.parametrize("ranker", ["encoder", "bm25", "fusion", None])
+# No ranker is the fusion.
+@pytest.mark.parametrize(
+    "ranker",
+    ["encoder", "bm25", pytest.param("fusion", marks=pytest.mark.slow), None],
+)
 def test_ranks_as_asked(
     made, opened, base_path, tmp_path, capsys, monkeypatch, ranked, ranker
 ):

@@ -180,7 +180,9 @@ def test_positions_equal_padded(
     keras.backend.backend() != "tensorflow",
     reason="sizes that depend on data: TensorFlow graphs only",
 )
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_packed_gradients_in_a_graph(make_backbone, inputs, jit_compile):
     import tensorflow as tf
 

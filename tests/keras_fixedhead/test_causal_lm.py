@@ -302,7 +302,9 @@ class TestCache:
 
 
 class TestGenerate:
-    @pytest.mark.parametrize("compiled", [False, True])
+    @pytest.mark.parametrize(
+        "compiled", [pytest.param(False, marks=pytest.mark.slow), True]
+    )
     def test_equals_greedy_without_cache(
         self, make_causal_lm, prompts, compiled
     ):

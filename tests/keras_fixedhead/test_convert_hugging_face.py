@@ -207,7 +207,9 @@ def test_embedder_pools_as_its_folder_says(tmp_path, pooling, mode):
     assert embedder.normalize == (mode == "cls")
 
 
-@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
+@pytest.mark.parametrize(
+    "mode", ["mean", "cls", pytest.param("max", marks=pytest.mark.slow)]
+)
 def test_embeddings_are_the_pooled_tokens(tmp_path, mode):
     tensors = make_tensors()
     folder = write_model(tmp_path, tensors=tensors)

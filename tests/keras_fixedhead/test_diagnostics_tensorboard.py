@@ -100,7 +100,7 @@ def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
     ("every", "at_once", "steps"),
     [
         pytest.param(2, 1, [0, 2, 4, 6], marks=pytest.mark.slow),
-        (4, 1, [0, 4, 6]),
+        pytest.param(4, 1, [0, 4, 6], marks=pytest.mark.slow),
         pytest.param(50, 1, [0, 6], marks=pytest.mark.slow),
         # Keras calls back after the third and the sixth update.
         (2, 3, [0, 3, 6]),

@@ -81,6 +81,12 @@ def assert_same_outputs(after, before, inputs, atol):
         np.testing.assert_allclose(got[name], value, atol=atol, err_msg=name)
 
 
+@pytest.fixture(scope="module")
+def backbone(make_backbone):
+    """What no test changes."""
+    return make_backbone()
+
+
 @pytest.fixture
 def make_masked_lm(vocabulary, make_backbone):
     def make(**arguments):
@@ -518,23 +524,23 @@ def test_output_change_of_what_cannot_be_compared(
 @pytest.mark.parametrize(
     "head_size", [7, 5, [7, 7], [5, 11], [11], [11, 11, 11], 7.5, "11", None]
 )
-def test_head_size_has_to_grow(make_backbone, head_size):
+def test_head_size_has_to_grow(backbone, head_size):
     with pytest.raises(ValueError, match=r"now \(\[7, 7\]\).*head_size="):
-        grow_head_size(make_backbone(), head_size)
+        grow_head_size(backbone, head_size)
 
 
 @pytest.mark.parametrize("value", [3, 2, 5.0, None, True])
-def test_heads_and_positions_have_to_grow(make_backbone, value):
+def test_heads_and_positions_have_to_grow(backbone, value):
     with pytest.raises(ValueError, match=f"present 3. .*num_heads={value!r}"):
-        grow_heads(make_backbone(), value)
+        grow_heads(backbone, value)
     with pytest.raises(ValueError, match=f"17. .*max_seq.*th={value!r}"):
-        grow_positions(make_backbone(), value)
+        grow_positions(backbone, value)
 
 
 @pytest.mark.parametrize("layers", [[], [0, 1], [1, 1], [2], [-1], [0.0]])
-def test_layers_to_drop_are_some(make_backbone, layers):
+def test_layers_to_drop_are_some(backbone, layers):
     with pytest.raises(ValueError, match="from 0 to 1.*layers="):
-        drop_layers(make_backbone(), layers)
+        drop_layers(backbone, layers)
 
 
 CHANGES = {**GROWTHS, "drop_layers": lambda model: drop_layers(model, [0])}

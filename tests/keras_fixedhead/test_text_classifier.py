@@ -182,7 +182,6 @@ def test_unknown_truncation_is_an_error(vocabulary):
 
 
 @pytest.mark.any_backend
-@pytest.mark.any_backend
 def test_get_config(make_classifier):
     model = make_classifier(pooling_mode="mean", head_dropout=0.3)
     again = FixedHeadTextClassifier.from_config(model.get_config())
@@ -393,7 +392,6 @@ def test_an_empty_batch(make_classifier):
 
 
 @pytest.mark.any_backend
-@pytest.mark.any_backend
 def test_fit_on_pairs_of_texts(make_classifier):
     model = make_classifier(
         pooler=False,
@@ -409,8 +407,8 @@ def test_fit_on_pairs_of_texts(make_classifier):
     history = model.fit(
         (first, second),
         labels,
-        batch_size=24,
-        epochs=9,
+        batch_size=8,
+        epochs=3,
         verbose=0,
         shuffle=False,
     ).history

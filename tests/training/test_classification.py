@@ -166,7 +166,18 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("kind", STARTS)
+# The others differ in what reads them, not in what is trained.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "embedder",
+        "masked_lm without pooler",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("backbone", "cut embedder", "masked_lm", "classifier")
+        ),
+    ],
+)
 def test_starts_from_presets_of_every_task(data, tmp_path, kind):
     write, pooling_mode = STARTS[kind]
     write(tmp_path / "start")
@@ -251,6 +262,7 @@ def test_loss_is_the_mean_of_the_batch(data, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_fixed_lengths_are_judged_the_same(data, tmp_path):
     judged = []
     for packed in (True, False):

@@ -523,7 +523,9 @@ def test_heads_that_do_not_divide_the_embedding():
     assert_same(source.build("backbone")(inputs), official)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    "version", ["v1", pytest.param("v2", marks=pytest.mark.slow)]
+)
 def test_a_live_pretrainer(version):
     pretrainer = make_pretrainer(version, dict_outputs=True)
     source = read_model_garden(
@@ -655,7 +657,9 @@ def test_an_encoder_without_weights_is_refused():
 @pytest.mark.parametrize(
     "attribute", ["model", pytest.param("encoder", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("kind", ["encoder", "pretrainer"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("encoder", marks=pytest.mark.slow), "pretrainer"]
+)
 def test_what_official_converts(original, restored, tmp_path, kind, attribute):
     folder = convert(tmp_path / "a", original, attribute, kind)
     source = read_model_garden_checkpoint(folder, lowercase=True)
@@ -692,7 +696,9 @@ def test_of_two_configurations_params_count(converted, tmp_path):
     assert source.config["activation"] == "relu"
 
 
-@pytest.mark.parametrize("kind", ["bert", "bert_v2"])
+@pytest.mark.parametrize(
+    "kind", ["bert", pytest.param("bert_v2", marks=pytest.mark.slow)]
+)
 def test_what_a_trainer_writes(tmp_path, kind):
     """`official.core.base_trainer.Trainer` makes this checkpoint."""
     pretrainer = make_pretrainer(
@@ -721,7 +727,9 @@ def test_what_a_trainer_writes(tmp_path, kind):
     assert_same(source.encode(make_inputs()), expected.encode(make_inputs()))
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    "version", [pytest.param("v1", marks=pytest.mark.slow), "v2"]
+)
 @pytest.mark.parametrize(
     "legacy",
     [False, pytest.param(True, marks=pytest.mark.slow)],

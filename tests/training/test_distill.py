@@ -299,7 +299,9 @@ def test_packed_and_padded_are_the_same(make_task):
     )
 
 
-@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize(
+    "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
     task = make_task(packed=packed)
     batch = first_batch(task)
@@ -435,6 +437,7 @@ def test_neighbours_by_hand():
     assert shared_neighbours(ours[:5], theirs[:5], 10) == 1.0
 
 
+@pytest.mark.slow
 def test_teacher_of_fewer_numbers(data, tmp_path):
     """It keeps the first ones only, and these are what is learned."""
     embedder = tiny.embedder()

@@ -358,6 +358,7 @@ def test_workers_and_replicas_divide_the_global_batch(
     assert_same(joined, whole[2:8])
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_batches(text, whole):
     (other,) = take(batches(seed=4).training(text.shards, ONE, 0), 1)
     assert (other["token_ids"] != whole[0]["token_ids"]).any()

@@ -252,7 +252,9 @@ def test_runs_are_made_and_reported(counting, stream, tmp_path):
     assert kept["verdicts"]["bert_accuracy"] == "not testable at this size"
 
 
-@pytest.mark.parametrize("on_trial", [None, 1e-9])
+@pytest.mark.parametrize(
+    "on_trial", [None, pytest.param(1e-9, marks=pytest.mark.slow)]
+)
 def test_a_run_that_learned_nothing_fails(stream, tmp_path, on_trial):
     [run, *_] = plan_of(tmp_path, "standard").runs
     run = dataclasses.replace(run, rate=on_trial)

@@ -200,6 +200,7 @@ def test_negatives_are_the_pairs_own():
     assert all(drawn[i] == set(WITH_NEGATIVES.negatives[i]) for i in drawn)
 
 
+@pytest.mark.slow
 def test_negatives_divide_as_the_pairs_do():
     made = batches(hard_negatives=3, packed=False)
     (whole,) = take(made, 1, pairs=WITH_NEGATIVES)

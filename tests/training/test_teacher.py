@@ -1,5 +1,7 @@
 """A teacher's embeddings: as it gives them, computed once, then read."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,8 @@ def small_files():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "_TEXTS_PER_FILE", 5)
         patched.setattr(module, "_BATCH_SIZE", 3)
+        # One graph for each length, not for each call.
+        patched.setattr(module, "TextEncoder", functools.cache(TextEncoder))
         yield
 
 

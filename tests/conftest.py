@@ -10,20 +10,33 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import keras
 import pytest
 
-# Most tests run a graph once or twice: to optimize it takes longer.
-if keras.backend.backend() == "tensorflow":
-    import tensorflow as tf
-
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": True}
-    )
-
 # These begin, so that no worker is left alone with one of them in the end.
 _LONGEST = ("test_two_replicas.py", "test_finetune.py", "test_distill.py")
 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
+def optimize_graphs(whether):
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.optimizer.set_experimental_options(
+            {"disable_meta_optimizer": not whether}
+        )
+
+
+# Most tests run a graph once or twice: to optimize it takes longer.
+optimize_graphs(False)
+
+
+@pytest.fixture(scope="module")
+def optimized_graphs():
+    """For what is compared to the last bit with another process."""
+    optimize_graphs(True)
+    yield
+    optimize_graphs(False)
 
 
 @pytest.fixture(autouse=True)

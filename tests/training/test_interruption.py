@@ -36,7 +36,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def whole(data, optimized_graphs, tmp_path_factory):
     """The folder of a run that nothing stops."""
     workdir = tmp_path_factory.mktemp("whole")
     assert pretrain.main(flags(data, workdir)) == 0

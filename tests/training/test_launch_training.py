@@ -63,7 +63,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(data, tmp_path_factory):
+def whole(data, optimized_graphs, tmp_path_factory):
     """The folder of a run that nothing happens to, on one device."""
     workdir = tmp_path_factory.mktemp("whole")
     pretrain(run(data, workdir, "one_device"))

@@ -1,5 +1,6 @@
 """What every test shares: quiet libraries and a fixed seed."""
 
+import gc
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -37,6 +38,14 @@ def optimized_graphs():
     optimize_graphs(True)
     yield
     optimize_graphs(False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freeze_what_is_left():
+    """TensorFlow keeps graphs, which each collection would look through."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -123,7 +123,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read(folder):
-    """Pairs by name, and what was left out."""
+    """The pairs that are read, by their names, and what was left out."""
     pairs, left_out = read_docstrings([folder])
     return {pair.id: pair for pair in pairs}, left_out
 

@@ -72,6 +72,25 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
         assert line.startswith(start), shown
 
 
+# That of test_pretrain.py, without a process of its own, is not slow.
+@pytest.mark.slow
+def test_a_pipe_gets_each_line_once(data, tmp_path):
+    args = tiny.flags(tiny.retrieval(data, tmp_path), "demo_retrieval")
+    done = subprocess.run(
+        [sys.executable, "-m", "training.finetune", *args],
+        cwd=workers.ROOT,
+        env=workers.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stdout == "", done
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(set(lines)), done.stderr
+    steps = [line.split()[1] for line in lines if "  ETA " in line]
+    assert steps == ["1", "2", "3", "4", "5", "6"], done.stderr
+    assert "\x1b" not in done.stderr and "train |" not in done.stderr
+
+
 def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0)
     with progress.progress("Embedding", 8) as advance:

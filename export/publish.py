@@ -9,7 +9,16 @@ import keras
 import tensorflow as tf
 
 from export import load, services, verify
-from export.files import card, golden, server_config, versions, warmup
+from export.checks.exported import Exported
+from export.files import (
+    batching,
+    card,
+    digests,
+    golden,
+    manifest,
+    versions,
+    warmup,
+)
 
 
 class Weights(tf.Module):
@@ -31,14 +40,25 @@ def write(folder, module, functions, cases, requests, description):
         folder: path of the folder to fill.
         module: `tf.Module` whose variables the functions use.
         functions: `{signature: tf.function}`, see `services.signatures`.
-        cases: golden requests and answers, see `services.golden_cases`.
-        requests: list of `PredictRequest`, see `warmup.requests`.
-        description: JSON-able dictionary, see `card.describe`.
+        cases: `{signature: golden.Case}`, see `services.golden_cases`.
+        requests: list of `PredictRequest`, see `services.warmup_requests`.
+        description: JSON-able dictionary, see `card.describe`; what was
+            written is added to it.
     """
     tf.saved_model.save(module, str(folder), functions)
-    golden.save(folder, cases)
+    description = {
+        **description,
+        "golden_sha256": digests.of_cases(cases),
+        "warmup_requests": len(requests),
+        "saved_model_sha256": digests.of_saved_model(
+            Exported(folder).saved_model
+        ),
+        "fingerprint_sha256": digests.of_fingerprint(folder),
+    }
+    golden.save(folder, cases, digests.of_card(description))
     warmup.write(folder, requests)
     card.save(folder, description)
+    manifest.write(folder)
 
 
 def export(
@@ -50,14 +70,14 @@ def export(
     raw_encoder=False,
     max_new_tokens=None,
     warmup_texts=None,
+    batching_parameters_file=batching.DEFAULT,
     on_start=lambda what: None,
 ):
     """Writes, checks and publishes a version.
 
     The version appears under its number in one step, and only if every check
     of the gate passes: a model server that watches the folder never sees
-    half of it. The server's configuration is written beside the versions
-    where it is missing.
+    half of it.
 
     Args:
         model: path of a preset folder or a `.keras` file.
@@ -70,6 +90,8 @@ def export(
         max_new_tokens: as in `load.load`.
         warmup_texts: path of a UTF-8 file, a text like those of real traffic
             on each line; None for the golden texts.
+        batching_parameters_file: path of the model server's; the warm-up has
+            its `allowed_batch_sizes`.
         on_start: function called with what begins, a str, for a display.
 
     Returns:
@@ -96,6 +118,7 @@ def export(
             "`KERAS_BACKEND` must be tensorflow to export, received "
             f"{keras.backend.backend()}."
         )
+    sizes = batching.sizes(batching_parameters_file)
     texts = golden.TEXTS
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
@@ -106,30 +129,27 @@ def export(
         "max_new_tokens": max_new_tokens,
     }
     service = load.load(model, dtype, **options)
-    description = card.describe(service, model)
+    description = {**card.describe(service, model), "batch_sizes": sizes}
     if dtype not in (None, "float32"):
         on_start("comparing with float32")
         reference = load.load(model, "float32", **options)
         cosine = services.least_cosine(service, reference)
         description["least_cosine_to_float32"] = cosine
         del reference
-    output.mkdir(parents=True, exist_ok=True)
-    server_config.write(output)
+    make_readable_folder(output)
     # Not a number, so a model server passes it by.
     staging = pathlib.Path(tempfile.mkdtemp(prefix=f".{version}-", dir=output))
-    on_start("writing the SavedModel")
     try:
+        cases = services.golden_cases(service, on_start)
+        on_start("writing the SavedModel")
         write(
             staging,
             Weights(service.model.weights),
             services.signatures(service),
-            services.golden_cases(service),
-            services.warmup_requests(
-                service, texts, server_config.batch_sizes(output)
-            ),
+            cases,
+            services.warmup_requests(service, texts, sizes),
             description,
         )
-        staging.chmod(0o755)  # mkdtemp's is for its owner alone
         results = verify.run_checks(staging, on_start)
         if not all(result.passed for result in results):
             return results, None
@@ -137,3 +157,11 @@ def export(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return results, published
+
+
+def make_readable_folder(folder):
+    """Makes a folder that every user may read, whatever the umask."""
+    if not folder.is_dir():
+        make_readable_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(folder.stat().st_mode | 0o555)

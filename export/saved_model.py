@@ -1,8 +1,7 @@
 """Exports a model as a SavedModel that TensorFlow Serving takes.
 
 `python -m export.saved_model --model MODEL --output DIR/NAME --version N`
-writes DIR/NAME/N: texts in, answers out, the tokenizer in the graph; and the
-model server's configuration beside it.
+writes DIR/NAME/N: texts in, answers out, the tokenizer in the graph.
 """
 
 import dataclasses
@@ -14,6 +13,7 @@ import rich
 import rich.console
 
 from export import cli
+from export.files import batching
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +21,7 @@ class Arguments:
     """Export a model as a SavedModel for TensorFlow Serving.
 
     The version is checked by the gate (python -m export.verify) before it
-    appears; exit status 1, and nothing published, if a check fails. Beside
-    the versions stand batching_parameters.txt, models.config and
-    monitoring.config, which are yours to edit: they are written once.
+    appears; exit status 1, and nothing published, if a check fails.
     """
 
     model: pathlib.Path
@@ -55,6 +53,9 @@ class Arguments:
     warmup_texts: pathlib.Path | None = None
     """A file with a text of real traffic on each line: the server answers
     batches of them before it takes requests."""
+
+    batching_parameters_file: pathlib.Path = batching.DEFAULT
+    """The model server's: the warm-up has each of its allowed_batch_sizes."""
 
 
 def main(arguments):

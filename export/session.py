@@ -16,7 +16,7 @@ from export import messages
 
 DEFAULT_SIGNATURE = "serving_default"
 _SERVE_TAG = b"serve"
-_INIT_OP = "__saved_model_init_op"
+INIT_OP = "__saved_model_init_op"
 
 _Pointer = ctypes.c_void_p
 _DEALLOCATOR = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_size_t, _Pointer)
@@ -127,14 +127,13 @@ def _library():
 
 @functools.cache
 def known_ops():
-    """Returns the names of TensorFlow's ops and of tensorflow-text's."""
+    """Returns TensorFlow's ops and tensorflow-text's, `{name: OpDef}`."""
     library = _library()
     buffer = library.TF_GetAllOpList()
     content = ctypes.string_at(buffer.contents.data, buffer.contents.length)
     library.TF_DeleteBuffer(buffer)
-    return frozenset(
-        op.name for op in messages.op_def_pb2.OpList.FromString(content).op
-    )
+    ops = messages.op_def_pb2.OpList.FromString(content).op
+    return {op.name: op for op in ops}
 
 
 class _Status:
@@ -279,7 +278,7 @@ class SavedModelSession:
         self.signatures = {
             name: signature
             for name, signature in self.meta_graph.signature_def.items()
-            if name != _INIT_OP
+            if name != INIT_OP
         }
 
     def _output(self, tensor_name):
@@ -312,40 +311,54 @@ class SavedModelSession:
             ValueError: if an array has a dtype that TensorFlow has not.
             StatusError: if the runtime refuses the inputs.
         """
-        library = self._library
         definition = self.signatures[signature]
         names = list(outputs or definition.outputs)
-        feeds = (_Output * len(inputs))(
-            *(self._output(definition.inputs[n].name) for n in inputs)
+        answers = self._run(
+            {definition.inputs[n].name: array for n, array in inputs.items()},
+            [definition.outputs[n].name for n in names],
         )
-        fetches = (_Output * len(names))(
-            *(self._output(definition.outputs[n].name) for n in names)
-        )
-        results = (_Pointer * len(names))()
-        tensors = (_Pointer * len(inputs))()
+        return dict(zip(names, answers, strict=True))
+
+    def read_variables(self):
+        """Returns the variables that the graph reads, `{name: array}`.
+
+        Raises:
+            StatusError: if one cannot be read.
+        """
+        reads = {
+            node.input[0]: f"{node.name}:0"
+            for node in self.meta_graph.graph_def.node
+            if node.op == "ReadVariableOp"
+        }
+        return dict(zip(reads, self._run({}, list(reads.values()))))
+
+    def _run(self, feeds, fetches):
+        """Runs the graph: `{tensor name: array}` to a list of arrays."""
+        library = self._library
+        sources = (_Output * len(feeds))(*map(self._output, feeds))
+        targets = (_Output * len(fetches))(*map(self._output, fetches))
+        results = (_Pointer * len(fetches))()
+        tensors = (_Pointer * len(feeds))()
         try:
-            for index, array in enumerate(inputs.values()):
+            for index, array in enumerate(feeds.values()):
                 tensors[index] = _new_tensor(array)
             with _Status(library) as status:
                 library.TF_SessionRun(
                     self._session,
                     None,
-                    feeds,
+                    sources,
                     tensors,
-                    len(inputs),
-                    fetches,
+                    len(feeds),
+                    targets,
                     results,
-                    len(names),
+                    len(fetches),
                     None,
                     0,
                     None,
                     status.handle,
                 )
                 status.check()
-            return {
-                name: _to_array(result)
-                for name, result in zip(names, results, strict=True)
-            }
+            return [_to_array(result) for result in results]
         finally:
             for tensor in (*tensors, *results):
                 if tensor:

@@ -1,11 +1,12 @@
 """The card of an export: what it is, from which run, by which versions."""
 
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import math
 import pathlib
+
+from export.files import digests
 
 FILE = "assets.extra/card.json"
 _RUN_FILE = "run.json"  # what training writes into its preset
@@ -25,8 +26,6 @@ def describe(service, source):
     """
     source = pathlib.Path(source)
     backbone, preprocessor = service.backbone, service.preprocessor
-    tokens = preprocessor.tokenizer.get_vocabulary()
-    vocabulary = "".join(f"{token}\n" for token in tokens)
     run = source / _RUN_FILE
     return {
         "model": type(service.model).__name__,
@@ -50,7 +49,12 @@ def describe(service, source):
             for weight in service.model.weights
         ),
         "vocabulary_size": backbone.vocabulary_size,
-        "vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest(),
+        "vocabulary_sha256": digests.of_vocabulary(
+            preprocessor.tokenizer.get_vocabulary()
+        ),
+        "weights_sha256": digests.of_weights(
+            weight.numpy() for weight in service.model.weights
+        ),
         "versions": {
             name: importlib.metadata.version(name) for name in _PACKAGES
         },

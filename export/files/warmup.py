@@ -8,6 +8,7 @@ import math
 import pathlib
 import struct
 
+import google_crc32c
 from google.protobuf import message
 
 from export import messages
@@ -17,6 +18,8 @@ FILE = "assets.extra/tf_serving_warmup_requests"
 _QUANTILES = (0.1, 0.5, 1.0)
 # Ids per batch of more than one text: a large model would load for minutes.
 _MOST_IDS = 1024
+MOST_REQUESTS = 1000  # that the model server reads
+_CHECKSUM_BYTES = 4
 
 
 def read_texts(path):
@@ -84,26 +87,33 @@ def read(folder):
     """Reads the `PredictRequest`s of a SavedModel; none if it has no file.
 
     A record is its length (8 bytes, little-endian), 4 bytes of checksum, the
-    data and 4 bytes of checksum (`record_writer.h`). The checksums are left
-    to the model server.
+    data and 4 bytes of checksum (`record_writer.h`).
 
     Raises:
-        ValueError: if the file ends within a record, or holds another kind
-            of record.
+        ValueError: if the file ends within a record, a checksum is wrong, or
+            a record is of another kind.
     """
     path = folder / FILE
     if not path.exists():
         return []
     content, found, start = path.read_bytes(), [], 0
+
+    def take(count):
+        nonlocal start
+        taken = content[start : start + count + _CHECKSUM_BYTES]
+        start += len(taken)
+        if len(taken) < count + _CHECKSUM_BYTES:
+            raise ValueError(f"`folder`: {path} ends within a record.")
+        data = taken[:count]
+        if taken[count:] != _masked_checksum(data):
+            raise ValueError(
+                f"`folder`: {path} has a record with a wrong checksum."
+            )
+        return data
+
     while start < len(content):
-        header = content[start : start + 8]
-        if len(header) < 8:
-            raise ValueError(f"`folder`: {path} ends within a record.")
-        (length,) = struct.unpack("<Q", header)
-        data = content[start + 12 : start + 12 + length]
-        start += 12 + length + 4
-        if start > len(content):
-            raise ValueError(f"`folder`: {path} ends within a record.")
+        (length,) = struct.unpack("<Q", take(8))
+        data = take(length)
         try:
             log = messages.prediction_log_pb2.PredictionLog.FromString(data)
         except message.DecodeError as error:
@@ -117,3 +127,10 @@ def read(folder):
             )
         found.append(log.predict_log.request)
     return found
+
+
+def _masked_checksum(data):
+    """The checksum of bytes as TensorFlow stores it, `crc32c.h`."""
+    crc = google_crc32c.value(data)
+    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
+    return struct.pack("<I", masked % 2**32)

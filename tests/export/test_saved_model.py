@@ -71,14 +71,12 @@ def test_stored_files(base_path, embedder):
     names = ("serving_default", "query", "document", "from_token_ids")
     sizes = (1, 2, 4, 8, 16, 32)
     assert warmed == set(itertools.product(names, sizes))
-    cases = golden.load(folder)
-    assert cases["query"][0]["text"].tolist() == [
+    cases = golden.load(folder).cases
+    assert cases["query"].inputs["text"].tolist() == [
         text.encode() for text in golden.TEXTS
     ]
     # No folder of the export is left behind.
-    assert {path.name for path in base_path.iterdir()} == {
-        *("3", "batching_parameters.txt", "models.config", "monitoring.config")
-    }
+    assert [path.name for path in base_path.iterdir()] == ["3"]
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +102,10 @@ def test_options(preset_without_prompts, tmp_path):
     )
     assert published == tmp_path / "8", results
     names = {"serving_default", "from_token_ids"}
-    cases = golden.load(published)
+    cases = golden.load(published).cases
     assert cases.keys() == names
-    embedding = cases["serving_default"][1]["embedding"]
-    assert embedding.shape == (len(golden.TEXTS), 5)
+    embedding = cases["serving_default"].outputs["embedding"]
+    assert embedding.shape[1] == 5
     lengths = np.linalg.norm(embedding, axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
     described = card.load(published)
@@ -164,9 +162,9 @@ def test_red_gate_publishes_nothing(
 ):
     right = services.golden_cases
 
-    def wrong(service):
-        cases = right(service)
-        cases["serving_default"][1]["embedding"][0] += 1e-3
+    def wrong(service, on_start):
+        cases = right(service, on_start)
+        cases["serving_default"].outputs["embedding"][0] += 1e-3
         return cases
 
     monkeypatch.setattr(services, "golden_cases", wrong)

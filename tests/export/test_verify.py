@@ -1,7 +1,11 @@
 """The gate: green on a real export, red by name on each planted fault."""
 
+import os
+import pathlib
 import shutil
+import tempfile
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -9,12 +13,12 @@ import tensorflow_text as tf_text
 from export import (
     checks,
     cli,
-    messages,
     publish,
     services,
     verify,
 )
-from export.files import card, warmup
+from export.checks.exported import Exported
+from export.files import card, golden, manifest
 from tests.export import tiny
 
 
@@ -48,13 +52,11 @@ def failures(folder, parts, **faults):
 def static_failures(folder, parts, **faults):
     """The same for the checks that run nothing, without a child process."""
     publish.write(folder, **{**parts, **faults})
-    failed = {}
-    for name, check in checks.STATIC.items():
-        try:
-            check(folder)
-        except checks.Failure as failure:
-            failed[name] = str(failure)
-    return failed
+    exported = Exported(folder)
+    results = {name: checks.run(name, exported) for name in checks.STATIC}
+    return {
+        name: detail for name, (passed, detail) in results.items() if not passed
+    }
 
 
 def one_function(body, **options):
@@ -87,7 +89,7 @@ def test_doubled_weights(tmp_path, parts, embedder):
     # Four bytes of parameter each, enough of them to be above the overhead.
     module.copy = [tf.Variable(tf.ones([9973], tf.float32))]
     failed = static_failures(tmp_path, parts, module=module)
-    assert failed.keys() == {"weights stored once"}
+    assert failed.keys() == {"card", "weights stored once"}
 
 
 def test_open_shape_is_a_named_crash(tmp_path, parts, embedder):
@@ -106,12 +108,60 @@ def test_open_shape_is_a_named_crash(tmp_path, parts, embedder):
 @pytest.mark.slow
 def test_other_vocabulary(tmp_path, parts, embedder):
     swapped = list(tiny.VOCABULARY)
-    swapped[5], swapped[6] = swapped[6], swapped[5]
+    # Two that the golden texts of old exports did not have.
+    first, second = map(swapped.index, ("##q", "##x"))
+    swapped[first], swapped[second] = swapped[second], swapped[first]
     other = tiny.new_embedder(swapped)
     functions = one_function(lambda text: {"embedding": embed(other, text)})
     module = publish.Weights(other.weights)
     failed = failures(tmp_path, parts, functions=functions, module=module)
-    assert "golden answers" in failed
+    assert failed.keys() == {"vocabulary", "golden answers"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda size: size > 16,
+        pytest.param(lambda size: size % 2 == 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_batch_size_with_wrong_answers(tmp_path, parts, embedder, wrong):
+    def body(text):
+        text = tf.ensure_shape(text, [None])
+        shift = tf.where(wrong(tf.size(text)), 1e-3, 0.0)
+        return {"embedding": embed(embedder, text) + shift}
+
+    failed = failures(tmp_path, parts, functions=one_function(body))
+    assert "in a batch of" in failed["golden answers"]
+    assert failed.keys() == {"golden answers"}
+
+
+@pytest.mark.slow
+def test_not_a_number(tmp_path, parts, embedder):
+    def body(text):
+        text = tf.ensure_shape(text, [None])
+        odd = tf.strings.regex_full_match(text, "(?s).*éq.*")
+        return {
+            "embedding": tf.where(odd[:, None], np.nan, embed(embedder, text))
+        }
+
+    failed = failures(tmp_path, parts, functions=one_function(body))
+    assert failed.keys() == {"golden answers"}
+    assert "embedding is not finite" in failed["golden answers"]
+
+
+def test_denied_ops_never_run(tmp_path, parts, embedder):
+    written = tmp_path / "written"
+
+    def body(text):
+        text = tf.ensure_shape(text, [None])
+        with tf.control_dependencies([tf.io.write_file(str(written), "x")]):
+            return {"embedding": embed(embedder, text)}
+
+    failed = failures(tmp_path / "1", parts, functions=one_function(body))
+    assert failed["load"].startswith("not loaded: a signature runs WriteFile")
+    assert failed["golden answers"].startswith("not run")
+    assert not written.exists()
 
 
 def test_half_precision_output(tmp_path, parts, embedder):
@@ -120,7 +170,7 @@ def test_half_precision_output(tmp_path, parts, embedder):
         return {"embedding": tf.cast(embed(embedder, text), tf.float16)}
 
     failed = static_failures(tmp_path, parts, functions=one_function(body))
-    assert "DT_HALF" in failed["output types"]
+    assert "DT_HALF" in failed["signatures"]
 
 
 def test_xla_function(tmp_path, parts, embedder):
@@ -145,17 +195,6 @@ def test_python_op(tmp_path, parts, embedder):
     assert "PyFunc" in failed["ops"]
 
 
-def test_unknown_op(tmp_path, parts):
-    publish.write(tmp_path, **parts)
-    file = tmp_path / "saved_model.pb"
-    saved = messages.saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    functions = saved.meta_graphs[0].graph_def.library.function
-    functions[0].node_def[0].op = "AddonsGelu"
-    file.write_bytes(saved.SerializeToString())
-    with pytest.raises(checks.Failure, match="the server has not: AddonsGelu"):
-        checks.check_ops(tmp_path)
-
-
 def test_closed_batch(tmp_path, parts, embedder):
     def body(text):
         return {"embedding": tf.zeros([1, 13])}
@@ -169,12 +208,39 @@ def published(base_path, tmp_path):
     return shutil.copytree(base_path / "3", tmp_path / "3")
 
 
-def test_missing_warmup_file(published):
-    (published / warmup.FILE).unlink()
-    with pytest.raises(checks.Failure, match="tf_serving_warmup_requests"):
-        checks.check_files(published)
-    with pytest.raises(checks.Failure, match="^0 requests"):
-        checks.check_warmup(published)
+def test_an_export_from_before_there_were_manifests(published):
+    described = card.load(published)
+    for name in (
+        *("saved_model_sha256", "golden_sha256", "weights_sha256"),
+        *("fingerprint_sha256", "warmup_requests", "batch_sizes"),
+    ):
+        del described[name]
+    card.save(published, described)
+    with np.load(published / golden.FILE) as stored:
+        arrays = {
+            name: array
+            for name, array in stored.items()
+            if name != "card_sha256" and not name.endswith("/decided")
+        }
+    np.savez_compressed(published / golden.FILE, **arrays)
+    assert not checks.run("manifest", Exported(published))[0]
+    (published / manifest.FILE).unlink()
+    results = verify.run_checks(published)
+    assert all(result.passed for result in results)
+    assert results[0].detail.startswith("exported before there were manifests")
+
+
+def test_private_umask(tmp_path, parts):
+    before = os.umask(0o077)
+    try:
+        publish.make_readable_folder(tmp_path / "a" / "tiny")
+        folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path / "a" / "tiny"))
+        publish.write(folder, **parts)
+    finally:
+        os.umask(before)
+    assert checks.run("permissions", Exported(folder))[0]
+    for path in (folder.parents[1], folder.parent, folder):
+        assert path.stat().st_mode & 0o005 == 0o005
 
 
 def test_command_line(published, capfd):

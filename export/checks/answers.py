@@ -1,0 +1,177 @@
+"""Checks of what a loaded export answers to the requests stored in it.
+
+Shape letters: N golden rows, B batch, T tokens.
+"""
+
+import itertools
+
+import numpy as np
+
+from export import messages, session
+from export.checks.exported import Failure
+from export.checks.tolerance import TOLERANCES, scale
+from export.files import digests, golden, warmup
+
+# Beside the sizes that the warm-up runs: odd ones, and more than a server
+# that batches takes.
+_ODD_SIZES = (1, 3, 7, 31, 67)
+_IDS = "token_ids"
+
+
+def check_load(exported):
+    """The C++ loader takes the folder and finds every variable."""
+    for name, case in exported.golden.cases.items():
+        first = {key: array[:1] for key, array in case.inputs.items()}
+        exported.ask(name, first)
+    return f"{len(exported.signatures)} signatures"
+
+
+def check_weights(exported):
+    """The variables hold the weights of the Keras model, bit by bit."""
+    if not exported.is_sealed:
+        return "exported before there were digests; not compared"
+    found = exported.session.read_variables()
+    unread = sorted(exported.variables.keys() - found.keys())
+    if unread:
+        raise Failure(f"nothing reads the variables {', '.join(unread)}")
+    wanted = exported.fact("weights_sha256", str)
+    if digests.of_weights(found.values()) != wanted:
+        raise Failure("the variables differ from the Keras model's weights")
+    return f"{len(found)} variables"
+
+
+def check_golden(exported):
+    """Every signature answers as the Keras model, in batches of many sizes."""
+    _check_rows(exported)
+    worst = 0.0
+    for name, case in exported.golden.cases.items():
+        batches = list(_batches(exported, case))
+        for number, rows in enumerate(batches):
+            exported.tell(f"{name}, batch {number + 1} of {len(batches)}")
+            worst = max(worst, _compare(exported, name, case, rows))
+    return f"largest difference {worst:.1e}"
+
+
+def _check_rows(exported):
+    """Checks that the rows are the exported ones and have every token id."""
+    if not exported.is_sealed:
+        return
+    cases = exported.golden.cases
+    if digests.of_cases(cases) != exported.fact("golden_sha256", str):
+        raise Failure(f"{golden.FILE} is not the exported one")
+    size = exported.fact("vocabulary_size", int)
+    for name, case in cases.items():
+        if _IDS in case.inputs:
+            absent = np.setdiff1d(np.arange(size), case.inputs[_IDS])
+            if absent.size:
+                raise Failure(f"{name}: no row has token id {absent[0]}")
+
+
+def _batches(exported, case):
+    """Yields rows, int arrays `[B]`, until each size and each row came."""
+    sizes = {*_ODD_SIZES, *exported.card.get("batch_sizes", ())}
+    count, start = len(case.decided), 0
+    for index, size in enumerate(itertools.cycle(sorted(sizes))):
+        if index >= len(sizes) and start >= count:
+            return
+        yield np.arange(start, start + size) % count
+        start += size
+
+
+def _compare(exported, name, case, rows):
+    """Asks for a batch; returns the largest difference from its answers."""
+    inputs = {key: array[rows] for key, array in case.inputs.items()}
+    if _IDS in inputs:
+        longest = max(inputs["padding_mask"].sum(axis=1).max(), 1)
+        inputs = {key: array[:, :longest] for key, array in inputs.items()}
+    answers = exported.ask(name, inputs)
+    if answers.keys() != case.outputs.keys():
+        raise Failure(
+            f"{name} answers {sorted(answers)}, the Keras model "
+            f"{sorted(case.outputs)}"
+        )
+    worst, where = 0.0, f"in a batch of {len(rows)}"
+    for output, every in case.outputs.items():
+        expected, answer = every[rows], answers[output]
+        if answer.ndim > expected.ndim:
+            answer = golden.condense(answer)
+        if _has_tokens(exported, name, output):
+            if _IDS in inputs:
+                expected = expected[:, : inputs[_IDS].shape[1]]
+            else:
+                expected = _trim(expected, answer.shape[1])
+        if answer.shape != expected.shape:
+            raise Failure(
+                f"{name}: {output} has shape {answer.shape}, the Keras "
+                f"model's {expected.shape}, {where}"
+            )
+        if every.dtype.kind != "f":
+            decided = case.decided[rows]
+            if not np.array_equal(answer[decided], expected[decided]):
+                raise Failure(
+                    f"{name}: {output} is not the Keras model's {where}"
+                )
+            continue
+        difference = max(
+            float(np.abs(row - wanted).max(initial=0.0))
+            / scale({output: wanted})
+            for row, wanted in zip(answer, expected)
+        )
+        # `not <=` so that NaN fails too.
+        if not difference <= TOLERANCES[exported.dtype]:
+            raise Failure(
+                f"{name}: {output} is {difference:.1e} from the Keras model's, "
+                f"more than {TOLERANCES[exported.dtype]:.0e}, {where}"
+            )
+        worst = max(worst, difference)
+    return worst
+
+
+def _has_tokens(exported, name, output):
+    """Whether an output is `[B, T, ...]`: its second dimension is open."""
+    dims = exported.signatures[name].outputs[output].tensor_shape.dim
+    return len(dims) > 1 and dims[1].size == -1
+
+
+def _trim(expected, length):
+    """Cuts expected values `[B, T]` to the longest text of a batch.
+
+    Only padding, which is the same everywhere, may be cut off.
+    """
+    padding = np.unique(expected[:, length:])
+    return expected[:, :length] if padding.size <= 1 else expected
+
+
+def check_warmup(exported):
+    """Every warm-up request is answered, and none is too large to batch."""
+    try:
+        replayed = warmup.read(exported.folder)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    if not 0 < len(replayed) <= warmup.MOST_REQUESTS:
+        raise Failure(
+            f"{len(replayed)} requests; from 1 to {warmup.MOST_REQUESTS} are "
+            "allowed"
+        )
+    sizes = exported.card.get("batch_sizes")
+    for number, request in enumerate(replayed):
+        name = request.model_spec.signature_name
+        try:
+            inputs = {
+                key: messages.from_tensor_proto(proto)
+                for key, proto in request.inputs.items()
+            }
+            rows = max(len(array) for array in inputs.values())
+            exported.ask(name, inputs)
+        except (ValueError, TypeError, session.StatusError) as error:
+            raise Failure(f"request {number} to {name}: {error}") from error
+        if sizes and rows > max(sizes):
+            raise Failure(
+                f"request {number} has {rows} rows; the server's batches have "
+                f"at most {max(sizes)}"
+            )
+    if exported.is_sealed:
+        wanted = exported.fact("warmup_requests", int)
+        if len(replayed) != wanted:
+            raise Failure(f"{len(replayed)} requests, exported {wanted}")
+    return f"{len(replayed)} requests"

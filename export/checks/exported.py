@@ -1,0 +1,189 @@
+"""An exported version folder, as the checks read it."""
+
+import functools
+import math
+import pathlib
+
+import numpy as np
+from google.protobuf import message
+
+from export import messages, session
+from export.checks import allowed_ops
+from export.files import card, golden, manifest
+from export.graph import Graph
+
+_SERVE_TAG = "serve"
+
+
+class Failure(Exception):
+    """A check that found the export wrong; the message says how."""
+
+
+class Exported:
+    """A version folder. What it cannot read raises a `Failure`.
+
+    Args:
+        folder: path of the version folder.
+
+    Attributes:
+        folder: as given, a `pathlib.Path`.
+        tell: function called with a str that says what a long check does.
+    """
+
+    def __init__(self, folder, tell=lambda doing: None):
+        self.folder, self.tell = pathlib.Path(folder), tell
+
+    @property
+    def saved_model(self):
+        """The `SavedModel` message, parsed anew."""
+        content = (self.folder / "saved_model.pb").read_bytes()
+        try:
+            return messages.saved_model_pb2.SavedModel.FromString(content)
+        except message.DecodeError as error:
+            raise Failure("saved_model.pb is not a SavedModel") from error
+
+    @functools.cached_property
+    def meta_graph(self):
+        """The `MetaGraphDef` that a model server loads."""
+        saved = self.saved_model
+        tags = [list(found.meta_info_def.tags) for found in saved.meta_graphs]
+        if tags != [[_SERVE_TAG]]:
+            raise Failure(
+                f"saved_model.pb has graphs tagged {tags}, not one tagged "
+                f"{_SERVE_TAG!r}"
+            )
+        return saved.meta_graphs[0]
+
+    @functools.cached_property
+    def graph(self):
+        return Graph(self.meta_graph)
+
+    @functools.cached_property
+    def signatures(self):
+        """`{name: SignatureDef}`, without the initialization op."""
+        signatures = dict(self.meta_graph.signature_def)
+        signatures.pop(session.INIT_OP, None)
+        return signatures
+
+    @functools.cached_property
+    def card(self):
+        try:
+            found = card.load(self.folder)
+        except (OSError, ValueError) as error:
+            raise Failure(f"{card.FILE} cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise Failure(f"{card.FILE} is not a JSON object")
+        return found
+
+    def fact(self, name, kind):
+        """Returns what the card says.
+
+        Args:
+            name: the key, a str.
+            kind: the type that the value must have.
+        """
+        value = self.card.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise Failure(
+                f"{card.FILE} must have {name!r}, a {kind.__name__}, not "
+                f"{value!r}"
+            )
+        return value
+
+    @functools.cached_property
+    def golden(self):
+        """The `golden.Golden` of the export."""
+        try:
+            return golden.load(self.folder)
+        except (OSError, ValueError) as error:
+            raise Failure(f"{golden.FILE} cannot be read: {error}") from error
+
+    @property
+    def is_sealed(self):
+        """Whether the export has a manifest and digests; old ones lack them."""
+        return (
+            (self.folder / manifest.FILE).exists()
+            or "saved_model_sha256" in self.card
+            or self.golden.card_sha256 is not None
+        )
+
+    @functools.cached_property
+    def variables(self):
+        """`{name: VarHandleOp node}` of the variables of the graph."""
+        return {
+            node.name: node
+            for node in self.meta_graph.graph_def.node
+            if node.op == "VarHandleOp"
+        }
+
+    @functools.cached_property
+    def parameter_bytes(self):
+        """The bytes of all variables, by their declared shapes and types."""
+        total = 0
+        for name, node in self.variables.items():
+            sizes = [dim.size for dim in node.attr["shape"].shape.dim]
+            if min(sizes, default=0) < 0:
+                raise Failure(f"the variable {name} has no definite shape")
+            dtype = messages.numpy_dtype(node.attr["dtype"].type)
+            total += math.prod(sizes) * dtype.itemsize
+        return total
+
+    @functools.cached_property
+    def dtype(self):
+        """What the graph computes in: a key of `tolerance.TOLERANCES`."""
+        int8 = messages.types_pb2.DT_INT8
+        bfloat16 = messages.types_pb2.DT_BFLOAT16
+        if any(v.attr["dtype"].type == int8 for v in self.variables.values()):
+            return "int8"
+        if any(n.attr["T"].type == bfloat16 for n in self.graph.every_node()):
+            return "bfloat16"
+        return "float32"
+
+    @functools.cached_property
+    def session(self):
+        """The loaded model; only if its ops may run here."""
+        if denied := allowed_ops.denied(self.graph, self.meta_graph):
+            raise Failure(f"not loaded: {'; '.join(denied)}")
+        return session.SavedModelSession(self.folder)
+
+    def ask(self, signature, inputs):
+        """Answers a request, and checks what every answer must be.
+
+        Args:
+            signature: name of the signature.
+            inputs: `{name: array}`.
+
+        Returns:
+            `{name: array}`: of the declared types and shapes, and finite.
+
+        Raises:
+            Failure: if they are not, or there is no such signature or input.
+            StatusError: if the model refuses the request.
+        """
+        if signature not in self.signatures:
+            raise Failure(f"there is no signature {signature!r}")
+        definition = self.signatures[signature]
+        unknown = sorted(inputs.keys() - definition.inputs.keys())
+        if unknown:
+            raise Failure(f"{signature} has no input {', '.join(unknown)}")
+        answers = self.session.run(inputs, signature)
+        for name, array in answers.items():
+            declared = definition.outputs[name]
+            if messages.data_type(array) != declared.dtype:
+                raise Failure(
+                    f"{signature}: {name} is declared as "
+                    f"{messages.types_pb2.DataType.Name(declared.dtype)} and "
+                    f"answered as {array.dtype}"
+                )
+            sizes = [dim.size for dim in declared.tensor_shape.dim]
+            if len(sizes) != array.ndim or any(
+                size not in (-1, found)
+                for size, found in zip(sizes, array.shape)
+            ):
+                raise Failure(
+                    f"{signature}: {name} is declared with shape {sizes} and "
+                    f"answered with {list(array.shape)}"
+                )
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise Failure(f"{signature}: {name} is not finite")
+        return answers

@@ -1,0 +1,100 @@
+"""Checks of the files of an export, and of what they say of each other."""
+
+import stat
+
+from export.checks.exported import Failure
+from export.files import card, digests, golden, manifest, warmup
+
+SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
+# A checkpoint also holds the names of its variables.
+_CHECKPOINT_OVERHEAD = 32 * 1024
+_FILES = (
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+    golden.FILE,
+    warmup.FILE,
+    card.FILE,
+)
+# Not every version of TensorFlow writes the first; old exports lack the other.
+_OPTIONAL = ("fingerprint.pb", manifest.FILE)
+_UNSEALED = "exported before there were manifests; not compared"
+
+
+def check_manifest(exported):
+    """Every file is byte for byte what was exported."""
+    if not exported.is_sealed:
+        return _UNSEALED
+    try:
+        differing = manifest.differences(exported.folder)
+    except OSError as error:
+        raise Failure(f"{manifest.FILE} is missing") from error
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    if differing:
+        raise Failure("; ".join(differing))
+    return f"{len(manifest.paths(exported.folder)) - 1} files"
+
+
+def check_files(exported):
+    """The files that an export has are there, and no others.
+
+    A model server may read others: `saved_model_config.pb`, `saved_model.cpb`.
+    """
+    found = manifest.paths(exported.folder)
+    missing = [name for name in _FILES if name not in found]
+    if missing:
+        raise Failure(f"files are missing: {', '.join(missing)}")
+    others = sorted(found.keys() - {*_FILES, *_OPTIONAL})
+    if others:
+        raise Failure(f"an export has no such files: {', '.join(others)}")
+    return f"{len(found)} files"
+
+
+def check_permissions(exported):
+    """Every user may read every file: a model server is another user."""
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        wanted = 0o005 if path.is_dir() else 0o004
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & wanted != wanted:
+            name = path.relative_to(exported.folder.parent)
+            raise Failure(f"{name} has mode {mode:03o}: not all may read it")
+    return "all may read"
+
+
+def check_card(exported):
+    """The card is the exported one, and what it says of the weights is so."""
+    for name, value in (
+        ("dtype", exported.dtype),
+        ("parameter_bytes", exported.parameter_bytes),
+    ):
+        said = exported.fact(name, type(value))
+        if said != value:
+            raise Failure(
+                f"{card.FILE} says {name} {said!r}, the graph {value!r}"
+            )
+    if not exported.is_sealed:
+        return _UNSEALED
+    if digests.of_card(exported.card) != exported.golden.card_sha256:
+        raise Failure(
+            f"{card.FILE} is not the one that {golden.FILE} was written with"
+        )
+    fingerprint = digests.of_fingerprint(exported.folder)
+    if fingerprint != exported.fact("fingerprint_sha256", str):
+        raise Failure("fingerprint.pb is not the exported one")
+    return "the exported one"
+
+
+def check_weights_once(exported):
+    """The variables on disk are no larger than the model's parameters."""
+    parameters = exported.fact("parameter_bytes", int)
+    stored = sum(
+        path.stat().st_size
+        for path in (exported.folder / "variables").glob("variables.data-*")
+    )
+    if stored > SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
+        raise Failure(
+            f"{stored:,} bytes of variables for {parameters:,} bytes of "
+            f"parameters ({stored / parameters:.2f}x)"
+        )
+    return f"{stored / parameters:.4f}x the parameter bytes"

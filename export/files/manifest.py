@@ -1,0 +1,69 @@
+"""The manifest of an export: the size and SHA-256 of each of its files."""
+
+import hashlib
+import json
+import stat
+
+FILE = "assets.extra/manifest.json"
+
+
+def _entry(path):
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def paths(folder):
+    """Returns `{name: path}` of every file in an export, by POSIX name."""
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+    }
+
+
+def write(folder):
+    """Makes every file readable to all users and writes the manifest.
+
+    A model server runs as another user than the one who exports.
+    """
+    (folder / FILE).write_text("", encoding="utf-8")
+    for path in (folder, *folder.rglob("*")):
+        mode = 0o555 if path.is_dir() else 0o444
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | mode)
+    entries = {
+        name: _entry(path)
+        for name, path in paths(folder).items()
+        if name != FILE
+    }
+    text = json.dumps({"files": entries}, indent=2) + "\n"
+    (folder / FILE).write_text(text, encoding="utf-8")
+
+
+def differences(folder):
+    """Compares the files of an export with its manifest.
+
+    Returns:
+        A list of str, one for each file that differs.
+
+    Raises:
+        OSError: if there is no manifest.
+        ValueError: if it is not one that `write` wrote.
+    """
+    try:
+        document = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        wanted = {
+            name: (entry["bytes"], entry["sha256"])
+            for name, entry in document["files"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{FILE} is not a manifest: {error!r}") from error
+    found = paths(folder)
+    found.pop(FILE)
+    differing = [f"{name} is missing" for name in wanted if name not in found]
+    for name, path in found.items():
+        if name not in wanted:
+            differing.append(f"{name} is not in the manifest")
+        elif tuple(_entry(path).values()) != wanted[name]:
+            differing.append(f"{name} has changed")
+    return differing

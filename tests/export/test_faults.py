@@ -1,0 +1,83 @@
+"""The gate finds planted faults, and lets harmless rewrites pass.
+
+Each fault is planted twice: under the manifest of the sound export, and under
+a manifest written again, so that every kind has a check of its own.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from export import checks, verify
+from export.checks.exported import Exported
+from tests.export import faults
+
+SEED = 26
+
+
+@pytest.fixture
+def copied(base_path, tmp_path):
+    return shutil.copytree(base_path / "3", tmp_path / "3")
+
+
+def failed(folder):
+    return {r.name: r.detail for r in verify.run_checks(folder) if not r.passed}
+
+
+def planted(index, folder):
+    fault = faults.FAULTS[index]
+    fault.plant(folder, np.random.default_rng([SEED, index]))
+    return fault
+
+
+def test_sixty_faults():
+    assert len({fault.name for fault in faults.FAULTS}) >= 60
+    assert len(faults.REWRITES) >= 20
+
+
+def _cases():
+    """Every fault; of those that a running model shows, one of each check."""
+    seen = set(checks.STATIC)
+    for index, fault in enumerate(faults.FAULTS):
+        slow = fault.check in seen - checks.STATIC.keys()
+        marks = [pytest.mark.slow] if slow else []
+        seen.add(fault.check)
+        yield pytest.param(index, id=fault.name, marks=marks)
+
+
+@pytest.mark.parametrize("index", list(_cases()))
+def test_finds_a_fault(copied, index):
+    fault = planted(index, copied)
+    if fault.check != "permissions":
+        passed, detail = checks.run("manifest", Exported(copied))
+        assert not passed, "under the old manifest"
+    faults.seal(copied)
+    passed, detail = checks.run(fault.check, Exported(copied))
+    assert not passed, "under a manifest written again"
+    assert len(detail.split()) > 2, detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("index", range(len(faults.FAULTS)))
+def test_the_whole_gate_finds_a_fault(copied, index, sealed):
+    fault = planted(index, copied)
+    if sealed:
+        faults.seal(copied)
+    assert fault.check in failed(copied)
+
+
+def test_rewrites_together(copied):
+    for index, rewrite in enumerate(faults.REWRITES.values()):
+        rewrite(copied, np.random.default_rng([SEED, index]))
+    faults.seal(copied)
+    assert failed(copied) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", faults.REWRITES)
+def test_a_rewrite_passes(copied, name):
+    faults.REWRITES[name](copied, np.random.default_rng(SEED))
+    faults.seal(copied)
+    assert failed(copied) == {}

@@ -12,11 +12,11 @@ from export.services import (
     encoder,
     span_labeler,
 )
+from export.services.golden_cases import golden_cases
 from export.services.service import (
     TOKEN_IDS_SIGNATURE,
     Service,
     TextSignature,
-    golden_cases,
     least_cosine,
     signatures,
     warmup_requests,

@@ -85,8 +85,8 @@ class Exported:
         value = self.card.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Failure(
-                f"{card.FILE} must have {name!r}, a {kind.__name__}, not "
-                f"{value!r}"
+                f"{card.FILE} must have {name!r} of type {kind.__name__}, "
+                f"received {value!r}"
             )
         return value
 

@@ -4,6 +4,8 @@ import json
 import pathlib
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import urllib.parse
@@ -21,10 +23,14 @@ from google.protobuf import (
 )
 
 from export import client, local_server, messages
-from export.files import server_config
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "export" / "deploy"
-CONFIG, KUBERNETES = DEPLOY / "config", DEPLOY / "kubernetes"
+KUBERNETES = DEPLOY / "kubernetes"
+BATCHING, MODELS, MONITORING = (
+    "batching_parameters.txt",
+    "models.config",
+    "monitoring.config",
+)
 GRPC_PORT, REST_PORT = 8500, 8501  # of the image: tools/docker/Dockerfile
 # TensorFlow Serving's model_servers/main.cc.
 FLAGS = set(
@@ -111,7 +117,8 @@ def load(*parts):
 def manifests():
     base = KUBERNETES / "base"
     for name in load(base, "kustomization.yaml")["resources"]:
-        yield from yaml.safe_load_all((base / name).read_text())
+        if name.endswith(".yaml"):
+            yield from yaml.safe_load_all((base / name).read_text())
 
 
 def manifest(kind):
@@ -127,17 +134,14 @@ def container():
 
 def commands():
     """Yields the server's flags, `{flag: value}`, of Compose, of Kubernetes."""
-    for words, name in (
-        (
-            load("compose.yaml")["services"]["server"]["command"],
-            "${MODEL_NAME}",
-        ),
-        (container()["args"], "$(MODEL_NAME)"),
+    for words in (
+        load("compose.yaml")["services"]["server"]["command"],
+        container()["args"],
     ):
         flags = {}
         for word in words:
             flag, _, value = word.removeprefix("--").partition("=")
-            flags[flag] = value.replace(name, "NAME")
+            flags[flag] = value
         yield flags
 
 
@@ -152,25 +156,53 @@ def parse(name, message):
     )
 
 
+def served_models():
+    return text_format.Parse(
+        read("config", MODELS),
+        messages.model_server_config_pb2.ModelServerConfig(),
+    )
+
+
 @pytest.fixture(scope="module")
-def labeled(base_path, tmp_path_factory):
-    """The stand-in with `config/models.config`, its paths moved."""
-    folder = tmp_path_factory.mktemp("models")
-    for version in ("1", "2"):
-        shutil.copytree(base_path / "3", folder / "encoder" / version)
-    config = folder / server_config.MODELS_FILE
-    text = read("config", config.name).replace("/models/", f"{folder}/")
-    config.write_text(text)
+def two_models(half_plus, tmp_path_factory):
+    """The stand-in of two models, whose folder has versions 1 and 2.
+
+    `encoder` is served by `config/models.config`, its path replaced. `canary`
+    has what the page adds to that for a canary by labels.
+    """
+    config = served_models()
+    (model,) = config.model_config_list.config
+    model.base_path = str(half_plus)
+    canary = config.model_config_list.config.add()
+    canary.CopyFrom(model)
+    canary.name = "canary"
+    canary.model_version_policy.specific.versions.append(2)
+    canary.version_labels["canary"] = 2
+    path = tmp_path_factory.mktemp("config") / MODELS
+    path.write_text(text_format.MessageToString(config))
     with local_server.started(
-        "encoder",
-        *("--model_config_file", str(config)),
+        "canary",
+        *("--model_config_file", str(path)),
         "--allow_version_labels_for_unavailable_models",
     ) as server:
         yield server
 
 
+def kubectl(folder):
+    """Renders a Kustomization; returns its documents."""
+    if not shutil.which("kubectl"):
+        pytest.skip("needs kubectl")
+    rendered = subprocess.run(
+        ["kubectl", "kustomize", folder],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return list(yaml.safe_load_all(rendered))
+
+
 def test_batching_parameters():
-    config = parse(server_config.BATCHING_FILE, "BatchingParameters")
+    config = parse(BATCHING, "BatchingParameters")
     sizes = list(config.allowed_batch_sizes)
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == config.max_batch_size.value
@@ -181,31 +213,43 @@ def test_batching_parameters():
 
 
 def test_monitoring():
-    config = parse(server_config.MONITORING_FILE, "MonitoringConfig")
+    config = parse(MONITORING, "MonitoringConfig")
     (job,) = load("config", "prometheus.yml")["scrape_configs"]
     assert config.prometheus_config.enable
     assert config.prometheus_config.path == job["metrics_path"]
     assert job["static_configs"] == [{"targets": [f"server:{REST_PORT}"]}]
 
 
-def test_labels_name_versions_that_are_served():
-    config = text_format.Parse(
-        read("config", server_config.MODELS_FILE),
-        messages.model_server_config_pb2.ModelServerConfig(),
-    )
-    (model,) = config.model_config_list.config
-    assert model.version_labels.keys() == {"stable", "canary"}
+def test_a_new_version_waits_for_its_name():
+    (model,) = served_models().model_config_list.config
+    assert model.base_path == f"/models/{model.name}"
     served = model.model_version_policy.specific.versions
-    assert set(model.version_labels.values()) == set(served)
+    assert set(model.version_labels.values()) == set(served) == {1}
 
 
 @pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
-def test_labels_are_served(labeled, protocol):
-    for label, version in (("stable", 1), ("canary", 2)):
-        url = getattr(labeled, protocol)
-        with client.connect(url, "encoder", label=label) as connection:
+def test_versions_and_labels(two_models, protocol):
+    url = getattr(two_models, protocol)
+    for name, label, version in (
+        ("encoder", None, 1),
+        ("encoder", "stable", 1),
+        ("canary", "stable", 1),
+        ("canary", "canary", 2),
+    ):
+        with client.connect(url, name, label=label) as connection:
             assert connection.version() == version
-            connection.embed(["some text"])
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "config", DEPLOY / "config" / "prometheus.yml"),
+        ("test", "rules", pathlib.Path(__file__).with_name("alerts_test.yml")),
+    ],
+)
+def test_promtool(words):
+    subprocess.run(["promtool", *words], check=True)
 
 
 def test_alerts_use_metrics_that_the_page_names():
@@ -215,6 +259,39 @@ def test_alerts_use_metrics_that_the_page_names():
         used = set(re.findall(r"(:[a-z_:]+)[{[]", rule["expr"]))
         assert {name.removesuffix("_bucket") for name in used} <= named
     assert load("config", "prometheus.yml")["rule_files"] == ["alerts.yml"]
+
+
+def test_every_alert_says_how_urgent_it_is():
+    (group,) = load("config", "alerts.yml")["groups"]
+    urgent = {r["alert"]: r["labels"]["severity"] for r in group["rules"]}
+    assert set(urgent.values()) == {"critical", "warning", "info"}
+    assert urgent["ModelServerClientMistakes"] == "info"
+
+
+def test_alerts_as_a_custom_resource():
+    (command,) = re.findall(r"^\((printf.*)\) \|", read("README.md"), re.M)
+    written = subprocess.run(
+        ["sh", "-c", command], cwd=DEPLOY, check=True, stdout=subprocess.PIPE
+    ).stdout
+    rule = yaml.safe_load(written)
+    assert rule["kind"] == "PrometheusRule"
+    assert rule["spec"] == load("config", "alerts.yml")
+
+
+def test_the_pods_are_scraped():
+    monitor = load("kubernetes", "pod_monitor.yaml")["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    (job,) = load("config", "prometheus.yml")["scrape_configs"]
+    pods = manifest("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"] == pods
+    assert pods[monitor["jobLabel"]] == job["job_name"]
+    assert endpoint["path"] == job["metrics_path"]
+    assert endpoint["port"] in {p["name"] for p in container()["ports"]}
+    (group,) = load("config", "alerts.yml")["groups"]
+    jobs = set(
+        re.findall(r'job="([^"]*)"', json.dumps(group).replace("\\", ""))
+    )
+    assert jobs == {job["job_name"]}
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
@@ -245,25 +322,36 @@ def test_images_are_of_one_version():
 
 def test_flags_exist():
     compose, kubernetes = commands()
-    assert compose.items() <= kubernetes.items()
     assert kubernetes.keys() <= FLAGS
     for flags in (compose, kubernetes):
         assert flags["enable_batching"] == ""
-        files = {v for flag, v in flags.items() if flag.endswith("_file")}
-        assert files == {
-            f"/models/NAME/{name}"
-            for name in (
-                server_config.BATCHING_FILE,
-                server_config.MODELS_FILE,
-                server_config.MONITORING_FILE,
-            )
-        }
+        assert flags["enable_profiler"] == "false"
+    assert kubernetes["model_config_file"] == f"/config/{MODELS}"
+    # Empty, it is as if not given: the image's MODEL_NAME then counts.
+    assert compose.pop("model_config_file") == "${MODEL_CONFIG_FILE:-}"
+    assert compose.items() <= kubernetes.items()
     page = {
         flag
         for text in re.findall(r"`(--[^`]*)`", read("README.md"))
         for flag in re.findall(r"--([a-z]\w+)", text)
     }
     assert page <= FLAGS
+
+
+def test_whoever_writes_models_does_not_configure_the_server():
+    for flags in commands():
+        files = {v for flag, v in flags.items() if flag.endswith("_file")}
+        assert {f"/config/{name}" for name in (BATCHING, MONITORING)} <= files
+        assert not any(file.startswith("/models") for file in files)
+    volumes = load("compose.yaml")["services"]["server"]["volumes"]
+    assert "./config:/config:ro" in volumes
+    pod = manifest("Deployment")["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "config")
+    (config,) = load("config", "kustomization.yaml")["configMapGenerator"]
+    assert volume["configMap"]["name"] == config["name"]
+    assert set(config["files"]) == {BATCHING, MODELS, MONITORING}
+    for name in config["files"]:
+        assert (DEPLOY / "config" / name).is_file()
 
 
 def test_ports():
@@ -285,10 +373,10 @@ def test_ports():
 
 
 def test_models_are_mounted_read_only():
-    (volume,) = load("compose.yaml")["services"]["server"]["volumes"]
-    assert volume.endswith(":/models:ro")
+    volumes = load("compose.yaml")["services"]["server"]["volumes"]
+    assert volumes and all(volume.endswith(":ro") for volume in volumes)
     mounts = {m["mountPath"]: m for m in container()["volumeMounts"]}
-    assert mounts["/models"]["readOnly"]
+    assert mounts["/models"]["readOnly"] and mounts["/config"]["readOnly"]
 
 
 def test_kubernetes_schemas():
@@ -296,13 +384,14 @@ def test_kubernetes_schemas():
     for document in manifests():
         kubernetes_validate.validate(document, "1.37", strict=True)
         kinds.append(document["kind"])
-    assert {"Deployment", "Service", "HorizontalPodAutoscaler"} <= set(kinds)
+    assert {"Deployment", "Service", "NetworkPolicy"} <= set(kinds)
 
 
 def test_every_selector_finds_the_pods():
     pods = manifest("Deployment")["spec"]["template"]["metadata"]["labels"]
     for document in manifests():
-        selector = document["spec"].get("selector")
+        spec = document["spec"]
+        selector = spec.get("selector") or spec.get("podSelector")
         if selector:
             assert selector.get("matchLabels", selector) == pods
     scaled = manifest("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
@@ -317,38 +406,82 @@ def test_requests_end_before_a_pod_does():
     assert rest_timeout < int(seconds) < pod["terminationGracePeriodSeconds"]
 
 
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
+def test_only_clients_and_prometheus_reach_the_ports():
+    policy = manifest("NetworkPolicy")["spec"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert policy["egress"] == []
+    allowed = {}
+    for rule in policy["ingress"]:
+        ((peer,),) = [source.keys() for source in rule["from"]]
+        allowed[peer] = {port["port"] for port in rule["ports"]}
+    assert allowed == {
+        "podSelector": {"grpc", "rest"},
+        "namespaceSelector": {"rest"},
+    }
+
+
 @pytest.mark.parametrize("layer", ["base", "overlays/gpu"])
 def test_rendered(layer):
-    rendered = subprocess.run(
-        ["kubectl", "kustomize", KUBERNETES / layer],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
     documents = {}
-    for document in yaml.safe_load_all(rendered):
+    for document in kubectl(KUBERNETES / layer):
         kubernetes_validate.validate(document, "1.37", strict=True)
         documents[document["kind"]] = document
-    (server,) = documents["Deployment"]["spec"]["template"]["spec"][
-        "containers"
-    ]
+    pod = documents["Deployment"]["spec"]["template"]["spec"]
+    (server,) = pod["containers"]
     gpu = layer == "overlays/gpu"
     assert server["image"].endswith("-gpu") == gpu
     assert ("nvidia.com/gpu" in server["resources"]["limits"]) == gpu
     assert ("HorizontalPodAutoscaler" in documents) != gpu
-    name = documents["ConfigMap"]["data"]["MODEL_NAME"]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        path = server[probe]["httpGet"]["path"]
-        assert path.split("/")[1:4] == ["v1", "models", name]
+    mounted = {v.get("configMap", {}).get("name") for v in pod["volumes"]}
+    assert documents["ConfigMap"]["metadata"]["name"] in mounted
+
+
+def test_another_version_replaces_the_pods_one_at_a_time(tmp_path):
+    shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
+    pods = []
+    for versions in ("versions: 1", "versions: 2"):
+        config = tmp_path / "config" / MODELS
+        config.write_text(
+            read("config", MODELS).replace("versions: 1", versions)
+        )
+        (deployment,) = (
+            document
+            for document in kubectl(tmp_path / "kubernetes" / "base")
+            if document["kind"] == "Deployment"
+        )
+        pods.append(deployment["spec"]["template"])
+    assert pods[0] != pods[1]
+    spec = deployment["spec"]
+    step = {"maxSurge": 1, "maxUnavailable": 0}
+    assert spec["strategy"]["rollingUpdate"] == step
+    startup = container()["startupProbe"]
+    slowest = startup["periodSeconds"] * startup["failureThreshold"]
+    assert 60 <= spec["minReadySeconds"]
+    assert spec["progressDeadlineSeconds"] > slowest + spec["minReadySeconds"]
 
 
 def test_kubernetes_probes(server):
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+    (model,) = served_models().model_config_list.config
+    for probe in ("startupProbe", "readinessProbe"):
         path = container()[probe]["httpGet"]["path"]
         for name, status in (("tiny", 200), ("absent", 404)):
-            url = server.rest_url + path.replace("encoder", name)
+            url = server.rest_url + path.replace(model.name, name)
             assert requests.get(url, timeout=30).status_code == status
+
+
+def test_a_server_too_busy_to_answer_is_not_restarted(server):
+    (probe,) = container()["livenessProbe"].keys() - {
+        *("periodSeconds", "timeoutSeconds", "failureThreshold")
+    }
+    assert probe == "tcpSocket"
+    port = urllib.parse.urlsplit(server.rest_url).port
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(requests.Timeout):
+            requests.get(f"{server.rest_url}/v1/models/tiny", timeout=0.2)
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    finally:
+        server.process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize(("name", "healthy"), [("tiny", True), ("no", False)])

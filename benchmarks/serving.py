@@ -44,15 +44,20 @@ def python(*words):
     return done.stdout
 
 
-def save_preset(name, folder):
-    """Saves an embedder of a named shape; every word is one token."""
+def save_preset(shape, folder):
+    """Saves an embedder; every word is one token.
+
+    `shape` is a name of `keras_fixedhead.presets`, or backbone arguments.
+    """
     import keras
 
     import keras_fixedhead
     from keras_fixedhead import presets
 
     keras.utils.set_random_seed(0)
-    shape = {**presets.shape(name), "pooler": False}  # embedders pool
+    if isinstance(shape, str):
+        shape = presets.shape(shape)
+    shape = {**shape, "pooler": False}  # embedders pool
     words = shape["vocabulary_size"] - len(SPECIAL)
     tokenizer = keras_fixedhead.FixedHeadTokenizer(
         [*SPECIAL, *(f"w{i}" for i in range(words))]
@@ -65,15 +70,18 @@ def save_preset(name, folder):
     ).save_to_preset(str(folder))
 
 
-def export(model, workdir):
-    """Gives the folder of versions of a model, exported if need be."""
+def export(model, workdir, shape=None):
+    """Returns the folder of versions of a model, exported if need be.
+
+    `shape` are the backbone's arguments, if `model` is no name of a shape.
+    """
     name, _, dtype = model.partition(":")
     versions = workdir / "models" / model.replace(":", "_")
     if not (versions / "1").exists():
         preset = workdir / "presets" / name
         if not (preset / "task.json").exists():
             print(f"{name}: making the preset", flush=True)
-            save_preset(name, preset)
+            save_preset(shape or name, preset)
         print(f"{model}: exporting", flush=True)
         words = ["--model", str(preset), "--output", str(versions)]
         if dtype:
@@ -82,9 +90,9 @@ def export(model, workdir):
     return versions
 
 
-def texts(batch_size, tokens, random):
+def texts(batch_size, tokens, random, words=30_000):
     """Returns a batch of texts of so many tokens, [CLS] and [SEP] included."""
-    words = random.integers(0, 30_000, (batch_size, tokens - 2))
+    words = random.integers(0, words, (batch_size, tokens - 2))
     return np.array([" ".join(f"w{word}" for word in row) for row in words])
 
 

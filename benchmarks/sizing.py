@@ -1,0 +1,163 @@
+"""How much does one replica answer, and with how much memory?
+
+    python -m benchmarks.sizing --workdir runs/sizing
+
+Exports encoders of two shapes with random weights, serves each on one core and
+on two, and asks over gRPC for 1, 8 and 32 texts at a time: first one caller,
+for the latency, then several at once, for the throughput. Prints a table for
+export/deploy/README.md. The callers run on the cores that the server leaves,
+or on the same where it leaves none. Needs Linux, and a machine with no other
+work.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import importlib.metadata
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import time
+
+import numpy as np
+import rich.progress
+
+from benchmarks import serving
+from export import client, local_server, serve
+
+SHAPES = {
+    # demo_retrieval of training/named_runs.py, and its vocabulary.
+    "demo": {
+        "vocabulary_size": 15_672,
+        "num_layers": 1,
+        "num_heads": 4,
+        "head_size": 96,
+        "hidden_dim": 256,
+        "intermediate_dim": 512,
+        "max_sequence_length": 96,
+    },
+    # all-MiniLM-L6-v2.
+    "MiniLM": {
+        "vocabulary_size": 30_522,
+        "num_layers": 6,
+        "num_heads": 12,
+        "head_size": 32,
+        "hidden_dim": 384,
+        "intermediate_dim": 1536,
+        "max_sequence_length": 512,
+    },
+}
+CORES = (1, 2)
+ROWS = (1, 8, 32)
+TOKENS = 64
+WORDS = 15_000  # that both vocabularies have
+CALLERS = 4
+
+
+def move_this_process(cores):
+    """Moves every thread there is; children and new threads follow."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
+
+
+def latencies(connection, batches, seconds):
+    """Asks for one batch after the other; returns seconds of each request."""
+    taken = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        connection.predict({"text": next(batches)})
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def measure(url, name, rows, seconds):
+    """Returns texts a second, and p50, p99 and busy p99 in milliseconds."""
+    random = np.random.default_rng(0)
+    batches = [serving.texts(rows, TOKENS, random, WORDS) for _ in range(16)]
+    with client.connect(url, name) as connection:
+        for batch in batches[:2]:  # the client reads the signatures
+            connection.predict({"text": batch})
+        alone = latencies(connection, itertools.cycle(batches), seconds)
+        with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+            start = time.perf_counter()
+            calls = [
+                pool.submit(
+                    latencies, connection, itertools.cycle(batches), seconds
+                )
+                for _ in range(CALLERS)
+            ]
+            busy = [taken for call in calls for taken in call.result()]
+            elapsed = time.perf_counter() - start
+    p50, p99 = np.percentile(alone, [50, 99]) * 1e3
+    return len(busy) * rows / elapsed, p50, p99, np.percentile(busy, 99) * 1e3
+
+
+def peak_memory(process):
+    """Returns the most memory that a process has had, in MB."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024 / 1e6
+
+
+def processor():
+    """Returns the processor's name."""
+    content = pathlib.Path("/proc/cpuinfo").read_text()
+    return re.search(r"model name\s*: (.*)", content)[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", type=pathlib.Path, required=True)
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=8,
+        help="of one caller, and again of several, for each line",
+    )
+    args = parser.parse_args()
+    args.workdir = args.workdir.resolve()
+
+    folders = {
+        name: serving.export(name, args.workdir, shape)
+        for name, shape in SHAPES.items()
+    }
+    available = sorted(os.sched_getaffinity(0))
+    lines = []
+    with rich.progress.Progress() as progress:
+        total = len(SHAPES) * len(CORES) * len(ROWS)
+        task = progress.add_task("sizing", total=total)
+        for (name, folder), count in itertools.product(folders.items(), CORES):
+            cores = available[:count]
+            # TensorFlow starts as many threads as it may use cores.
+            move_this_process(cores)
+            with local_server.running(name, folder) as server:
+                move_this_process(available[count:] or available)
+                for rows in ROWS:
+                    speed, *times = measure(
+                        server.grpc_url, name, rows, args.seconds
+                    )
+                    shown = [f"{value:,.1f}" for value in times]
+                    memory = f"{peak_memory(server.process):,.0f}"
+                    lines.append(
+                        [name, count, rows, f"{speed:,.0f}", *shown, memory]
+                    )
+                    progress.advance(task)
+
+    server = serve.BINARY if shutil.which(serve.BINARY) else "stand-in"
+    print(
+        f"{datetime.date.today()}, {len(available)} cores of {processor()}, "
+        f"TensorFlow {importlib.metadata.version('tensorflow')}, {server}, "
+        f"{TOKENS} tokens, {CALLERS} callers when busy"
+    )
+    print(
+        "\n| model | cores | texts a request | texts/s, busy | p50, ms | "
+        "p99, ms | p99 busy, ms | memory, MB |"
+    )
+    print("|---" * 8 + "|")
+    for line in lines:
+        print(f"| {' | '.join(map(str, line))} |")
+
+
+if __name__ == "__main__":
+    main()

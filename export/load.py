@@ -9,6 +9,7 @@ import keras_hub
 
 import keras_fixedhead
 from export import services
+from keras_fixedhead.files import loading
 
 DTYPES = ("float32", "bfloat16", "int8")
 # The kind of model that has an option.
@@ -111,24 +112,23 @@ def _is_quantized(model):
 
 def _registered_class(file):
     name = json.loads(file.read_text(encoding="utf-8"))["registered_name"]
-    return keras.saving.get_registered_object(name)
+    return keras.saving.get_registered_object(name) or name
 
 
 def _from_preset(folder, raw_encoder, options):
     """Returns the model and the preprocessor of a preset folder."""
-    task_file, kept_file = folder / "task.json", folder / "config.json"
+    has_task = (folder / "task.json").is_file() and not raw_encoder
     options = {name: v for name, v in options.items() if v is not None}
-    if task_file.is_file() and not raw_encoder:
-        cls = _registered_class(task_file)
+    with loading(folder, "model"):
+        cls = _registered_class(
+            folder / ("task.json" if has_task else "config.json")
+        )
         _check_class(cls, folder)
         _check_options(cls, options)
-        task = cls.from_preset(str(folder), **options)
-        return task, task.preprocessor
-    cls = _registered_class(kept_file)
-    _check_class(cls, folder)
-    _check_options(cls, options)
-    backbone = cls.from_preset(str(folder), **options)
-    return backbone, _preprocessor(folder, backbone)
+        model = cls.from_preset(str(folder), **options)
+        if has_task:
+            return model, model.preprocessor
+        return model, _preprocessor(folder, model)
 
 
 def _preprocessor(folder, backbone):
@@ -148,7 +148,8 @@ def _preprocessor(folder, backbone):
 
 def _from_keras_file(file, raw_encoder):
     """Returns the model and the preprocessor of a `.keras` file."""
-    loaded = keras.saving.load_model(file, compile=False)
+    with loading(file, "model"):
+        loaded = keras.saving.load_model(file, compile=False)
     _check_class(type(loaded), file)
     preprocessor = getattr(loaded, "preprocessor", None)
     if raw_encoder and isinstance(loaded, keras_hub.models.Task):

@@ -1,9 +1,20 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and errors of those that are neither."""
 
 import contextlib
 import json
 import os
+import re
 import secrets
+
+# What Keras, KerasHub and `json` raise where a file does not hold a model.
+_NOT_A_MODEL = (
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    UnicodeDecodeError,
+    json.JSONDecodeError,
+)
 
 
 @contextlib.contextmanager
@@ -43,3 +54,30 @@ def write_json(path, values):
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def loading(path, argument):
+    """Says in one line what is wrong with a model that Keras cannot load.
+
+    Where a class is not registered, Keras raises a `TypeError` that holds the
+    whole configuration.
+
+    Args:
+        path: the preset folder or `.keras` file that the block loads.
+        argument: str, what the user calls it.
+
+    Raises:
+        ValueError: in place of what Keras raises.
+    """
+    try:
+        yield
+    except _NOT_A_MODEL as error:
+        while isinstance(error.__context__, TypeError):
+            error = error.__context__
+        reason = re.split(r"\.\s|\n", str(error))[0][:200]
+        raise ValueError(
+            f"`{argument}` {path} cannot be loaded ({type(error).__name__}: "
+            f"{reason}). It must hold a model of keras_fixedhead or KerasHub. "
+            "Save it again with `save_to_preset`"
+        ) from error

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import keras
 
 from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.files import loading
 
 # What a preset takes beside its weights, generously.
 _OTHER_BYTES = 2**24
@@ -84,7 +85,8 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     """
     # KerasHub would name places to download from.
     _weights(preset, argument)
-    embedder = FixedHeadTextEmbedder.from_preset(str(preset))
+    with loading(preset, argument):
+        embedder = FixedHeadTextEmbedder.from_preset(str(preset))
     if embedder.preprocessor is None:
         raise ValueError(
             f"`{argument}` must be a preset with a tokenizer, as "
@@ -109,14 +111,15 @@ def read_task(preset: pathlib.Path, argument: str, kind: type, **arguments):
     _weights(preset, argument)
     file = preset / "task.json"
     name = None
-    if file.is_file():
-        name = json.loads(file.read_text(encoding="utf-8"))["class_name"]
-    if name != kind.__name__:
-        raise ValueError(
-            f"`{argument}` must be a preset of a {kind.__name__}. "
-            f"Received: {str(preset)!r}, of {name or 'an encoder alone'}"
-        )
-    return kind.from_preset(str(preset), **arguments)
+    with loading(preset, argument):
+        if file.is_file():
+            name = json.loads(file.read_text(encoding="utf-8"))["class_name"]
+        if name != kind.__name__:
+            raise ValueError(
+                f"`{argument}` must be a preset of a {kind.__name__}. "
+                f"Received: {str(preset)!r}, of {name or 'an encoder alone'}"
+            )
+        return kind.from_preset(str(preset), **arguments)
 
 
 def read_pooling(preset: pathlib.Path) -> str | None:

@@ -31,7 +31,7 @@ def read_json(path, default=None, kind=dict):
         return default
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, kind):
         raise ValueError(

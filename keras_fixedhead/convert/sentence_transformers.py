@@ -1,5 +1,7 @@
 """What sentence-transformers adds to a Hugging Face folder, both ways."""
 
+import pathlib
+
 from keras_fixedhead.convert.json_files import (
     read_field,
     read_json,
@@ -170,7 +172,11 @@ def _modules(folder):
                 f"{path} must list modules with a `type`. Received: {module!r}"
             )
         kind = read_field(module, "type", str, path)
-        where = read_field(module, "path", str, path, "")
+        where = pathlib.PurePath(read_field(module, "path", str, path, ""))
+        if where.is_absolute() or ".." in where.parts:
+            raise ValueError(
+                f"{path} has a module outside its folder. Received: {module!r}"
+            )
         if not kind.startswith(_PACKAGE):
             raise ValueError(
                 f"{path} has a module {kind}, which is not of "

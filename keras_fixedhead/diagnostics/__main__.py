@@ -53,6 +53,7 @@ def _report(config):
     from keras_fixedhead import FixedHeadTextEmbedder
     from keras_fixedhead.diagnostics.picture import draw_attention_report
     from keras_fixedhead.diagnostics.probe import attention_report
+    from keras_fixedhead.files import loading
     from keras_fixedhead.pictures import check_picture
 
     if config.output is not None:
@@ -63,7 +64,8 @@ def _report(config):
             "`model` must be a preset folder. "
             f"Received: model={str(config.model)!r}"
         )
-    embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
+    with loading(config.model, "model"):
+        embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
     if config.sequence_length is not None:
         longest = embedder.backbone.max_sequence_length
         if not 2 < config.sequence_length <= longest:

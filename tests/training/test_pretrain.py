@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import re
+import shutil
 import types
 
 import numpy as np
@@ -318,6 +319,19 @@ def test_init_that_is_no_preset(data, tmp_path, capsys):
     error = failed(flags(data, tmp_path / "train", init=init), capsys)
     assert "`init` must be a preset folder" in error
     assert f"Received: {str(init)!r}" in error
+    assert not (tmp_path / "train").exists()
+
+
+def test_init_with_a_class_that_is_not_registered(
+    data, first_stage, tmp_path, capsys
+):
+    init = shutil.copytree(first_stage.workdir / "preset", tmp_path / "preset")
+    task = json.loads((init / "task.json").read_text())
+    task["config"]["backbone"] |= {"class_name": "C", "registered_name": "C"}
+    (init / "task.json").write_text(json.dumps(task))
+    changes = FIRST_STAGE | {"init": init}
+    error = failed(flags(data, tmp_path / "train", **changes), capsys)
+    assert f"`init` {init} cannot be loaded (TypeError: Could not" in error
     assert not (tmp_path / "train").exists()
 
 

@@ -18,6 +18,7 @@ from keras_fixedhead.convert import (
 )
 from keras_fixedhead.convert.hub import is_hub_name
 from keras_fixedhead.convert.json_files import read_field, read_json
+from keras_fixedhead.files import loading
 from training.convert.original import read_original
 from training.convert.tensorflow_files import (
     OBJECT_GRAPH,
@@ -115,10 +116,11 @@ def read_own_preset(source: str, task: str):
             f"{source} is a preset of {found or 'an encoder alone'}. "
             f"`task` asks for {wanted}; choose another"
         )
-    model = _TASKS[task].from_preset(source)
-    if task == "backbone":
-        return model, _tokenizer(FixedHeadTokenizer, source)
-    return model, model.preprocessor.tokenizer
+    with loading(source, "source"):
+        model = _TASKS[task].from_preset(source)
+        if task == "backbone":
+            return model, _tokenizer(FixedHeadTokenizer, source)
+        return model, model.preprocessor.tokenizer
 
 
 def _read_checkpoint(path, **overrides):
@@ -140,8 +142,9 @@ def _read_keras_hub(source, **overrides):
             f"{source} is a preset of {config['class_name']}. It must be of "
             "KerasHub's BertBackbone, or of this library"
         )
-    backbone = keras_hub.models.BertBackbone.from_preset(source)
-    tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
+    with loading(source, "source"):
+        backbone = keras_hub.models.BertBackbone.from_preset(source)
+        tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
     found = _settings_of_embedder(source, backbone.max_sequence_length)
     return read_bert_backbone(backbone, tokenizer, **{**found, **overrides})
 

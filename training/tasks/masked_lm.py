@@ -7,6 +7,7 @@ positions, V vocabulary size.
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadMaskedLM, FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.files import loading
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.configs import PretrainConfig
@@ -69,9 +70,10 @@ class MaskedLMTask(CorpusTask):
             next_sentence=masked_lm.next_sentence,
         )
         if masked_lm.init is not None:
-            earlier = FixedHeadMaskedLM.from_preset(
-                str(masked_lm.init), dtype=model.dtype
-            )
+            with loading(masked_lm.init, "init"):
+                earlier = FixedHeadMaskedLM.from_preset(
+                    str(masked_lm.init), dtype=model.dtype
+                )
             self._start_from(
                 earlier,
                 {

@@ -61,7 +61,8 @@ def loading(path, argument):
     """Says in one line what is wrong with a model that Keras cannot load.
 
     Where a class is not registered, Keras raises a `TypeError` that holds the
-    whole configuration.
+    whole configuration. Where weights are no HDF5 file, h5py raises an
+    `OSError` that does not name it.
 
     Args:
         path: the preset folder or `.keras` file that the block loads.
@@ -72,7 +73,9 @@ def loading(path, argument):
     """
     try:
         yield
-    except _NOT_A_MODEL as error:
+    except (*_NOT_A_MODEL, OSError) as error:
+        if isinstance(error, OSError) and type(error) is not OSError:
+            raise  # such as FileNotFoundError, which says which file
         while isinstance(error.__context__, TypeError):
             error = error.__context__
         reason = re.split(r"\.\s|\n", str(error))[0][:200]

@@ -239,7 +239,7 @@ def _predictions(inputs):
 def _of_each_token(model, token_ids, real, labels, weights):
     """The log-likelihood of each label by the Keras model.
 
-    Row by row, as the logits of all would fill the memory.
+    A few rows at a time, as the logits of all would fill the memory.
 
     Args:
         model: a `FixedHeadCausalLM`.
@@ -249,11 +249,20 @@ def _of_each_token(model, token_ids, real, labels, weights):
     Returns:
         A float32 array `[B, T]`, zero where there is no label.
     """
-    rows = [
-        model.score(ids[None], mask[None], "loss", following[None])
-        for ids, mask, following in zip(token_ids, real, labels, strict=True)
-    ]
-    losses = np.concatenate([ops.convert_to_numpy(row) for row in rows])
+    rows = max(_MOST_PLACES // token_ids.shape[1], 1)
+    losses = np.concatenate(
+        [
+            ops.convert_to_numpy(
+                model.score(
+                    token_ids[start : start + rows],
+                    real[start : start + rows],
+                    "loss",
+                    labels[start : start + rows],
+                )
+            )
+            for start in range(0, len(token_ids), rows)
+        ]
+    )
     return np.where(weights == 1, -losses, 0).astype("float32")
 
 

@@ -6,6 +6,7 @@ import pytest
 import scipy.special
 
 from export import load, services, session
+from export.checks.exported import Exported
 from export.files import card, golden
 from export.services import causal_lm
 from tests.export import serving, tiny
@@ -27,6 +28,11 @@ def folder(model, tmp_path_factory):
     return serving.export(
         model, tmp_path_factory.mktemp("causal_lm"), max_new_tokens=NEW
     )
+
+
+@pytest.fixture(scope="module")
+def exported(folder):
+    return Exported(folder)
 
 
 def token_ids(model, text, end):
@@ -134,9 +140,9 @@ def test_through_a_server(model, folder, protocol):
         ("generate", "generated", lambda x: x + b"!"),
     ],
 )
-def test_wrong_answers_are_found(folder, signature, output, fault):
+def test_wrong_answers_are_found(exported, signature, output, fault):
     passed, detail = serving.compare_with_others(
-        folder, signature, output, fault
+        exported, signature, output, fault
     )
     assert not passed
     assert detail.startswith(f"{signature}: {output} is")

@@ -25,6 +25,11 @@ def folder(classifier, tmp_path_factory):
     return serving.export(classifier, tmp_path_factory.mktemp("classifier"))
 
 
+@pytest.fixture(scope="module")
+def exported(folder):
+    return Exported(folder)
+
+
 def check(classifier, ask):
     """Compares a served classifier with the padded Keras model."""
     for signature, inputs, texts in (
@@ -65,9 +70,9 @@ def test_through_a_server(classifier, folder, protocol):
         ("probabilities", lambda x: x + 1e-3),
     ],
 )
-def test_wrong_answers_are_found(folder, output, fault):
+def test_wrong_answers_are_found(exported, output, fault):
     passed, detail = serving.compare_with_others(
-        folder, "serving_default", output, fault
+        exported, "serving_default", output, fault
     )
     assert not passed
     assert detail.startswith(f"serving_default: {output} is")
@@ -116,8 +121,7 @@ def test_a_classifier_without_labels():
         )
 
 
-def test_two_texts_for_one_are_found(folder, monkeypatch):
-    exported = Exported(folder)
+def test_two_texts_for_one_are_found(exported, monkeypatch):
     monkeypatch.setattr(exported, "ask", lambda name, inputs: {})
     passed, detail = checks.run("unlike numbers", exported)
     assert not passed

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from export import load
+from export.checks.exported import Exported
 from export.files import card, golden
 from keras_fixedhead import context_windows
 from tests.export import serving, tiny
@@ -21,6 +22,11 @@ def labeler():
 @pytest.fixture(scope="module")
 def folder(labeler, tmp_path_factory):
     return serving.export(labeler, tmp_path_factory.mktemp("labeler"))
+
+
+@pytest.fixture(scope="module")
+def exported(folder):
+    return Exported(folder)
 
 
 def check(labeler, ask):
@@ -73,15 +79,15 @@ def test_through_a_server(labeler, folder, protocol):
         ("score", lambda x: x + 1e-3),
     ],
 )
-def test_wrong_answers_are_found(folder, output, fault):
+def test_wrong_answers_are_found(exported, output, fault):
     passed, detail = serving.compare_with_others(
-        folder, "serving_default", output, fault
+        exported, "serving_default", output, fault
     )
     assert not passed
     assert detail.startswith(f"serving_default: {output} is")
 
 
-def test_wrong_logits_are_found(folder):
+def test_wrong_logits_are_found(exported):
     """The value at padding does not hide a difference elsewhere."""
 
     def change(logits):
@@ -89,7 +95,7 @@ def test_wrong_logits_are_found(folder):
         return logits
 
     passed, detail = serving.compare_with_others(
-        folder, "from_token_ids", "start", change
+        exported, "from_token_ids", "start", change
     )
     assert not passed
     assert detail.startswith("from_token_ids: start is")

@@ -15,6 +15,7 @@ from export.services.service import (
     TextSignature,
     as_float32,
     as_int32,
+    trimmed,
 )
 
 PAIRS_SIGNATURE = "pairs"
@@ -59,7 +60,7 @@ def serve(classifier, preprocessor):
         return as_int32(preprocessor(texts, y=None))
 
     def expected(*texts):
-        return padded(tokenized(*texts))
+        return padded(trimmed(tokenized(*texts)))
 
     pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
     return Service(

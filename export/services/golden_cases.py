@@ -9,7 +9,7 @@ from export import session
 from export.checks import tolerance
 from export.files import golden
 from export.services import cover
-from export.services.service import TOKEN_IDS_SIGNATURE
+from export.services.service import TOKEN_IDS_SIGNATURE, trimmed
 
 _ROWS = 32  # that the Keras model answers at once
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
@@ -55,14 +55,10 @@ def golden_cases(service, on_start=lambda what: None):
         width = [(0, 0), (0, backbone.max_sequence_length - rows.shape[1])]
         ids[name] = np.concatenate([np.pad(rows, width), ids[name]])
 
-    def of_ids(rows):
-        longest = max(rows["padding_mask"].sum(axis=1).max(), 1)
-        return service.padded({n: x[:, :longest] for n, x in rows.items()})
-
     cases[TOKEN_IDS_SIGNATURE] = _answered(
         service,
         ids,
-        of_ids,
+        lambda rows: service.padded(trimmed(rows)),
         lambda done: on_start(f"golden answers, from_token_ids: {done}"),
     )
     return cases

@@ -102,6 +102,12 @@ def as_int32(inputs):
     }
 
 
+def trimmed(inputs):
+    """Arrays `[B, T]` without the columns that are padding in every row."""
+    longest = max(inputs["padding_mask"].sum(axis=1).max(), 1)
+    return {name: array[:, :longest] for name, array in inputs.items()}
+
+
 def as_float32(outputs):
     """A Keras model's tensors as the arrays that a server answers."""
     return {
@@ -284,7 +290,7 @@ def text_signatures(packed, padded, preprocessor, echoed=()):
 
         def expected(texts):
             inputs = as_int32(preprocessor([prefix + text for text in texts]))
-            answers = padded(inputs)
+            answers = padded(trimmed(inputs))
             return Answers(
                 {**answers.outputs, **{name: inputs[name] for name in echoed}}
             )

@@ -103,9 +103,7 @@ class Encoder:
 
         return batches.embed(
             lambda batch: self.ask(batch, signature),
-            texts,
-            self.batch_size,
-            self.threads,
+            batches.Plan(texts, self.batch_size, self.threads),
             count,
         )
 

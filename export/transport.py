@@ -1,250 +1,282 @@
-"""One attempt of a request to a model server, over gRPC or REST.
+"""One attempt of a request to a model server: gRPC or REST, waiting or async.
 
-`export.client` puts deadlines, retries and batches around it.
+`export.client` puts deadlines, retries and batches around it, and
+`export.protocol` and `export.rest_protocol` say what is sent and read.
 """
 
-import base64
+import asyncio
+import contextlib
 import json
 import time
 
 import grpc
-import numpy as np
-import requests
-import urllib3.exceptions
-from google.protobuf import json_format
+import httpcore2
 
-from export import messages
+from export import messages, protocol, rest_protocol
+from export.protocol import MOST_BYTES, ServerError
 
 _OPTIONS = [
     # gRPC's default of 4 MiB is about 2,000 embeddings of size 512.
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_BYTES),
     # Its default waits up to two minutes for a server that restarts.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # As over REST, variables of the environment change nothing.
+    ("grpc.enable_http_proxy", 0),
     # A name of several servers: ask them in turn.
     (
         "grpc.service_config",
         json.dumps({"loadBalancingConfig": [{"round_robin": {}}]}),
     ),
 ]
-# As the model server maps them, `http_server.cc`; 400 is also
-# FAILED_PRECONDITION and OUT_OF_RANGE.
-_CODES = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    501: "UNIMPLEMENTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-_CHUNK_BYTES = 2**16
-
-
-class ServerError(OSError):
-    """What a server answered instead of a result, or that it is not there.
-
-    Attributes:
-        code: str, the name of a gRPC status, over REST too.
-    """
-
-    def __init__(self, message, code="UNAVAILABLE"):
-        super().__init__(message)
-        self.code = code
+# An idle connection of HTTP is used again for less than the model server keeps
+# it: 50 s, HTTP_READ_TIMEOUT of libevent's `http-internal.h`.
+_IDLE_SECONDS = 30
+_WRITE_BYTES = 2**16
 
 
 class Grpc:
     """Asks over gRPC.
 
     Args:
-        address: the server's address without its scheme, `host:port`.
+        address: the server's `address.Address`.
         model_name: the model's name on the server.
         version: int, the version to ask; the newest by default.
         label: str, the label of the version to ask, instead of its number.
 
-    The methods raise `ServerError`.
+    Attributes:
+        protocol: makes requests and reads answers.
     """
 
+    _grpc = grpc
+
     def __init__(self, address, model_name, version=None, label=None):
-        self._address = address
-        self._spec = messages.predict_pb2.PredictRequest().model_spec
-        self._spec.name = model_name
-        if version is not None:
-            self._spec.version.value = version
-        elif label is not None:
-            self._spec.version_label = label
-        self._channel = grpc.insecure_channel(address, _OPTIONS)
-        self._predictions = (
-            messages.prediction_service_pb2_grpc.PredictionServiceStub(
-                self._channel
+        self.protocol = protocol.Grpc(address, model_name, version, label)
+        self._metadata = tuple(address.headers.items())
+        self._compression = grpc.Compression.Gzip if address.gzip else None
+        tls = address.tls
+        if tls is None:
+            self._channel = self._grpc.insecure_channel(
+                address.netloc, _OPTIONS
             )
+        else:
+            self._channel = self._grpc.secure_channel(
+                address.netloc,
+                grpc.ssl_channel_credentials(
+                    tls.roots, tls.key, tls.certificate
+                ),
+                _OPTIONS,
+            )
+        self._stub = messages.prediction_service_pb2_grpc.PredictionServiceStub(
+            self._channel
         )
 
     def close(self):
         """Closes the connection."""
         self._channel.close()
 
-    def _call(self, method, request, seconds):
-        request.model_spec.MergeFrom(self._spec)
+    def send(self, request, seconds):
+        """Sends a request of `protocol` once.
+
+        Args:
+            request: what `protocol` made.
+            seconds: float, the deadline.
+
+        Returns:
+            The answer that `protocol` reads.
+
+        Raises:
+            ServerError: if the server refuses, is away, or takes too long.
+        """
+        with self._errors():
+            return self._call(request, seconds)
+
+    def _call(self, request, seconds):
+        method, message = request
+        return getattr(self._stub, method)(
+            message,
+            timeout=seconds,
+            metadata=self._metadata,
+            compression=self._compression,
+        )
+
+    @contextlib.contextmanager
+    def _errors(self):
         try:
-            return method(request, timeout=seconds)
+            yield
         except grpc.RpcError as error:
             raise ServerError(
-                f"grpc://{self._address} answered {error.code().name}: "
+                f"{self.protocol.url} answered {error.code().name}: "
                 f"{error.details()}",
                 error.code().name,
             ) from error
 
-    def predict(self, inputs, name, signature, seconds):
-        """Answers a request.
 
-        Args:
-            inputs: `{input: array}`; strings are of dtype object, `bytes`.
-            name: name of the signature.
-            signature: its `SignatureDef`.
-            seconds: float, the deadline.
+class AsyncGrpc(Grpc):
+    """`Grpc` for the event loop that it is made in."""
 
-        Returns:
-            `{output: array}`.
-        """
-        request = messages.predict_pb2.PredictRequest()
-        request.model_spec.signature_name = name
-        for key, array in inputs.items():
-            request.inputs[key].CopyFrom(messages.to_tensor_proto(array))
-        response = self._call(self._predictions.Predict, request, seconds)
-        return {
-            key: messages.from_tensor_proto(proto)
-            for key, proto in response.outputs.items()
-        }
+    _grpc = grpc.aio
 
-    def metadata(self, seconds):
-        """Returns the version that answers, and `{name: SignatureDef}`."""
-        request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
-            metadata_field=["signature_def"]
-        )
-        response = self._call(
-            self._predictions.GetModelMetadata, request, seconds
-        )
-        signatures = messages.get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
-        version = response.model_spec.version.value
-        return version, dict(signatures.signature_def)
+    async def close(self):
+        await self._channel.close()
+
+    async def send(self, request, seconds):
+        with self._errors():
+            return await self._call(request, seconds)
 
 
 class Rest:
     """Asks over REST; arguments and methods as those of `Grpc`."""
 
     def __init__(self, address, model_name, version=None, label=None):
-        self._session = requests.Session()
-        self._url = f"http://{address}/v1/models/{model_name}"
-        if version is not None:
-            self._url += f"/versions/{version}"
-        elif label is not None:
-            self._url += f"/labels/{label}"
+        self.protocol = rest_protocol.Rest(address, model_name, version, label)
+        self._address = address
+        self._pool = self._new_pool(
+            ssl_context=address.tls and address.tls.context,
+            max_connections=None,  # one for each request under way
+            keepalive_expiry=_IDLE_SECONDS,
+        )
+
+    @staticmethod
+    def _new_pool(**options):
+        return httpcore2.ConnectionPool(
+            network_backend=_UntilDeadline(), **options
+        )
 
     def close(self):
-        self._session.close()
+        self._pool.close()
 
-    def _call(self, path, seconds, body=None):
-        url = self._url + path
+    def send(self, request, seconds):
+        # A moment in place of seconds, for `_UntilDeadline`.
         deadline = time.monotonic() + seconds
+        timeouts = dict.fromkeys(("connect", "read", "write"), deadline)
+        content = bytearray()
+        with (
+            self._errors(seconds),
+            self._call(request, {"timeout": timeouts}) as response,
+        ):
+            for chunk in response.iter_stream():
+                self._append(content, chunk)
+        return self.protocol.read_response(
+            response.status, response.headers, content
+        )
+
+    def _call(self, request, extensions):
+        path, body = request
+        scheme, netloc = self._address.scheme, self._address.netloc
+        origin = httpcore2.URL(f"{scheme}://{netloc}")
+        return self._pool.stream(
+            "GET" if body is None else "POST",
+            # Not parsed, which would take a part of the path away.
+            httpcore2.URL(
+                scheme=origin.scheme,
+                host=origin.host,
+                port=origin.port,
+                target=path,
+            ),
+            headers=self.protocol.headers(body),
+            content=body,
+            extensions=extensions,
+        )
+
+    def _append(self, content, chunk):
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise protocol.unusable(
+                self.protocol.url, f"more than {MOST_BYTES} bytes"
+            )
+
+    @contextlib.contextmanager
+    def _errors(self, seconds):
         try:
-            with self._session.request(
-                "GET" if body is None else "POST",
-                url,
-                data=body,
-                headers={"Content-Type": "application/json"},
-                timeout=seconds,
-                stream=True,
-            ) as response:
-                content = _read(response.raw, deadline)
-        except (
-            TimeoutError,
-            requests.Timeout,
-            urllib3.exceptions.ReadTimeoutError,
-        ) as error:
+            yield
+        except (TimeoutError, httpcore2.TimeoutException) as error:
             raise ServerError(
-                f"{url} took longer than {seconds:.1f} s",
+                f"{self.protocol.url} took longer than {seconds:.1f} s",
                 "DEADLINE_EXCEEDED",
             ) from error
+        except ServerError:
+            raise
+        # An OSError, such as of TLS, comes from the asynchronous pool as it is.
         except (
-            requests.ConnectionError,
-            urllib3.exceptions.HTTPError,
+            httpcore2.NetworkError,
+            httpcore2.ProtocolError,
+            OSError,
         ) as error:
-            raise ServerError(f"{url} does not answer: {error}") from error
-        if response.status_code != 200:
             raise ServerError(
-                f"{url} answered {response.status_code}: {_message(content)}",
-                _CODES.get(response.status_code, "UNKNOWN"),
-            )
-        return json.loads(content)
+                f"{self.protocol.url} does not answer: {error}"
+            ) from error
 
-    def predict(self, inputs, name, signature, seconds):
-        document = {
-            "signature_name": name,
-            "inputs": {key: _to_json(array) for key, array in inputs.items()},
-        }
-        body = json.dumps(document, allow_nan=False).encode()
-        outputs = self._call(":predict", seconds, body)["outputs"]
-        if len(signature.outputs) == 1:
-            outputs = {next(iter(signature.outputs)): outputs}
-        return {
-            key: _to_array(outputs[key], info)
-            for key, info in signature.outputs.items()
-        }
 
-    def metadata(self, seconds):
-        answer = self._call("/metadata", seconds)
-        signatures = json_format.ParseDict(
-            answer["metadata"]["signature_def"],
-            messages.get_model_metadata_pb2.SignatureDefMap(),
+class AsyncRest(Rest):
+    """`Rest` for an event loop."""
+
+    _new_pool = staticmethod(httpcore2.AsyncConnectionPool)
+
+    async def close(self):
+        await self._pool.aclose()
+
+    async def send(self, request, seconds):
+        # httpcore2 closes the socket of a handshake that fails, but not of one
+        # that is cancelled. To connect and the handshake have half each.
+        timeouts = {"connect": seconds / 2}
+        content = bytearray()
+        with self._errors(seconds):
+            async with (
+                asyncio.timeout(seconds),
+                self._call(request, {"timeout": timeouts}) as response,
+            ):
+                async for chunk in response.aiter_stream():
+                    self._append(content, chunk)
+        return self.protocol.read_response(
+            response.status, response.headers, content
         )
-        version = int(answer["model_spec"]["version"])
-        return version, dict(signatures.signature_def)
 
 
-def _read(stream, deadline):
-    """Reads an answer that may trickle in: timeouts are of single reads."""
-    content = bytearray()
-    while chunk := stream.read1(_CHUNK_BYTES, decode_content=True):
-        content += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return bytes(content)
+class _UntilDeadline(httpcore2.NetworkBackend):
+    """Connects; `timeout` is a moment of `time.monotonic`, here and below.
+
+    httpcore2 hands the timeout of a request to every single read and write, so
+    that an answer could trickle in for ever.
+    """
+
+    def connect_tcp(
+        self, host, port, timeout, local_address=None, socket_options=None
+    ):
+        left = _left(timeout, httpcore2.ConnectTimeout)
+        return _Stream(
+            httpcore2.SyncBackend().connect_tcp(
+                host, port, left, local_address, socket_options
+            )
+        )
 
 
-def _message(content):
-    """Returns the error in an answer; a proxy's may be no JSON."""
-    try:
-        return json.loads(content)["error"]
-    except (ValueError, TypeError, KeyError):
-        return content.decode(errors="replace")
+class _Stream(httpcore2.NetworkStream):
+    """A connection whose reads and writes end at one moment together."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self.close = stream.close
+        self.get_extra_info = stream.get_extra_info
+
+    def read(self, max_bytes, timeout):
+        left = _left(timeout, httpcore2.ReadTimeout)
+        return self._stream.read(max_bytes, left)
+
+    def write(self, buffer, timeout):
+        for start in range(0, len(buffer), _WRITE_BYTES):
+            left = _left(timeout, httpcore2.WriteTimeout)
+            self._stream.write(buffer[start : start + _WRITE_BYTES], left)
+
+    def start_tls(self, ssl_context, server_hostname, timeout):
+        left = _left(timeout, httpcore2.ConnectTimeout)
+        return _Stream(
+            self._stream.start_tls(ssl_context, server_hostname, left)
+        )
 
 
-def _to_json(array):
-    """Writes an array as nested lists; bytes that are no text as base64."""
-    if array.dtype.kind != "O":
-        return array.tolist()
-    values = np.empty_like(array)
-    for index, item in np.ndenumerate(array):
-        try:
-            values[index] = item.decode()
-        except UnicodeDecodeError:
-            values[index] = {"b64": base64.b64encode(item).decode()}
-    return values.tolist()
-
-
-def _to_array(values, info):
-    """Reads nested lists as an array; strings as `bytes`, as over gRPC."""
-    array = np.array(values, messages.numpy_dtype(info.dtype))
-    if not array.size:  # lists of nothing do not say how long their items are
-        return array.reshape([max(d.size, 0) for d in info.tensor_shape.dim])
-    if array.dtype.kind == "O":
-        for index, item in np.ndenumerate(array):
-            if isinstance(item, dict):
-                array[index] = base64.b64decode(item["b64"])
-            else:
-                array[index] = item.encode()
-    return array
+def _left(deadline, timeout_error):
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise timeout_error
+    return left

@@ -4,7 +4,7 @@ import pytest
 
 from export import local_server, publish
 from tests.contract import models
-from tests.export import tiny
+from tests.export import asking, fronts, tiny
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +47,14 @@ def half_plus(tmp_path_factory):
     for number, offset in models.HALF_PLUS.items():
         models.write_half_plus(folder / str(number), offset)
     return folder
+
+
+@pytest.fixture(params=list(asking.CONNECT))
+def connect(request):
+    """`client.connect`, and `connect_async` asked in the same way."""
+    return asking.CONNECT[request.param]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    return fronts.make_certificates(tmp_path_factory.mktemp("certificates"))

@@ -1,31 +1,25 @@
 """The client over both protocols, against one server."""
 
-import concurrent.futures
 import contextlib
-import http.server
 import inspect
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 
-import grpc
 import numpy as np
 import pytest
-import requests
 
-from export import client, local_server, messages, transport
+from export import address, client, local_server, transport
 
 TEXTS = ["open the file", "", "é 西 σ", "read a line", "fox " * 19, "the dog"]
 
 
 @pytest.fixture(params=["grpc_url", "rest_url"])
-def connection(request, server):
+def connection(request, server, connect):
     url = getattr(server, request.param)
-    with client.connect(url, "tiny", timeout=30) as opened:
+    with connect(url, "tiny", timeout=30) as opened:
         yield opened
 
 
@@ -142,131 +136,6 @@ def test_unknown_model(server):
 
 
 @contextlib.contextmanager
-def rest_front(server, refusals):
-    """Refuses with the statuses in the list, then passes requests on."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            if refusals:
-                status, content = refusals.pop(0), b'{"error": "not now"}'
-            else:
-                answer = requests.get(server.rest_url + self.path, timeout=30)
-                status, content = answer.status_code, answer.content
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as front:
-        thread = threading.Thread(target=front.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{front.server_port}"
-        finally:
-            front.shutdown()
-            thread.join()
-
-
-@contextlib.contextmanager
-def grpc_front(server, refusals, port=0):
-    """Refuses with the codes in the list, then passes requests on."""
-    services = messages.prediction_service_pb2_grpc
-    address = server.grpc_url.removeprefix("grpc://")
-
-    class Service(services.PredictionServiceServicer):
-        def GetModelMetadata(self, request, context):
-            if refusals:
-                context.abort(refusals.pop(0), "not now")
-            with grpc.insecure_channel(address) as channel:
-                stub = services.PredictionServiceStub(channel)
-                return stub.GetModelMetadata(request)
-
-    with concurrent.futures.ThreadPoolExecutor(2) as executor:
-        front = grpc.server(executor)
-        services.add_PredictionServiceServicer_to_server(Service(), front)
-        port = front.add_insecure_port(f"127.0.0.1:{port}")
-        front.start()
-        try:
-            yield f"grpc://127.0.0.1:{port}"
-        finally:
-            front.stop(None).wait()
-
-
-REFUSALS = {
-    rest_front: {"full": 503, "many": 429, "bad": 400, "late": 504},
-    grpc_front: {
-        "full": grpc.StatusCode.UNAVAILABLE,
-        "many": grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "bad": grpc.StatusCode.INVALID_ARGUMENT,
-        "late": grpc.StatusCode.DEADLINE_EXCEEDED,
-    },
-}
-
-
-@pytest.mark.parametrize("front", [rest_front, grpc_front])
-def test_asks_again_what_may_pass(front, server):
-    refusals = [REFUSALS[front][name] for name in ("full", "many", "full")]
-    with front(server, refusals) as url, client.connect(url, "tiny") as tried:
-        assert "query" in tried.signatures()
-    assert not refusals
-
-
-@pytest.mark.parametrize("front", [rest_front, grpc_front])
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [("bad", "INVALID_ARGUMENT"), ("late", "DEADLINE_EXCEEDED")],
-)
-def test_asks_once_what_stays_wrong(front, name, code, server):
-    refusals = [REFUSALS[front][name]] * 2
-    with front(server, refusals) as url, client.connect(url, "tiny") as tried:
-        with pytest.raises(client.ServerError, match="not now") as caught:
-            tried.signatures()
-    assert caught.value.code == code
-    assert len(refusals) == 1
-
-
-@pytest.mark.parametrize("front", [rest_front, grpc_front])
-def test_asks_again_until_the_deadline(front, server):
-    refusals = [REFUSALS[front]["full"]] * 1000
-    with (
-        front(server, refusals) as url,
-        client.connect(url, "tiny", timeout=0.5) as tried,
-    ):
-        start = time.monotonic()
-        with pytest.raises(client.ServerError, match="not now") as caught:
-            tried.signatures()
-        assert time.monotonic() - start < 1
-    assert caught.value.code == "UNAVAILABLE"
-    assert 1 < 1000 - len(refusals) < 100  # it pauses in between
-
-
-@pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_server_that_is_away(scheme):
-    (port,) = local_server.free_ports(1)
-    url = f"{scheme}://127.0.0.1:{port}"
-    with client.connect(url, "tiny", timeout=0.5) as connection:
-        for ask in (connection.version, connection.signatures):
-            with pytest.raises(client.ServerError, match=str(port)) as caught:
-                ask()
-            assert caught.value.code == "UNAVAILABLE"
-        with pytest.raises(client.ServerError):
-            connection.wait_until_ready(0.2)
-
-
-def test_finds_a_server_soon_after_it_starts(server):
-    (port,) = local_server.free_ports(1)
-    url = f"grpc://127.0.0.1:{port}"
-    with client.connect(url, "tiny", timeout=1) as connection:
-        # By default gRPC would now look again after more than a second.
-        with pytest.raises(client.ServerError):
-            connection.wait_until_ready(1.3)
-        with grpc_front(server, [], port):
-            assert "query" in connection.signatures()
-
-
-@contextlib.contextmanager
 def started(base_path, port, rest_port):
     """A server on these ports, which may not be ready yet."""
     process = subprocess.Popen(
@@ -305,8 +174,9 @@ def test_asks_all_servers_of_a_name(server, base_path, tmp_path):
     shutil.copytree(base_path / "3", tmp_path / "tiny" / "5")
     with local_server.running("tiny", tmp_path / "tiny") as other:
         ports = [s.grpc_url.rpartition(":")[2] for s in (server, other)]
-        address = ",".join(f"127.0.0.1:{port}" for port in ports)
-        link = transport.Grpc(f"ipv4:{address}", "tiny")
+        names = ",".join(f"127.0.0.1:{port}" for port in ports)
+        where = address.Address("grpc", f"ipv4:{names}")
+        link = transport.Grpc(where, "tiny")
         with client.Client("tiny", link, 30) as connection:
             connection.wait_until_ready(30)
             deadline = time.monotonic() + 10
@@ -316,53 +186,8 @@ def test_asks_all_servers_of_a_name(server, base_path, tmp_path):
             assert versions == {3, 5}
 
 
-@pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_deadline(scheme):
-    # Connections are taken, and nothing is ever answered.
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
-        with client.connect(url, "tiny", timeout=0.2) as connection:
-            with pytest.raises(client.ServerError):
-                connection.version()
-
-
-def test_deadline_of_an_answer_that_trickles():
-    def trickle(listening):
-        connection, _ = listening.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            for _ in range(300):  # three seconds
-                connection.sendall(b" ")
-                time.sleep(0.01)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=trickle, args=[listening])
-        thread.start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with client.connect(url, "tiny", timeout=0.3) as connection:
-            start = time.monotonic()
-            with pytest.raises(client.ServerError) as caught:
-                connection.signatures()
-            assert time.monotonic() - start < 1
-        thread.join()
-    assert caught.value.code == "DEADLINE_EXCEEDED"
-
-
-def test_json_has_no_nan():
-    link = transport.Rest("127.0.0.1:1", "tiny")
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        link.predict({"x": np.array([np.nan])}, "any", None, 1)
-    link.close()
-
-
 def test_default_batch_is_what_the_server_takes():
     parameters = pathlib.Path("export/deploy/config/batching_parameters.txt")
     text = (pathlib.Path(__file__).parents[2] / parameters).read_text()
     batch_size = inspect.signature(client.Client.embed).parameters["batch_size"]
     assert f"max_batch_size {{ value: {batch_size.default} }}" in text
-
-
-@pytest.mark.parametrize("url", ["127.0.0.1:8500", "ftp://host:1", "grpc://"])
-def test_refuses_other_urls(url):
-    with pytest.raises(ValueError, match="`server` must be"):
-        client.connect(url, "tiny")

@@ -1,0 +1,244 @@
+"""What a client sends to a model server and reads in its answers, over REST."""
+
+import base64
+import gzip
+import json
+import urllib.parse
+import zlib
+
+import numpy as np
+from google.protobuf import json_format
+
+from export import messages
+from export.protocol import MOST_BYTES, ServerError, check_outputs, unusable
+
+# As the model server maps them, `http_server.cc`; 400 is also
+# FAILED_PRECONDITION and OUT_OF_RANGE. 413 and 502 are a proxy's.
+_CODES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    413: "RESOURCE_EXHAUSTED",
+    429: "RESOURCE_EXHAUSTED",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+# A proxy answers 502 and 504 for a server that is away.
+_TEMPORARY = (429, 502, 503, 504)
+_SHOWN = 500  # characters of a server's error
+
+
+class Rest:
+    """The documents of REST; arguments and methods as `protocol.Grpc`'s.
+
+    A request is a path and a body, None for GET; an answer is a body.
+    """
+
+    def __init__(self, address, model_name, version=None, label=None):
+        def quoted(name):
+            return urllib.parse.quote(name, safe="")
+
+        self.url = address.url
+        self._gzip = address.gzip
+        self._path = f"{address.prefix}/v1/models/{quoted(model_name)}"
+        if version is not None:
+            self._path += f"/versions/{version}"
+        elif label is not None:
+            self._path += f"/labels/{quoted(label)}"
+        self._headers = {
+            "host": address.netloc,
+            "accept": "application/json",
+            "accept-encoding": "gzip",
+            **address.headers,
+        }
+
+    def predict(self, inputs, name):
+        columns = {}
+        for key, array in inputs.items():
+            if array.dtype.kind not in "OUbiu" and not np.isfinite(array).all():
+                raise ValueError(
+                    f"`inputs[{key!r}]` must be finite over REST, since JSON "
+                    "has no NaN and no infinity. Ask over gRPC."
+                )
+            columns[key] = _to_json(array)
+        document = {"signature_name": name, "inputs": columns}
+        body = json.dumps(document, allow_nan=False).encode()
+        return f"{self._path}:predict", self._compressed(body)
+
+    def metadata(self):
+        return f"{self._path}/metadata", None
+
+    def _compressed(self, body):
+        if not self._gzip:
+            return body
+        return gzip.compress(body, compresslevel=1)  # the quickest
+
+    def headers(self, body):
+        """Returns `{name: value}` of a request."""
+        if body is None:
+            return self._headers
+        headers = {
+            **self._headers,
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+        }
+        if self._gzip:
+            headers["content-encoding"] = "gzip"
+        return headers
+
+    def read_response(self, status, headers, content):
+        """Returns the body of a response.
+
+        Args:
+            status: int, of HTTP.
+            headers: list of pairs of `bytes`.
+            content: bytes-like, the body as it was sent.
+
+        Raises:
+            ServerError: if the status is not 200, or the body cannot be
+                unzipped.
+        """
+        headers = {name.lower(): value for name, value in headers}
+        encoding = headers.get(b"content-encoding", b"").lower()
+        if encoding in (b"gzip", b"x-gzip"):
+            content = self._unzipped(content)
+        if status == 200:
+            return bytes(content)
+        if 300 <= status < 400:
+            # To follow it could hand the headers to somebody else.
+            place = headers.get(b"location", b"nowhere").decode("latin-1")
+            raise ServerError(
+                f"{self.url} answered {status}, a redirect to {place[:_SHOWN]}."
+                " Pass the address of the server itself.",
+                "UNKNOWN",
+            )
+        raise ServerError(
+            f"{self.url} answered {status}: {_message(content)}",
+            _CODES.get(status, "UNKNOWN"),
+            status in _TEMPORARY,
+        )
+
+    def _unzipped(self, content):
+        unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unzipped = unzip.decompress(content, MOST_BYTES)
+        except zlib.error as error:
+            raise unusable(self.url, f"no gzip: {error}") from error
+        if unzip.eof:
+            return unzipped
+        if unzip.unconsumed_tail:
+            raise unusable(self.url, f"more than {MOST_BYTES} bytes")
+        raise unusable(self.url, "gzip that is cut off")
+
+    def read_prediction(self, answer, definition, inputs):
+        document = self._parse(answer)
+        outputs = document.get("outputs")
+        if len(definition.outputs) == 1:
+            outputs = {next(iter(definition.outputs)): outputs}
+        if not isinstance(outputs, dict) or None in outputs.values():
+            raise unusable(self.url, f"without `outputs`: {_excerpt(answer)}")
+        arrays = {}
+        for key, info in definition.outputs.items():
+            if key in outputs:
+                try:
+                    arrays[key] = _to_array(outputs[key], info)
+                except (ValueError, TypeError, OverflowError) as error:
+                    raise unusable(
+                        self.url, f"{key!r} that does not fit: {error}"
+                    ) from error
+        return check_outputs(self.url, arrays, definition, inputs)
+
+    def read_metadata(self, answer):
+        document = self._parse(answer)
+        try:
+            signatures = json_format.ParseDict(
+                document["metadata"]["signature_def"],
+                messages.get_model_metadata_pb2.SignatureDefMap(),
+                ignore_unknown_fields=True,
+            )
+            version = int(document["model_spec"]["version"])
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            json_format.ParseError,
+        ) as error:
+            raise unusable(
+                self.url,
+                f"without the signatures of a model: {_excerpt(answer)}",
+            ) from error
+        return version, dict(signatures.signature_def)
+
+    def _parse(self, content):
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise unusable(
+                self.url, f"what is no JSON object: {_excerpt(content)}"
+            )
+        return document
+
+
+def _excerpt(content):
+    text = content[: 4 * _SHOWN].decode(errors="replace")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _message(content):
+    """Returns the error in an answer; a proxy's may be no JSON."""
+    try:
+        message = json.loads(content)["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return _excerpt(content)
+    return message if isinstance(message, str) else _excerpt(content)
+
+
+def _to_json(array):
+    """Writes an array as nested lists; bytes that are no text as base64."""
+    if array.dtype.kind != "O":
+        return array.tolist()
+    values = np.empty_like(array)
+    for index, item in np.ndenumerate(array):
+        try:
+            values[index] = item.decode()
+        except UnicodeDecodeError:
+            values[index] = {"b64": base64.b64encode(item).decode()}
+    return values.tolist()
+
+
+def _to_array(values, info):
+    """Reads nested lists as an array; strings as `bytes`, as over gRPC."""
+    dtype = messages.numpy_dtype(info.dtype)
+    # Without a dtype NumPy would read "1.5", null and true as numbers, too.
+    array = np.array(values, object if dtype.kind in "Oiu" else None)
+    if not array.size:  # lists of nothing do not say how long their items are
+        declared = info.tensor_shape.dim[array.ndim :]
+        shape = [*array.shape, *(max(dim.size, 0) for dim in declared)]
+        return np.empty(shape, dtype)
+    if dtype.kind == "O":
+        for index, item in np.ndenumerate(array):
+            array[index] = _to_bytes(item)
+        return array
+    if dtype.kind in "iu":
+        for item in array.flat:
+            if type(item) is not int:
+                raise ValueError(f"{item!r} is no integer")
+        return array.astype(dtype)
+    if array.dtype.kind not in ("b" if dtype.kind == "b" else "iuf"):
+        raise ValueError(f"{array.flat[0]!r} is no {dtype}")
+    with np.errstate(over="ignore"):  # as the server reads what is too large
+        return array.astype(dtype)
+
+
+def _to_bytes(item):
+    if isinstance(item, dict) and isinstance(item.get("b64"), str):
+        return base64.b64decode(item["b64"], validate=True)
+    if not isinstance(item, str):
+        raise ValueError(f"{item!r} is no string")
+    return item.encode()

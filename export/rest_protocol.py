@@ -231,7 +231,8 @@ def _to_array(values, info):
                 raise ValueError(f"{item!r} is no integer")
         return array.astype(dtype)
     if array.dtype.kind not in ("b" if dtype.kind == "b" else "iuf"):
-        raise ValueError(f"{array.flat[0]!r} is no {dtype}")
+        first = array.ravel()[:1].tolist()[0]
+        raise ValueError(f"{first!r} is no {dtype}")
     with np.errstate(over="ignore"):  # as the server reads what is too large
         return array.astype(dtype)
 

@@ -6,6 +6,7 @@ Shape letters: N texts, D embedding size.
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 
@@ -117,7 +118,8 @@ class Source:
     embed in this process, by TensorFlow's C++."""
 
     server: str | None = None
-    """A running server: grpc://HOST:PORT or http://HOST:PORT."""
+    """A running server: grpc://HOST:PORT or http://HOST:PORT, with TLS
+    grpcs://HOST:PORT or https://HOST."""
 
     serve: pathlib.Path | None = None
     """A folder of versions to serve while this runs."""
@@ -128,6 +130,21 @@ class Source:
 
     version: int | None = None
     """The number of the version; the newest by default."""
+
+    ca: pathlib.Path | None = None
+    """A PEM file of the authorities that the server's certificate may be of;
+    the system's by default."""
+
+    certificate: pathlib.Path | None = None
+    """A PEM file of the client's certificate, for a server that wants one."""
+
+    key: pathlib.Path | None = None
+    """A PEM file of its key; in the same file by default."""
+
+    headers: pathlib.Path | None = None
+    """A JSON file of headers to send to the server, such as
+    {"Authorization": "Bearer ..."}. Command lines are no place for secrets:
+    others can read them."""
 
     batch_size: int = 32
     """Texts of a batch; a server that batches refuses more than its
@@ -155,6 +172,11 @@ class Source:
             raise ValueError(
                 f"`model_name` must be the model's name on {self.server}."
             )
+        for name in ("ca", "certificate", "key", "headers"):
+            if self.server is None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` is for `server`, the URL of a running server."
+                )
         for name in ("batch_size", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -203,16 +225,25 @@ class Source:
         else:
             yield from self._run_saved_model(threads)
 
+    def _connect(self, version):
+        return client.connect(
+            self.server,
+            self.model_name,
+            version=version,
+            headers=None if self.headers is None else _read(self.headers),
+            ca=self.ca,
+            certificate=self.certificate,
+            key=self.key,
+        )
+
     def _ask_server(self, threads):
         version = self.version
         if version is None:
-            with client.connect(self.server, self.model_name) as newest:
+            with self._connect(version) as newest:
                 version = newest.version()
         # A server that is given a newer version while this runs does not mix
         # embeddings of the two.
-        with client.connect(
-            self.server, self.model_name, version=version
-        ) as connection:
+        with self._connect(version) as connection:
 
             def ask(batch, signature):
                 answer = connection.predict({"text": batch}, signature)
@@ -258,6 +289,17 @@ class Source:
             )
         finally:
             session.close()
+
+
+def _read(path):
+    """Returns the headers of a JSON file."""
+    try:
+        headers = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # which must not show a secret
+        raise ValueError(f"`headers` {path} is not JSON.") from error
+    if not isinstance(headers, dict):
+        raise ValueError(f"`headers` {path} must be a JSON object.")
+    return headers
 
 
 def _find(saved_model, version):

@@ -44,6 +44,10 @@ class BM25:
         self._scores = bm25s.BM25(k1=k1, b=b)
         self._scores.index(words, show_progress=False)
 
+    def __len__(self):
+        """Returns N."""
+        return int(self._scores.scores["num_docs"])
+
     def save(self, folder):
         """Writes it into a folder, which is created.
 
@@ -86,7 +90,7 @@ class BM25:
         """
         found, scores = self._scores.retrieve(
             _tokenize(queries, return_ids=False),
-            k=min(positive("k", k), self._scores.scores["num_docs"]),
+            k=min(positive("k", k), len(self)),
             show_progress=False,
             backend_selection="numpy",  # see `_bm25s`
         )

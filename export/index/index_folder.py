@@ -22,13 +22,13 @@ import numpy as np
 from export import progress
 from export.encoder import Model
 from export.index import embedding, parts
+from export.index import manifest as manifests
+from export.index.manifest import MANIFEST
 from export.index.options import Options
 from keras_fixedhead import retrieval
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
 
-MANIFEST = "index.json"
-_NAMES = ("documents", "model", "options", "parts", "index", "embedding_dim")
 _SAMPLE = 65_536  # vectors that an index is trained on, at most
 _BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
@@ -72,11 +72,24 @@ class Index:
             )
         path = self.folder / name
         try:
-            return BM25.load(path)
-        except (OSError, ValueError, KeyError) as error:
+            manifests.check_digest(path, self.manifest.get("bm25_sha256"))
+            bm25 = BM25.load(path)
+            if len(bm25) != self.manifest["documents"]:
+                raise ValueError(
+                    f"it has {len(bm25)} documents, the index "
+                    f"{self.manifest['documents']}"
+                )
+            return bm25
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ) as error:
             raise ValueError(
                 f"{path} cannot be read as BM25. Remove it, and `python -m "
-                f"export.index` makes it again. {error}"
+                f"export.index` makes it again: {error}"
             ) from error
 
     def check(self, encoder):
@@ -116,66 +129,67 @@ class Index:
         return ", ".join(words)
 
 
-def read_manifest(folder):
-    """Reads the manifest of a folder; None if it has none yet.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is none.
-    """
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        if manifest["format"] != 1:
-            raise ValueError(f"its format is {manifest['format']}, not 1")
-        missing = [name for name in _NAMES if name not in manifest]
-        if missing:
-            raise ValueError(f"it lacks {', '.join(missing)}")
-        return manifest
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path} is not the manifest of an index: {error}. Remove it, and "
-            "`python -m export.index` writes it again."
-        ) from error
-
-
 def load(folder):
     """Opens an index.
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if there is no complete index.
+        ValueError: if there is no complete index, or a file of it is broken
+            or not what the manifest says; the message names it.
     """
     folder = pathlib.Path(folder)
-    manifest = read_manifest(folder)
+    manifest = manifests.read(folder)
     if manifest is None:
         raise ValueError(
             f"`index` {folder} holds no complete index ({MANIFEST} is not "
             "there). `python -m export.index` makes one, and continues one "
             "that was interrupted."
         )
-    path = folder / manifest["index"]
-    try:
-        vectors = faiss.read_index(str(path))
-    except RuntimeError as error:
-        raise ValueError(
-            f"{path} cannot be read as a FAISS index. Remove it, and `python "
-            "-m export.index` makes it again from the parts beside it. "
-            f"{error}"
-        ) from error
+    listed = [
+        (folder / parts.FOLDER / part["file"], part["documents"])
+        for part in manifest["parts"]
+    ]
+    for path, count in listed:
+        parts.check(path, count, manifest["embedding_dim"])
+    vectors = _read_vectors(folder / manifest["index"], manifest)
     return Index(
         folder,
         manifest,
         Model(**manifest["model"]),
         Options(**manifest["options"]),
         vectors,
-        parts.Documents(
-            [folder / parts.FOLDER / p["file"] for p in manifest["parts"]],
-            [part["documents"] for part in manifest["parts"]],
-        ),
+        parts.Documents(*zip(*listed)),
     )
+
+
+def _read_vectors(path, manifest):
+    """Returns the FAISS index.
+
+    FAISS can end the process where a file is broken: what is damaged is
+    found before. It is no protection from who writes the manifest, too.
+    """
+    try:
+        manifests.check_digest(path, manifest.get("index_sha256"))
+        size = path.stat().st_size
+        if size != manifest.get("index_bytes", size):
+            raise ValueError(
+                f"it has {size} bytes, not {manifest['index_bytes']}"
+            )
+        vectors = faiss.read_index(str(path))
+        found = vectors.ntotal, vectors.d
+        expected = manifest["documents"], manifest["embedding_dim"]
+        if found != expected:
+            raise ValueError(
+                f"it has {found[0]} vectors of size {found[1]}, {MANIFEST} "
+                f"states {expected[0]} of size {expected[1]}"
+            )
+        return vectors
+    except (RuntimeError, MemoryError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a FAISS index. Remove it, and `python "
+            "-m export.index` makes it again from the parts beside it: "
+            f"{error}"
+        ) from error
 
 
 def complete(folder, path, model, shards, options, bm25):
@@ -212,10 +226,13 @@ def complete(folder, path, model, shards, options, bm25):
     # Another index gets another name, so that this one's stays until then.
     index = f"index-{_digest(manifest)}.faiss"
     words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
-    before = read_manifest(folder) or {"index": None}
+    before = manifests.read(folder) or {"index": None}
     has_index = before["index"] == index and (folder / index).is_file()
     has_words = words is None or (folder / words).is_dir()
-    if has_index and has_words and before.get("bm25") == words:
+    is_checked = before.get("index_sha256") and (
+        words is None or before.get("bm25_sha256")
+    )
+    if has_index and has_words and is_checked and before.get("bm25") == words:
         return
     if not has_words:
         _write_bm25(folder, words, manifest)
@@ -229,8 +246,10 @@ def complete(folder, path, model, shards, options, bm25):
     manifest |= {
         "index": index,
         "index_bytes": (folder / index).stat().st_size,
+        "index_sha256": manifests.digest(folder / index),
         "embedding_dim": size,
         "bm25": words,
+        "bm25_sha256": manifests.digest(folder / words) if words else None,
         "bm25_bytes": sum(
             file.stat().st_size for file in (folder / words).iterdir()
         )
@@ -310,7 +329,7 @@ def sweep(folder, everything=False):
     for path in [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]:
         _remove(path)
     if everything:
-        manifest = read_manifest(folder)
+        manifest = manifests.read(folder)
         named = {part["file"] for part in manifest["parts"]}
         named |= {manifest["index"], manifest["bm25"]}
         for pattern in ("index-*.faiss", "bm25-*", f"{parts.FOLDER}/*.parquet"):

@@ -8,6 +8,7 @@ index is complete.
 Shape letters: N documents, D embedding size.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -99,15 +100,70 @@ def is_written(path, shard):
     return digest == shard.sha256 and metadata.num_rows == shard.documents
 
 
+def check(path, documents, size):
+    """Checks the structure of a part.
+
+    Args:
+        path: of the part.
+        documents: int, how many it must have.
+        size: int, D of its vectors.
+
+    Raises:
+        OSError: if it is missing.
+        ValueError: if it is something else; the message names it.
+    """
+    with _reading(path):
+        file = pq.ParquetFile(path)
+        schema, metadata = file.schema_arrow, file.metadata
+        file.close()
+        if metadata.num_rows != documents:
+            raise ValueError(
+                f"it has {metadata.num_rows} documents, not {documents}"
+            )
+        for name in ("id", "text"):
+            if schema.field(name).type != pa.string():
+                raise ValueError(f"its column {name} is no string")
+        kind = schema.field("vector").type
+        if (
+            not pa.types.is_fixed_size_list(kind)
+            or kind.value_type != pa.float32()
+            or kind.list_size != size
+        ):
+            raise ValueError(f"its vectors are {kind}, not {size} of float32")
+        groups = [
+            metadata.row_group(i).num_rows
+            for i in range(metadata.num_row_groups)
+        ]
+        if len({*groups[:-1]}) > 1 or not 0 < groups[-1] <= groups[0]:
+            raise ValueError(f"its row groups have {groups} rows")
+
+
+@contextlib.contextmanager
+def _reading(path):
+    """Names a part that cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    # An IndexError and a KeyError come from columns and rows that are absent.
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
+        raise ValueError(
+            f"{path} cannot be read as a part of an index. Remove it, and "
+            f"`python -m export.index` embeds its documents again: {error}"
+        ) from error
+
+
 def first(path):
     """Returns the text and the vector, float32 `[D]`, of the first row."""
-    group = pq.ParquetFile(path).read_row_group(0, ["text", "vector"])
-    return group["text"][0].as_py(), _matrix(group["vector"])[0]
+    with _reading(path):
+        group = pq.ParquetFile(path).read_row_group(0, ["text", "vector"])
+        return group["text"][0].as_py(), _matrix(group["vector"])[0]
 
 
 def vectors(path):
     """Reads the vectors of a part, float32 `[N, D]`."""
-    return _matrix(pq.read_table(path, columns=["vector"])["vector"])
+    with _reading(path):
+        return _matrix(pq.read_table(path, columns=["vector"])["vector"])
 
 
 def _matrix(column):
@@ -137,7 +193,8 @@ class Documents:
     def __iter__(self):
         """Yields the identifier and the text of each document."""
         for path in self._paths:
-            table = pq.read_table(path, columns=["id", "text"])
+            with _reading(path):
+                table = pq.read_table(path, columns=["id", "text"])
             yield from zip(
                 table["id"].to_pylist(), table["text"].to_pylist(), strict=True
             )
@@ -147,13 +204,15 @@ class Documents:
 
         Raises:
             IndexError: if there is no such row.
-            OSError: if a part cannot be read.
+            OSError: if a part is missing.
+            ValueError: if a part is broken.
         """
         if not 0 <= row < self._ends[-1]:
             raise IndexError(f"There is no row {row} in {self._ends[-1]}.")
         part = int(np.searchsorted(self._ends, row, side="right"))
-        file = self._opened(part)
-        offset = int(row - self._ends[part]) + file.metadata.num_rows
-        group, place = divmod(offset, file.metadata.row_group(0).num_rows)
-        found = file.read_row_group(group, ["id", "text"])
-        return found["id"][place].as_py(), found["text"][place].as_py()
+        with _reading(self._paths[part]):
+            file = self._opened(part)
+            offset = int(row - self._ends[part]) + file.metadata.num_rows
+            group, place = divmod(offset, file.metadata.row_group(0).num_rows)
+            found = file.read_row_group(group, ["id", "text"])
+            return found["id"][place].as_py(), found["text"][place].as_py()

@@ -4,7 +4,7 @@ import dataclasses
 
 import rich.console
 
-from export.index import corpus, embedding, index_folder, parts
+from export.index import corpus, embedding, index_folder, manifest, parts
 from export.index.options import SHARD_DOCUMENTS
 from keras_fixedhead import beir, retrieval
 
@@ -43,7 +43,7 @@ def update(
     """
     path = corpus.find(corpus_path)
     if options is None:
-        kept = index_folder.read_manifest(folder) if folder.is_dir() else None
+        kept = manifest.read(folder) if folder.is_dir() else None
         options = index_folder.Options(**(kept["options"] if kept else {}))
     console = rich.console.Console(stderr=True)
     with console.status("reading the corpus"):

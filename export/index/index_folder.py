@@ -80,13 +80,10 @@ class Index:
                     f"{self.manifest['documents']}"
                 )
             return bm25
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ) as error:
+        except ImportError:
+            raise
+        # NumPy and bm25s raise errors of many kinds, such as TokenError.
+        except Exception as error:
             raise ValueError(
                 f"{path} cannot be read as BM25. Remove it, and `python -m "
                 f"export.index` makes it again: {error}"
@@ -165,8 +162,8 @@ def load(folder):
 def _read_vectors(path, manifest):
     """Returns the FAISS index.
 
-    FAISS can end the process where a file is broken: what is damaged is
-    found before. It is no protection from who writes the manifest, too.
+    Damage is found before FAISS reads the file. That is no protection from
+    whoever writes the manifest, too.
     """
     try:
         manifests.check_digest(path, manifest.get("index_sha256"))

@@ -62,13 +62,20 @@ class _Model:
             with self._counting:
                 self.requests += 1
             if on_batch:
-                on_batch(len(next(iter(part.values()))))
+                on_batch(len(next(iter(part.values()), ())))
         if len(answers) == 1:
             return answers[0]
-        return {
-            name: np.concatenate([answer[name] for answer in answers])
-            for name in answers[0]
-        }
+        try:
+            return {
+                name: np.concatenate([answer[name] for answer in answers])
+                for name in answers[0]
+            }
+        except ValueError as error:
+            raise ValueError(
+                "The answers of several requests cannot be joined, since an "
+                "output has no rows or another version answers meanwhile. "
+                f"Pass no `batch_size`, or `version`: {error}"
+            ) from error
 
     def _part_steps(self, inputs, signature, deadline):
         definition = self._signatures.get(signature)

@@ -335,11 +335,27 @@ def test_a_version_with_another_signature(front, server, connect):
             np.testing.assert_allclose(answer, whole[:, :2], atol=1e-6)
         # The signatures are asked for once more, and no text twice.
         assert len(opened.seen) == asked + 3
-        later.clear()
-        with pytest.raises(ValueError, match="another version meanwhile"):
-            connection.embed(
-                ["a", "b"], batch_size=1, on_batch=lambda _: later.append(1)
-            )
+        for ask, message in (
+            (connection.embed, "another version meanwhile"),
+            (
+                lambda texts, **batches: connection.predict(
+                    {"text": texts}, **batches
+                ),
+                "cannot be joined",
+            ),
+        ):
+            later.clear()
+            with pytest.raises(ValueError, match=message):
+                ask(
+                    ["a", "b"], batch_size=1, on_batch=lambda _: later.append(1)
+                )
+
+
+@pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
+def test_no_inputs(server, protocol, connect):
+    with connect(getattr(server, protocol), "tiny") as connection:
+        with pytest.raises(client.ServerError):
+            connection.predict({}, on_batch=print)
 
 
 def test_wrong_answers_over_the_wire(server, connect):

@@ -8,6 +8,7 @@ same process works and finds the same message classes.
 
 import contextlib
 import importlib.util
+import itertools
 import pathlib
 import sys
 import types
@@ -65,6 +66,7 @@ with _without_running_tensorflow():
 
 __all__ = [
     "config_pb2",
+    "count_elements",
     "data_type",
     "error_codes_pb2",
     "from_tensor_proto",
@@ -103,6 +105,9 @@ _TYPES = {
     types_pb2.DT_BOOL: (np.dtype(bool), "bool_val"),
     types_pb2.DT_STRING: (_STRING, "string_val"),
 }
+# What fields of several types store, before it wraps around.
+_STORED = {"half_val": np.int32, "int_val": np.int32}
+_MAX_RANK = 64  # NumPy's; TensorFlow's is 254
 _MAX_FILLED = 2**24  # a few bytes of message may ask for any shape
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items()}
 
@@ -152,43 +157,85 @@ def to_tensor_proto(array):
     return proto
 
 
+def count_elements(proto):
+    """Counts the elements that the shape of a `TensorProto` has room for.
+
+    Raises:
+        ValueError: if TensorFlow has no such shape.
+    """
+    count = 1
+    dims = proto.tensor_shape.dim
+    for dim in dims[:_MAX_RANK]:
+        count *= dim.size
+        if dim.size < 0 or count >= 2**63:
+            raise ValueError(f"`proto` has no definite shape, received {dims}.")
+    if len(dims) > _MAX_RANK:
+        raise ValueError(
+            f"`proto` has {len(dims)} axes; at most {_MAX_RANK} are possible."
+        )
+    return count
+
+
 def from_tensor_proto(proto):
-    """Unpacks a `TensorProto` into a NumPy array.
+    """Unpacks a `TensorProto` into a NumPy array, as `Tensor::FromProto` does.
 
     Values are taken from `tensor_content`, or from the field of the type, in
     which a short list is filled up with its last value, an empty one with
-    zeros or empty strings (tensor.proto).
+    zeros or empty strings (tensor.proto). What is beyond the shape is left out,
+    and integers that the type cannot hold wrap around.
 
     Raises:
         ValueError: if the type, the shape or the number of values do not fit.
     """
     dtype = numpy_dtype(proto.dtype)
+    count = count_elements(proto)
     shape = [dim.size for dim in proto.tensor_shape.dim]
-    if proto.tensor_shape.unknown_rank or any(size < 0 for size in shape):
-        raise ValueError(f"`proto` has no definite shape, received {shape}.")
-    count = int(np.prod(shape, dtype=np.int64))
-    if proto.tensor_content:
-        if len(proto.tensor_content) != count * dtype.itemsize:
+    content = proto.tensor_content
+    if content and count:
+        if dtype == _STRING:
+            return np.array(_split(content, count), dtype).reshape(shape)
+        if len(content) != count * dtype.itemsize:
             raise ValueError(
-                f"`proto` of shape {shape} holds "
-                f"{len(proto.tensor_content)} bytes, not "
+                f"`proto` of shape {shape} holds {len(content)} bytes, not "
                 f"{count * dtype.itemsize}."
             )
-        return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
+        if dtype.kind == "b" and content.strip(b"\0\1"):
+            raise ValueError("`proto` holds bytes that are no booleans.")
+        return np.frombuffer(content, dtype).reshape(shape)
     field = _TYPES[proto.dtype][1]
-    values = list(getattr(proto, field))
-    if len(values) > count:
+    values = getattr(proto, field)[:count]
+    if len(values) < count and count > _MAX_FILLED:
         raise ValueError(
-            f"`proto` of shape {shape} holds {len(values)} values, not {count}."
+            f"`proto` of shape {shape} holds {len(values)} values; at most "
+            f"{_MAX_FILLED} are filled up."
         )
-    if len(values) < count:
-        if count > _MAX_FILLED:
-            raise ValueError(
-                f"`proto` of shape {shape} holds {len(values)} values; at "
-                f"most {_MAX_FILLED} are filled up."
-            )
-        default = b"" if dtype == _STRING else 0
-        values += (values[-1:] or [default]) * (count - len(values))
+    default = b"" if dtype == _STRING else 0
+    stored = _STORED.get(field, dtype)
+    array = np.full(count, values[-1] if values else default, stored)
+    array[: len(values)] = values
     if field == "half_val":
-        return np.array(values, np.uint16).view(dtype).reshape(shape)
-    return np.array(values, dtype).reshape(shape)
+        return array.astype(np.uint16).view(dtype).reshape(shape)
+    return array.astype(dtype, copy=False).reshape(shape)
+
+
+def _split(content, count):
+    """Splits what TensorFlow's `EncodeStringList` joins."""
+    sizes, start = [], 0
+    for _ in range(count):
+        size = shift = 0
+        while True:
+            if start == len(content) or shift > 28:
+                raise ValueError("`proto` holds no list of strings.")
+            byte = content[start]
+            size |= (byte & 127) << shift
+            start, shift = start + 1, shift + 7
+            if byte < 128:
+                break
+        sizes.append(size)
+    if sum(sizes) != len(content) - start:
+        raise ValueError(
+            f"`proto` holds {len(content) - start} bytes of strings, not "
+            f"{sum(sizes)}."
+        )
+    ends = itertools.accumulate(sizes, initial=start)
+    return [content[a:b] for a, b in itertools.pairwise(ends)]

@@ -153,6 +153,59 @@ GOOD = [
         answered("half_plus", 2) + put("outputs", y=floats(4, 4, 4)),
         PREDICT,
     ),
+    # What `Tensor::FromProto` of TensorFlow's `tensor.cc` makes of odd ones:
+    # no values, too many, no rank, bytes of no elements.
+    predict(
+        spec() + put("inputs", x=tensor("DT_FLOAT", "", 2)),
+        answered("half_plus", 2) + put("outputs", y=floats(3, 3)),
+        PREDICT,
+    ),
+    predict(
+        spec()
+        + put("inputs", x=tensor("DT_FLOAT", "float_val: 2 float_val: 9", 1)),
+        answered("half_plus", 2) + put("outputs", y=floats(4)),
+        PREDICT,
+    ),
+    predict(
+        spec()
+        + put(
+            "inputs",
+            x="dtype: DT_FLOAT float_val: 2 "
+            "tensor_shape { unknown_rank: true }",
+        ),
+        answered("half_plus", 2)
+        + put("outputs", y=tensor("DT_FLOAT", "float_val: 4")),
+        PREDICT,
+    ),
+    predict(
+        spec()
+        + put("inputs", x=tensor("DT_FLOAT", 'tensor_content: "abc"', 0)),
+        answered("half_plus", 2) + put("outputs", y=floats()),
+        PREDICT,
+    ),
+    # Numbers that wrap around, and strings as bytes.
+    predict(
+        spec("kinds", 'signature_name: "byte"')
+        + put("inputs", x=tensor("DT_UINT8", "int_val: 256 int_val: -1", 2)),
+        answered("kinds", 1, "byte")
+        + put("outputs", y=tensor("DT_UINT8", "int_val: 0 int_val: 255", 2)),
+        PREDICT,
+    ),
+    predict(
+        spec("kinds", 'signature_name: "text"')
+        + put(
+            "inputs",
+            text=tensor("DT_STRING", r'tensor_content: "\001\002abc"', 2),
+        ),
+        answered("kinds", 1, "text")
+        + put(
+            "outputs",
+            text_bytes=tensor(
+                "DT_STRING", 'string_val: "a" string_val: "bc"', 2
+            ),
+        ),
+        PREDICT,
+    ),
     # Several inputs and outputs; some outputs of several.
     predict(
         spec("kinds", 'signature_name: "several"') + put("inputs", **SEVERAL),
@@ -248,11 +301,26 @@ BAD = [
         spec() + ONE + 'output_filter: "y" output_filter: "y"',
         "^duplicate output tensor alias: y$",
     ),
-    refuse(
-        spec()
-        + put("inputs", x=tensor("DT_FLOAT", 'tensor_content: "abc"', 1)),
-        "^tensor parsing error: x$",
-        source=PREDICT,
+    *(
+        refuse(
+            spec() + put("inputs", x=proto),
+            "^tensor parsing error: x$",
+            source=PREDICT,
+        )
+        for proto in (
+            tensor("DT_FLOAT", 'tensor_content: "abc"', 1),
+            tensor("DT_FLOAT", 'tensor_content: "abcdefgh"', 1),
+            tensor("DT_FLOAT", "float_val: 1", -1),
+            tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62),
+            tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62, 0),
+            tensor("DT_FLOAT", "float_val: 1", *[1] * 255),
+            tensor("DT_STRING", r'tensor_content: "\001\002ab"', 2),
+            tensor("DT_STRING", r'tensor_content: "\001\377"', 2),
+            tensor("DT_BOOL", r'tensor_content: "\002"', 1),
+            tensor("DT_INVALID", "float_val: 1", 1),
+            tensor("DT_RESOURCE", "", 1),
+            tensor("DT_FLOAT_REF", "float_val: 1", 1),
+        )
     ),
     refuse(
         spec() + put("inputs", x=tensor("DT_STRING", 'string_val: "a"', 1)),

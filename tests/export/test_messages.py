@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from export import messages
 
@@ -39,43 +40,88 @@ def test_equals_tensorflow(array):
         assert back.dtype == array.dtype
 
 
-def test_short_list_is_filled_with_its_last_value():
-    proto = messages.tensor_pb2.TensorProto(
-        dtype=messages.types_pb2.DT_INT32, int_val=[3, 5]
-    )
-    proto.tensor_shape.dim.add(size=5)
-    np.testing.assert_array_equal(
-        messages.from_tensor_proto(proto), tf.make_ndarray(proto)
-    )
+def proto(text):
+    return text_format.Parse(text, messages.tensor_pb2.TensorProto())
 
 
-@pytest.mark.parametrize(
-    ("sizes", "fields", "message"),
-    [
-        ([2], {"tensor_content": b"123"}, "holds 3 bytes, not 8"),
-        ([1], {"float_val": [1, 2]}, "holds 2 values, not 1"),
-        ([-1], {"float_val": [1]}, "no definite shape"),
-        ([10**9, 10**9], {"float_val": [1]}, "are filled up"),
-    ],
-)
-def test_refuses(sizes, fields, message):
-    proto = messages.tensor_pb2.TensorProto(
-        dtype=messages.types_pb2.DT_FLOAT, **fields
-    )
-    for size in sizes:
-        proto.tensor_shape.dim.add(size=size)
-    with pytest.raises(ValueError, match=message):
-        messages.from_tensor_proto(proto)
+def tensor(dtype, values, *shape):
+    dims = " ".join(f"dim {{ size: {size} }}" for size in shape)
+    return proto(f"dtype: {dtype} tensor_shape {{ {dims} }} {values}")
+
+
+ODD = [
+    tensor("DT_INT32", "int_val: 3 int_val: 5", 5),
+    tensor("DT_FLOAT", "float_val: 1 float_val: 2", 1),
+    tensor("DT_FLOAT", "", 2),
+    tensor("DT_FLOAT", "int_val: 7", 1),
+    tensor("DT_FLOAT", 'tensor_content: "abc"', 0),
+    tensor("DT_FLOAT", 'tensor_content: "abc"', 1),
+    tensor("DT_FLOAT", 'tensor_content: "abcdefgh"', 1),
+    tensor("DT_FLOAT", 'tensor_content: "abcd" float_val: 7', 1),
+    tensor("DT_INT8", "int_val: 300 int_val: -129", 3),
+    tensor("DT_UINT16", "int_val: -1", 1),
+    tensor("DT_UINT64", "uint64_val: 18446744073709551615", 1),
+    tensor("DT_HALF", "half_val: 80896 half_val: -1024", 2),
+    tensor("DT_BFLOAT16", "half_val: 80896", 1),
+    tensor("DT_BOOL", "bool_val: true", 3),
+    tensor("DT_BOOL", r'tensor_content: "\001\002"', 2),
+    tensor("DT_STRING", r'string_val: "a\000" string_val: "b"', 4),
+    tensor("DT_STRING", "", 2),
+    tensor("DT_STRING", r'tensor_content: "\001\002abc"', 2),
+    tensor("DT_STRING", r'tensor_content: "\001\002ab"', 2),
+    tensor("DT_STRING", r'tensor_content: "\001\002abcd"', 2),
+    tensor("DT_STRING", r'tensor_content: "\001\377"', 2),
+    tensor("DT_STRING", r'tensor_content: "\377\377\377\377\377\1"', 1),
+    tensor("DT_FLOAT", "float_val: 1", -1),
+    tensor("DT_FLOAT", "float_val: 1", 2, -3, 0),
+    tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62),
+    tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62, 0),
+    tensor("DT_FLOAT", "float_val: 1", 0, 2**62, 2**62),
+    tensor("DT_FLOAT", "float_val: 1", *[1] * 64),
+    tensor("DT_FLOAT", "float_val: 1", *[1] * 255),
+    proto("dtype: DT_FLOAT tensor_shape { unknown_rank: true } float_val: 1"),
+    proto("tensor_shape { dim { size: 1 } } float_val: 1"),
+    proto("dtype: DT_FLOAT"),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda p: str(p)[-60:])
+def test_reads_odd_messages_as_tensorflow(odd):
+    try:
+        expected = tf.io.parse_tensor(
+            odd.SerializeToString(), tf.as_dtype(odd.dtype or 1)
+        ).numpy()
+    except tf.errors.InvalidArgumentError:
+        with pytest.raises(ValueError):
+            messages.from_tensor_proto(odd)
+    else:
+        read = messages.from_tensor_proto(odd)
+        np.testing.assert_array_equal(read, expected)
+        assert read.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("dtype", ["DT_RESOURCE", "DT_VARIANT", "DT_FLOAT_REF"])
+def test_refuses_types_without_values(dtype):
+    with pytest.raises(ValueError, match=dtype):
+        messages.from_tensor_proto(tensor(dtype, "", 1))
+
+
+def test_refuses_unknown_types():
+    odd = tensor("DT_FLOAT", "float_val: 1", 1)
+    odd.dtype = 9999
+    with pytest.raises(ValueError, match="9999"):
+        messages.from_tensor_proto(odd)
+
+
+def test_a_few_bytes_do_not_fill_the_memory():
+    for dtype in ("DT_FLOAT", "DT_STRING"):
+        with pytest.raises(ValueError, match="are filled up"):
+            messages.from_tensor_proto(tensor(dtype, "", 10**5, 10**5))
 
 
 def test_refuses_types_without_arrays():
     with pytest.raises(ValueError, match="complex128"):
         messages.to_tensor_proto(np.array([1j]))
-    proto = messages.tensor_pb2.TensorProto(
-        dtype=messages.types_pb2.DT_RESOURCE
-    )
-    with pytest.raises(ValueError, match="DT_RESOURCE"):
-        messages.from_tensor_proto(proto)
 
 
 def test_serving_needs_no_tensorflow_package(base_path):
@@ -93,6 +139,7 @@ def test_tensorflow_may_be_imported_later():
     script = """
 from export import messages
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.core.framework import tensor_pb2
 assert tensor_pb2 is messages.tensor_pb2
 assert isinstance(tf.make_tensor_proto([1.0]), tensor_pb2.TensorProto)

@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import typing
 
-from export import client
+from export import client, serve
 from export.files import versions
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -86,6 +87,8 @@ def running(model_name, model_base_path, *flags):
 def started(model_name, *flags):
     """Serves on free ports of the loopback interface, as a context.
 
+    Where `tensorflow_model_server` is installed, it serves on every interface.
+
     Args:
         model_name: name of one of the models.
         *flags: the command line of `export.serve`, without ports.
@@ -102,6 +105,8 @@ def started(model_name, *flags):
         *(sys.executable, "-m", "export.serve", *flags),
         *("--port", str(port), "--rest_api_port", str(rest_port)),
     ]
+    if shutil.which(serve.BINARY):
+        command += ["--host", serve.EVERY_INTERFACE]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
         server = LocalServer(

@@ -6,10 +6,12 @@
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import sys
@@ -23,8 +25,9 @@ from export.stand_in import core, rest, rpc
 
 BINARY = "tensorflow_model_server"
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
-_LOOPBACK = "127.0.0.1"
+EVERY_INTERFACE = "0.0.0.0"
 _GRACE_SECONDS = 5
+_LIMITS = [field.name for field in dataclasses.fields(core.Limits)]
 _log = logging.getLogger(__name__)
 
 
@@ -59,9 +62,9 @@ class Arguments:
     rest_api_port: int = 8501
     """The port of REST."""
 
-    host: str = _LOOPBACK
-    """The address the stand-in listens on; 0.0.0.0 for every interface. The
-    model server itself listens on every interface."""
+    host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 for every interface, the only choice
+    that tensorflow_model_server has."""
 
     file_system_poll_wait_seconds: int = 1
     """Seconds between two looks for versions, at least 1."""
@@ -71,6 +74,16 @@ class Arguments:
 
     load_retry_interval_micros: int = 60_000_000
     """Microseconds between two such tries."""
+
+    max_request_bytes: int = core.Limits.max_request_bytes
+    """The most bytes of a request to the stand-in, also when it is unzipped.
+    tensorflow_model_server has none of these three limits."""
+
+    max_request_elements: int = core.Limits.max_request_elements
+    """The most numbers in the inputs of a request to the stand-in."""
+
+    max_request_texts: int = core.Limits.max_request_texts
+    """The most texts in the inputs of a request to the stand-in."""
 
 
 def _check(arguments):
@@ -84,21 +97,23 @@ def _check(arguments):
         raise ValueError(
             f"`model_base_path` is not a folder, received {base_path}."
         )
-    if arguments.file_system_poll_wait_seconds < 1:
-        raise ValueError(
-            "`file_system_poll_wait_seconds` must be at least 1, received "
-            f"{arguments.file_system_poll_wait_seconds}."
-        )
+    for name in ("file_system_poll_wait_seconds", *_LIMITS):
+        value = getattr(arguments, name)
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, received {value}.")
 
 
 def _become_model_server(binary, arguments):
     """Replaces this process with the model server."""
-    if arguments.host not in (_LOOPBACK, "0.0.0.0"):
+    if arguments.host != EVERY_INTERFACE:
         raise ValueError(
-            f"`host` cannot be chosen for {BINARY}, received {arguments.host}."
+            f"`host` {arguments.host} cannot be served: {binary} listens on "
+            "every interface. Pass `--host 0.0.0.0` if it may, or take it off "
+            "PATH for the stand-in."
         )
     flags = dataclasses.asdict(arguments)
-    del flags["host"]
+    for name in ("host", *_LIMITS):
+        del flags[name]
     words = [binary]
     for name, value in flags.items():
         if isinstance(value, pathlib.Path):
@@ -107,7 +122,7 @@ def _become_model_server(binary, arguments):
             value = str(value).lower()
         if value is not None:
             words.append(f"--{name}={value}")
-    _log.info("%s is installed and serves (on every interface)", binary)
+    _log.info("%s is installed and serves on every interface", binary)
     os.execv(binary, words)
 
 
@@ -146,6 +161,7 @@ def _watching(models, arguments):
                 except (OSError, ValueError, session.StatusError) as error:
                     _log.error("the configuration stays as it was: %s", error)
             models.refresh()
+            _give_back_memory()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -156,14 +172,30 @@ def _watching(models, arguments):
         watcher.join()
 
 
+def _give_back_memory():
+    """Returns what requests have freed; glibc would keep it."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def _raise_file_limit():
+    """Takes as many connections as the machine allows, often not by default."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", BINARY)
+    # oneDNN's own allocator never gives memory back.
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     models = core.Core(
         arguments.max_num_load_retries,
         arguments.load_retry_interval_micros / 1e6,
         arguments.allow_version_labels_for_unavailable_models,
+        core.Limits(*(getattr(arguments, name) for name in _LIMITS)),
     )
+    _raise_file_limit()
     # As many as the model server has for REST.
     threads = 4 * (os.cpu_count() or 1)
     with contextlib.ExitStack() as stack:

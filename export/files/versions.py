@@ -1,12 +1,16 @@
 """The folder of versions that a model server watches."""
 
+import re
+
+_NUMBER = re.compile("[0-9]{1,255}")
+
 
 def find(base_path):
     """Returns the versions in a folder, `{number: path}`.
 
-    A version is an entry whose name is a number ("7", and "007" too); a model
-    server passes over every other name. After TensorFlow Serving's
-    `sources/storage_path/file_system_storage_path_source.cc`.
+    A version is an entry whose name is a number of 64 bits ("7", and "007"
+    too); a model server passes over every other name. After
+    `sources/storage_path/file_system_storage_path_source.cc` of TF Serving.
 
     Args:
         base_path: `pathlib.Path` of the folder of versions; it may be absent.
@@ -16,5 +20,5 @@ def find(base_path):
     return {
         int(path.name): path
         for path in sorted(base_path.iterdir())
-        if path.name.isascii() and path.name.isdecimal()
+        if _NUMBER.fullmatch(path.name) and int(path.name) < 2**63
     }

@@ -4,6 +4,8 @@ After TensorFlow Serving's `servables/tensorflow/predict_util.cc` and
 `get_model_metadata_impl.cc`, `model_servers/get_model_status_impl.cc`.
 """
 
+import contextlib
+
 from export import messages, session
 from export.stand_in import errors
 
@@ -22,6 +24,7 @@ def predict(core, request):
         StatusError: as the model server would.
     """
     _check_spec(request)
+    _check_size(request.inputs, core.limits)
     with core.use(request.model_spec) as (number, model):
         name = request.model_spec.signature_name or session.DEFAULT_SIGNATURE
         if name not in model.signatures:
@@ -31,12 +34,8 @@ def predict(core, request):
         _check_names(request, model.signatures[name])
         inputs = {}
         for alias, proto in request.inputs.items():
-            try:
+            with _parsing(alias):
                 inputs[alias] = messages.from_tensor_proto(proto)
-            except ValueError as error:
-                raise errors.invalid_argument(
-                    f"tensor parsing error: {alias}"
-                ) from error
         answers = model.run(inputs, name, list(request.output_filter))
     response = messages.predict_pb2.PredictResponse()
     response.model_spec.name = request.model_spec.name
@@ -45,6 +44,33 @@ def predict(core, request):
     for alias, array in answers.items():
         response.outputs[alias].CopyFrom(messages.to_tensor_proto(array))
     return response
+
+
+@contextlib.contextmanager
+def _parsing(alias):
+    try:
+        yield
+    except ValueError as error:
+        raise errors.invalid_argument(
+            f"tensor parsing error: {alias}"
+        ) from error
+
+
+def _check_size(inputs, limits):
+    """Counts elements and texts before any is unpacked or filled up."""
+    texts = elements = 0
+    for alias, proto in inputs.items():
+        with _parsing(alias):
+            count = messages.count_elements(proto)
+        if proto.dtype == messages.types_pb2.DT_STRING:
+            texts += count
+        else:
+            elements += count
+    for count, kind in ((texts, "texts"), (elements, "elements")):
+        flag = f"max_request_{kind}"
+        limit = getattr(limits, flag)
+        if count > limit:
+            raise errors.TooLarge(f"{count} {kind}", flag, limit)
 
 
 def _check_names(request, signature):

@@ -4,6 +4,7 @@ After TensorFlow Serving's `model_servers/server_core.cc` and
 `sources/storage_path/file_system_storage_path_source.cc`.
 """
 
+import dataclasses
 import logging
 import pathlib
 import time
@@ -13,6 +14,23 @@ from export.files import versions
 from export.stand_in import errors, model
 
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What one request may hold.
+
+    Attributes:
+        max_request_bytes: int, of a message or body, also after decompression.
+        max_request_elements: int, of all inputs but texts.
+        max_request_texts: int, of all inputs.
+    """
+
+    max_request_bytes: int = 16 * 2**20
+    max_request_elements: int = 2**17
+    max_request_texts: int = 2**10
+
+
 _PLATFORM = "tensorflow"
 _State = messages.get_model_status_pb2.ModelVersionStatus
 
@@ -29,6 +47,7 @@ class Core:
         load_retry_seconds: float, the time between two tries.
         labels_for_unavailable: bool, whether a new label may name a version
             that is not available yet.
+        limits: `Limits`, of the requests that the protocols answer.
     """
 
     def __init__(
@@ -36,7 +55,9 @@ class Core:
         max_num_load_retries=5,
         load_retry_seconds=60.0,
         labels_for_unavailable=False,
+        limits=None,
     ):
+        self.limits = limits or Limits()
         self._retries = max_num_load_retries, load_retry_seconds
         self._labels_for_unavailable = labels_for_unavailable
         self._configs = {}

@@ -28,3 +28,20 @@ def servable_not_found(name, number=None):
     return session.StatusError(
         _codes.NOT_FOUND, f"Servable not found for request: {wanted}"
     )
+
+
+class TooLarge(session.StatusError):
+    """A request beyond the stand-in's limits: RESOURCE_EXHAUSTED, REST 413.
+
+    Args:
+        what: str, such as `1025 texts`.
+        flag: str, the flag of `export.serve` that limits it.
+        limit: int.
+    """
+
+    def __init__(self, what, flag, limit):
+        super().__init__(
+            _codes.RESOURCE_EXHAUSTED,
+            f"The request holds {what}; the stand-in takes {limit}. Send "
+            f"smaller requests, or raise --{flag}.",
+        )

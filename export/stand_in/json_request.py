@@ -1,83 +1,104 @@
 """TensorFlow Serving's JSON of requests, into arrays.
 
 After `util/json_tensor.cc`: `instances` (rows) or `inputs` (columns), and
-`{"b64": ...}` for bytes.
+`{"b64": ...}` for bytes. RapidJSON parses, as there.
 """
 
 import base64
-import json
+import dataclasses
 import math
 
 import numpy as np
+import rapidjson
 
 from export import messages, session
 from export.stand_in.errors import invalid_argument
 from export.stand_in.json_response import COLUMNAR, DTYPES, ROW, dtype_name
 
 _MAX_RANK = 64  # NumPy's
-# What RapidJSON says where Python's `json` says something else.
-_PARSE_ERRORS = {
-    "Expecting value": "Invalid value.",
-    "Expecting property name enclosed in double quotes": (
-        "Missing a name for object member."
-    ),
-    "Expecting ':' delimiter": "Missing a colon after a name of object member.",
-    "Extra data": "The document root must not be followed by other values.",
-    "Unterminated string starting at": (
-        "Missing a closing quotation mark in string."
-    ),
-    "Invalid \\escape": "Invalid escape character in string.",
-    "Invalid control character at": "Invalid encoding in string.",
-}
-_JSON_TYPES = {
-    type(None): "Null",
-    dict: "Object",
-    list: "Array",
-    str: "String",
-    int: "Number",
-    float: "Number",
-}
+_MAX_ECHO = 256  # characters of a value in an error
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+# Smaller integers are read as this type and wrap around.
+_INT32 = np.dtype(np.int32)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Object:
+    """A JSON object; of members of one name the first counts.
+
+    Attributes:
+        members: list of `(name, value)`.
+    """
+
+    members: list
+
+    def get(self, name, default=None):
+        return next((v for key, v in self.members if key == name), default)
+
+    def __contains__(self, name):
+        return any(key == name for key, _ in self.members)
+
+
+class _Parsed(Exception):
+    """Ends a parse where the document ends; holds the document."""
+
+
+class _Decoder(rapidjson.Decoder):
+    """Raises `_Parsed` after an object that is not part of another."""
+
+    _depth = 0
+
+    def start_object(self):
+        self._depth += 1
+        return []
+
+    def end_object(self, members):
+        self._depth -= 1
+        if not self._depth:
+            raise _Parsed(_Object(members))
+        return _Object(members)
+
+
+def parse(body):
+    """Parses a request body; what follows the object is passed over.
+
+    Raises:
+        StatusError: if it is no JSON object.
+    """
+    body = body.removeprefix(_BOM).lstrip(_SPACE)
+    try:
+        if body.startswith(b"{"):
+            _Decoder(number_mode=rapidjson.NM_NAN)(body)
+        value = rapidjson.loads(body, number_mode=rapidjson.NM_NAN)
+    except _Parsed as parsed:
+        return parsed.args[0]
+    except (RecursionError, ValueError) as error:
+        text = str(error).rpartition(": ")[2]
+        raise invalid_argument(f"JSON Parse error: {text}") from error
+    raise invalid_argument(f"JSON Value: {_echo(value)} Is not object")
+
+
+def _echo(value):
+    """Writes a value, or its beginning, for an error."""
+    try:
+        text = rapidjson.dumps(
+            value,
+            default=lambda found: dict(reversed(found.members)),
+            number_mode=rapidjson.NM_NAN,
+            write_mode=rapidjson.WM_PRETTY | rapidjson.WM_SINGLE_LINE_ARRAY,
+            ensure_ascii=False,
+        )
+    except RecursionError:
+        text = "..."
+    return text[:_MAX_ECHO]
 
 
 def _type_name(value):
     if isinstance(value, bool):
         return str(value)
-    return _JSON_TYPES[type(value)]
-
-
-def _dumps(value):
-    return json.dumps(value, indent=4, ensure_ascii=False)
-
-
-def _is_base64(value):
-    return (
-        isinstance(value, dict)
-        and value.keys() == {"b64"}
-        and isinstance(value["b64"], str)
-    )
-
-
-def parse(body):
-    """Parses a request body; bytes that are no UTF-8 stay as they are.
-
-    Raises:
-        StatusError: if it is no JSON object.
-    """
-    if not body:
-        raise invalid_argument("JSON Parse error: The document is empty")
-    try:
-        document = json.loads(body.decode(errors="surrogateescape"))
-    except json.JSONDecodeError as error:
-        text = _PARSE_ERRORS.get(error.msg, error.msg)
-        raise invalid_argument(
-            f"JSON Parse error: {text} at offset: {error.pos}"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        # Nested too deep, or a number of too many digits.
-        raise invalid_argument(f"JSON Parse error: {error}") from error
-    if not isinstance(document, dict):
-        raise invalid_argument(f"JSON Value: {_dumps(document)} Is not object")
-    return document
+    names = {_Object: "Object", list: "Array", str: "String", int: "Number"}
+    return "Null" if value is None else names.get(type(value), "Number")
 
 
 def signature_name(document):
@@ -89,19 +110,27 @@ def signature_name(document):
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid_argument(
-            f"JSON Value: {_dumps(document)} not formatted correctly. "
+            f"JSON Value: {_echo(document)} not formatted correctly. "
             "'signature_name' key must be a string value."
         )
     return name
 
 
+def _is_base64(value):
+    return (
+        isinstance(value, _Object)
+        and [name for name, _ in value.members] == ["b64"]
+        and isinstance(value.get("b64"), str)
+    )
+
+
 def _decode_base64(value):
     if not _is_base64(value):
         raise invalid_argument(
-            f"JSON Value: {_dumps(value)} not formatted correctly for base64 "
+            f"JSON Value: {_echo(value)} not formatted correctly for base64 "
             "data"
         )
-    text = "".join(value["b64"].split())
+    text = "".join(value.get("b64").split())
     try:
         # The model server does without padding, and passes over white space.
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -109,49 +138,34 @@ def _decode_base64(value):
         raise invalid_argument("Unable to base64 decode") from error
 
 
-def _encode(text):
-    try:
-        return text.encode(errors="surrogateescape")
-    except UnicodeEncodeError as error:
-        raise invalid_argument(
-            "JSON Parse error: The surrogate pair in string is invalid."
-        ) from error
-
-
 def _leaf(value, dtype):
     """Converts one JSON value to an element of a tensor."""
     if dtype not in DTYPES:
         raise session.StatusError(
             messages.error_codes_pb2.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {_dumps(value)} to type: "
+            f"Conversion of JSON Value: {_echo(value)} to type: "
             f"{dtype_name(dtype)}",
         )
     kind, is_bool = dtype.kind, isinstance(value, bool)
-    if kind == "O" and isinstance(value, dict):
+    if kind == "O" and isinstance(value, _Object):
         return _decode_base64(value)
     if kind == "O" and isinstance(value, str):
-        return _encode(value)
+        return value.encode()
     if kind == "b" and is_bool:
         return value
     if kind in "iu" and isinstance(value, int) and not is_bool:
-        limits = np.iinfo(dtype)
+        limits = np.iinfo(dtype if dtype.itemsize > 2 else _INT32)
         if limits.min <= value <= limits.max:
             return value
     if kind == "f" and isinstance(value, (int, float)) and not is_bool:
-        limits = np.finfo(dtype)
-        if isinstance(value, int):
-            largest = 2 ** (limits.nmant + 1) - 1
-        else:
-            largest = float(limits.max) if math.isfinite(value) else math.inf
-        # `not` for the sake of NaN, which is no less and no greater.
-        if not (value < -largest or value > largest):
-            return value
-        raise invalid_argument(
-            f"Cannot convert JSON value: {value} to {dtype_name(dtype)} "
-            "without loss of precision."
-        )
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise invalid_argument(
+                "JSON Parse error: Number too big to be stored in double."
+            ) from error
     raise invalid_argument(
-        f"JSON Value: {_dumps(value)} Type: {_type_name(value)} is not of "
+        f"JSON Value: {_echo(value)} Type: {_type_name(value)} is not of "
         f"expected type: {dtype_name(dtype)}"
     )
 
@@ -164,6 +178,11 @@ def _shape(value):
         if not value:
             break
         value = value[0]
+    if len(shape) > _MAX_RANK:
+        raise invalid_argument(
+            f"Encountered list at unexpected level: {len(shape)} expected < "
+            f"{_MAX_RANK}"
+        )
     return shape
 
 
@@ -172,7 +191,7 @@ def _leaves(value, shape, dtype, level=0):
     if not isinstance(value, list):
         if level != len(shape):
             raise invalid_argument(
-                f"JSON Value: {_dumps(value)} found at incorrect level: "
+                f"JSON Value: {_echo(value)} found at incorrect level: "
                 f"{level + 1} in the JSON DOM. Expected at level: {len(shape)}"
             )
         yield _leaf(value, dtype)
@@ -191,38 +210,31 @@ def _leaves(value, shape, dtype, level=0):
         yield from _leaves(item, shape, dtype, level + 1)
 
 
-def _to_array(value, tensor_info):
-    """Converts nested lists to an array of a signature's input type."""
-    dtype = messages.numpy_dtype(tensor_info.dtype)
-    shape = _shape(value)
-    if len(shape) > _MAX_RANK:
-        raise invalid_argument(
-            f"Encountered list at unexpected level: {len(shape)} expected < "
-            f"{_MAX_RANK}"
-        )
-    array = np.empty(int(np.prod(shape, dtype=np.int64)), dtype)
-    for index, leaf in enumerate(_leaves(value, shape, dtype)):
-        array[index] = leaf
-    return array.reshape(shape)
-
-
-def _brackets(shape):
-    return f"[{','.join(map(str, shape))}]"
+def _to_array(leaves, shape, dtype):
+    """Makes an array of as many elements as the shape has."""
+    if dtype.kind in "iu" and dtype.itemsize < 4:
+        array = np.array(leaves, _INT32).astype(dtype)
+    elif dtype.kind == "f":
+        with np.errstate(over="ignore"):  # infinite, as in C++
+            array = np.array(leaves, np.float64).astype(dtype)
+    else:
+        array = np.array(leaves, dtype)
+    return array[: math.prod(shape)].reshape(shape)
 
 
 def _is_object(value):
-    return isinstance(value, dict) and not _is_base64(value)
+    return isinstance(value, _Object) and not _is_base64(value)
 
 
-def _rows(instances, tensor_infos):
+def _rows(instances, dtypes):
     """Stacks `instances`, one array per input name."""
-    if not isinstance(instances[0], dict) and len(tensor_infos) > 1:
+    if not isinstance(instances[0], _Object) and len(dtypes) > 1:
         raise invalid_argument(
             "instances is a plain list, but expecting list of objects as "
             "multiple input tensors required as per tensorinfo_map"
         )
     named = _is_object(instances[0])
-    rows = {name: [] for name in tensor_infos}
+    shapes, leaves = {}, {name: [] for name in dtypes}
     for index, item in enumerate(instances):
         if named and not _is_object(item):
             raise invalid_argument(
@@ -233,64 +245,68 @@ def _rows(instances, tensor_infos):
                 f"Expecting value/list but got object at item {index} of input "
                 "list"
             )
-        values = item if named else {next(iter(tensor_infos)): item}
-        for name, value in values.items():
+        # A name that stands twice adds its values twice.
+        members = item.members if named else [(next(iter(dtypes)), item)]
+        for name, value in members:
             try:
-                _add_row(rows, name, value, tensor_infos)
+                _add_row(shapes, leaves, name, value, dtypes)
             except session.StatusError as error:
                 key = f" key: {name}" if named else ""
                 raise invalid_argument(
                     f"Failed to process element: {index}{key} of 'instances' "
                     f"list. Error: {error}"
                 ) from error
-        if values.keys() != tensor_infos.keys():
+        if {name for name, _ in members} != dtypes.keys():
             raise invalid_argument(
                 f"Failed to process element: {index} of 'instances' list. "
-                f"JSON object: {_dumps(item)} must only have keys: "
-                f"{','.join(sorted(tensor_infos))}"
+                f"JSON object: {_echo(item)} keys must be equal to: "
+                f"{','.join(sorted(dtypes))}"
             )
-    return {name: np.stack(arrays) for name, arrays in rows.items()}
+    return {
+        name: _to_array(leaves[name], [len(instances), *shapes[name]], dtype)
+        for name, dtype in dtypes.items()
+    }
 
 
-def _add_row(rows, name, value, tensor_infos):
-    if name not in tensor_infos:
+def _add_row(shapes, leaves, name, value, dtypes):
+    if name not in dtypes:
         raise invalid_argument(
             f"JSON object: does not have named input: {name}"
         )
-    array = _to_array(value, tensor_infos[name])
-    if rows[name]:
-        first = rows[name][0]
-        if array.size != first.size:
-            raise invalid_argument(
-                f"Expecting tensor size: {first.size} but got: {array.size}"
-            )
-        if array.shape != first.shape:
-            raise invalid_argument(
-                f"Expecting shape {_brackets(first.shape)} but got: "
-                f"{_brackets(array.shape)}"
-            )
-    rows[name].append(array)
+    shape = _shape(value)
+    leaves[name].extend(_leaves(value, shape, dtypes[name]))
+    first = shapes.setdefault(name, shape)
+    if math.prod(shape) != math.prod(first):
+        raise invalid_argument(
+            f"Expecting tensor size: {math.prod(first)} but got: "
+            f"{math.prod(shape)}"
+        )
+    if shape != first:
+        first, shape = (f"[{','.join(map(str, s))}]" for s in (first, shape))
+        raise invalid_argument(f"Expecting shape {first} but got: {shape}")
 
 
-def _columns(inputs, tensor_infos):
+def _columns(inputs, dtypes):
     """Converts `inputs`, one array per input name."""
     if not _is_object(inputs):
-        if len(tensor_infos) > 1:
+        if len(dtypes) > 1:
             raise invalid_argument(
                 "inputs is a plain value/list, but expecting an object as "
                 "multiple input tensors required as per tensorinfo_map"
             )
-        ((name, info),) = tensor_infos.items()
-        return {name: _to_array(inputs, info)}
-    for name in tensor_infos:
+        inputs = _Object([(next(iter(dtypes)), inputs)])
+    arrays = {}
+    for name, dtype in dtypes.items():
         if name not in inputs:
             raise invalid_argument(
                 f"Missing named input: {name} in 'inputs' object."
             )
-    return {
-        name: _to_array(inputs[name], info)
-        for name, info in tensor_infos.items()
-    }
+        value = inputs.get(name)
+        shape = _shape(value)
+        arrays[name] = _to_array(
+            list(_leaves(value, shape, dtype)), shape, dtype
+        )
+    return arrays
 
 
 def to_tensors(document, tensor_infos):
@@ -311,24 +327,27 @@ def to_tensors(document, tensor_infos):
             "Failed to get input map for signature: "
             f"{signature_name(document) or 'DEFAULT'}"
         )
+    dtypes = {
+        name: messages.numpy_dtype(info.dtype)
+        for name, info in tensor_infos.items()
+    }
     if "instances" in document and "inputs" in document:
         raise invalid_argument(
-            f"JSON Value: {_dumps(document)} Not formatted correctly expecting "
+            f"JSON Value: {_echo(document)} Not formatted correctly expecting "
             "only one of 'inputs' or 'instances' keys to exist "
         )
     if "inputs" in document:
-        return _columns(document["inputs"], tensor_infos), COLUMNAR
+        return _columns(document.get("inputs"), dtypes), COLUMNAR
     if "instances" not in document:
         raise invalid_argument("Missing 'inputs' or 'instances' key")
-    instances = document["instances"]
-    # "Excepting" is the model server's spelling.
+    instances = document.get("instances")
     if not isinstance(instances, list):
         raise invalid_argument(
-            f"JSON Value: {_dumps(document)} Excepting 'instances' to be an "
+            f"JSON Value: {_echo(document)} Expecting 'instances' to be an "
             "list/array"
         )
     if not instances:
         raise invalid_argument(
-            f"JSON Value: {_dumps(document)} No values in 'instances' array"
+            f"JSON Value: {_echo(document)} No values in 'instances' array"
         )
-    return _rows(instances, tensor_infos), ROW
+    return _rows(instances, dtypes), ROW

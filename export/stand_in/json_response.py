@@ -51,11 +51,21 @@ def _to_lists(name, array):
                 item.decode(errors="surrogateescape") for item in array.ravel()
             ]
         return np.array(texts, object).reshape(array.shape).tolist()
-    if array.dtype.kind == "f":
-        # By way of the shortest decimal that gives the same value: a float32
-        # read as a double would be written with digits it does not have.
-        array = array.astype(str).astype(np.float64)
+    if array.dtype == np.float32:
+        array = _decimals(array)
     return array.tolist()
+
+
+def _decimals(array):
+    """Rounds float32 to the digits that are written, as float64: six, or nine
+    if six are not enough."""
+    digits = [
+        np.array([float(f"{x:.{count}g}") for x in array.ravel().tolist()])
+        for count in (6, 9)
+    ]
+    short, long = (rounded.reshape(array.shape) for rounded in digits)
+    with np.errstate(over="ignore"):
+        return np.where(short.astype(np.float32) == array, short, long)
 
 
 def to_json(outputs, answer_format):
@@ -66,7 +76,7 @@ def to_json(outputs, answer_format):
         answer_format: `ROW` or `COLUMNAR`, as the request was.
 
     Raises:
-        StatusError: if a row answer has no row, or outputs of unlike length.
+        StatusError: if a row answer has outputs of unlike length.
     """
     lists = {name: _to_lists(name, array) for name, array in outputs.items()}
     if answer_format == COLUMNAR:
@@ -88,10 +98,6 @@ def _check_batch(outputs):
         if not array.ndim:
             raise invalid_argument(
                 f"Tensor name: {name} has no shape information "
-            )
-        if len(array) < 1:
-            raise invalid_argument(
-                f"Tensor name: {name} has invalid batch size: {len(array)}"
             )
         if batch_size not in (None, len(array)):
             raise invalid_argument(

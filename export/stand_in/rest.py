@@ -11,7 +11,9 @@ import re
 import urllib.parse
 import zlib
 
-import waitress
+import waitress.channel
+import waitress.parser
+import waitress.server
 from google.protobuf import json_format
 
 from export import messages, session
@@ -49,12 +51,50 @@ _HTTP_STATUS = {
     _codes.DEADLINE_EXCEEDED: 504,
 }
 _HEADERS = [("Content-Type", "application/json")]
-_MAX_UNZIPPED = 100 * 2**20  # bytes, `net_http/compression/gzip_zlib.h`
+# Those that `evhttp_server.cc` allows.
+_METHODS = frozenset("GET POST HEAD PUT DELETE OPTIONS PATCH".split())
+# What `evhttp_uri_parse` takes, and before the path what it drops.
+_URI = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*:)?(?://[^/?#]*)?"
+    r"(?P<path>(?:[\w.~!$&'()*+,;=:@/?#-]|%[0-9a-f]{2})*)",
+    re.ASCII | re.IGNORECASE,
+)
+_ORIGIN = re.compile("https?://")
 _IDLE_SECONDS = 50  # HTTP_READ_TIMEOUT of libevent's `http-internal.h`
 _LOOK_FOR_IDLE_SECONDS = 5
 # The model server has no limit. A client that sends slowly holds one of these
 # and no thread: waitress reads bodies by one loop for all.
 _MOST_CONNECTIONS = 1000
+# Characters that separate JSON values, for each element a request may have.
+_SEPARATORS = 4
+
+
+class _Parser(waitress.parser.HTTPRequestParser):
+    """Refuses two lengths of one body, by which requests are smuggled."""
+
+    def parse_header(self, header_plus):
+        super().parse_header(header_plus)
+        encoded = self.chunked or "TRANSFER_ENCODING" in self.headers
+        if encoded and "CONTENT_LENGTH" in self.headers:
+            raise waitress.parser.ParsingError(
+                "Transfer-Encoding and Content-Length in one request"
+            )
+
+
+class _Channel(waitress.channel.HTTPChannel):
+    parser_class = _Parser
+
+
+class _Server(waitress.server.TcpWSGIServer):
+    """Closes the connection that is idle longest where there are too many."""
+
+    channel_class = _Channel
+
+    def handle_accept(self):
+        super().handle_accept()
+        if len(self.active_channels) > _MOST_CONNECTIONS:
+            idle = [c for c in self.active_channels.values() if not c.requests]
+            min(idle, key=lambda c: c.last_activity).handle_close()
 
 
 def create_server(core, host, port, threads, ident):
@@ -75,13 +115,15 @@ def create_server(core, host, port, threads, ident):
     """
     # Under load this would be a line a request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
-    return waitress.create_server(
+    return _Server(
         Application(core),
         host=host,
         port=port,
         threads=threads,
         ident=ident,
-        connection_limit=_MOST_CONNECTIONS,
+        # Not reached: there are more only if as many are being answered.
+        connection_limit=2 * _MOST_CONNECTIONS,
+        max_request_body_size=core.limits.max_request_bytes + 1,
         asyncore_use_poll=True,  # select() ends at 1024 files
         channel_timeout=_IDLE_SECONDS,
         cleanup_interval=_LOOK_FOR_IDLE_SECONDS,
@@ -95,28 +137,38 @@ class Application:
         self._core = core
 
     def __call__(self, environ, start_response):
+        method = environ["REQUEST_METHOD"]
         # A query is a part of the path here, as for the model server, and
         # what is percent-encoded is decoded only after the split.
-        uri = environ["REQUEST_URI"].encode("latin-1")
-        url = urllib.parse.urlsplit(uri.decode(errors="replace"))
-        path = f"{url.path}?{url.query}" if url.query else url.path
-        if not path.lower().startswith("/v1/"):
-            start_response("404 Not Found", [])
-            return []
-        code = _codes.OK
-        try:
-            content = self._answer(environ, path)
-        except session.StatusError as error:
-            code, content = error.code, _error(error.message)
-        except Exception as error:  # a bug here must not end the server
-            logging.exception("%s %s", environ["REQUEST_METHOD"], path)
-            code, content = _codes.INTERNAL, _error(repr(error))
-        status = http.HTTPStatus(_HTTP_STATUS.get(code, 500))
-        start_response(f"{status.value} {status.phrase}", _HEADERS)
+        uri = _URI.fullmatch(environ["REQUEST_URI"])
+        content = b""
+        if method not in _METHODS:
+            status = 501
+        elif not uri:
+            status = 400
+        elif not uri["path"].lower().startswith("/v1/"):
+            status = 404
+        elif method == "OPTIONS":
+            origin = environ.get("HTTP_ORIGIN", "")
+            status = 200 if _ORIGIN.search(origin) else 400
+        else:
+            status, content = self._status(environ, method, uri["path"])
+        phrase = http.HTTPStatus(status).phrase
+        start_response(f"{status} {phrase}", _HEADERS if content else [])
         return [content]
 
-    def _answer(self, environ, path):
-        method = environ["REQUEST_METHOD"]
+    def _status(self, environ, method, path):
+        try:
+            return 200, self._answer(environ, method, path)
+        except errors.TooLarge as error:
+            return 413, _error(error.message)
+        except session.StatusError as error:
+            return _HTTP_STATUS.get(error.code, 500), _error(error.message)
+        except Exception as error:  # a bug here must not end the server
+            logging.exception("%s %s", method, path)
+            return 500, _error(repr(error))
+
+    def _answer(self, environ, method, path):
         pattern = {"POST": _POST, "GET": _GET}.get(method)
         match = pattern and pattern.fullmatch(path)
         if not match:
@@ -142,7 +194,7 @@ class Application:
                 _codes.UNIMPLEMENTED,
                 f"The stand-in answers :predict, not :{match['method']}.",
             )
-        return self._predict(request, _body(environ))
+        return self._predict(request, _body(environ, self._core.limits))
 
     def _describe(self, spec, resource):
         if resource != "metadata":
@@ -180,17 +232,37 @@ class Application:
         return json_response.to_json(outputs, answer_format)
 
 
-def _body(environ):
-    """Reads the body, unzipped; one that cannot be unzipped is empty."""
+def _body(environ, limits):
+    """Reads the body, unzipped; one that cannot be unzipped is empty.
+
+    Raises:
+        TooLarge: if it is, or holds more JSON values than a request may.
+    """
     body = environ["wsgi.input"].read()
-    if "gzip" not in environ.get("HTTP_CONTENT_ENCODING", ""):
-        return body
+    if "gzip" in environ.get("HTTP_CONTENT_ENCODING", ""):
+        body = _unzip(body, limits.max_request_bytes)
+    # Python's objects take many times the bytes of their JSON.
+    values = sum(body.count(character) for character in b",[{")
+    if values > _SEPARATORS * limits.max_request_elements:
+        raise errors.TooLarge(
+            f"about {values} JSON values",
+            "max_request_elements",
+            limits.max_request_elements,
+        )
+    return body
+
+
+def _unzip(body, limit):
     unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        body = unzip.decompress(body, _MAX_UNZIPPED)
+        body = unzip.decompress(body, limit + 1)
     except zlib.error:
         return b""
-    return body if unzip.eof else b""
+    if len(body) > limit:
+        raise errors.TooLarge(
+            f"more than {limit} bytes unzipped", "max_request_bytes", limit
+        )
+    return body if unzip.eof and not unzip.unused_data else b""
 
 
 def _to_dict(message):

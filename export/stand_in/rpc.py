@@ -11,12 +11,6 @@ import grpc
 from export import messages, session
 from export.stand_in import answers
 
-_OPTIONS = [
-    # As the model server: `server.cc` allows what a message can hold.
-    ("grpc.max_receive_message_length", -1),
-    # Two servers on one port would share its requests.
-    ("grpc.so_reuseport", 0),
-]
 _GRPC_STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_ERROR = 1024  # more does not fit a header
 
@@ -75,7 +69,12 @@ def start(core, address, threads, ident):
         OSError: if the address cannot be bound.
     """
     executor = concurrent.futures.ThreadPoolExecutor(threads)
-    server = grpc.server(executor, options=_OPTIONS)
+    options = [
+        ("grpc.max_receive_message_length", core.limits.max_request_bytes),
+        # Two servers on one port would share its requests.
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.server(executor, options=options)
     messages.prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         _PredictionService(core, ident), server
     )

@@ -82,7 +82,71 @@ GOOD = [
         JSON_TEST,
         f"{HALF}/versions/1:predict",
         '{"instances": [17999996.0, 6e-7, 16777215]}',
-        '{"predictions": [9e+06, 2.0000002, 8388610.0]}',
+        '{"predictions": [9e+06, 2.00000024, 8388610.0]}',
+    ),
+    # Large integers lose digits, and what a type cannot hold is infinite.
+    Pair(
+        JSON_TEST,
+        f"{HALF}/versions/1:predict",
+        '{"instances": [1435774380, 1435774380.0, 18446744073709551616]}',
+        '{"predictions": [717887168.0, 717887168.0, 9.22337204e+18]}',
+    ),
+    Pair(
+        JSON_TEST,
+        f"{HALF}/versions/1:predict",
+        '{"inputs": [1e39, -1.7976931348623157e308, 2.3e-308, 1e-999]}',
+        '{"outputs": [Infinity, -Infinity, 2.0, 2.0]}',
+    ),
+    Pair(
+        JSON,
+        KINDS,
+        kinds("double", '"inputs": [9007199254740993, 1.8e308, -1.8e308]'),
+        '{"outputs": [9007199254740992.0, Infinity, -Infinity]}',
+    ),
+    Pair(
+        JSON,
+        KINDS,
+        kinds("double", '"inputs": [Inf, -Inf, -NaN, -Infinity, -0.0, 1E2]'),
+        '{"outputs": [Infinity, -Infinity, NaN, -Infinity, -0.0, 100.0]}',
+    ),
+    # Bytes are read as 32-bit integers and wrap around, as `tensor.cc` casts.
+    Pair(
+        JSON,
+        KINDS,
+        kinds("byte", '"inputs": [256, -1, 2147483647]'),
+        '{"outputs": [0, 255, 255]}',
+    ),
+    # What is around the object.
+    Pair(
+        JSON,
+        f"{HALF}:predict",
+        '\ufeff \r\n\t{"inputs": 1} {]',
+        '{"outputs": 3.5}',
+    ),
+    Pair(
+        JSON_TEST,
+        f"{HALF}:predict",
+        f'{{"inputs": 1, "nested": {"[" * 500 + "]" * 500}}}',
+        '{"outputs": 3.5}',
+    ),
+    # The first of two equal names counts; rows take each value in turn.
+    Pair(
+        JSON,
+        KINDS,
+        kinds("long", '"inputs": {"x": 1, "x": 2}, "inputs": 3, "inputs": "a"'),
+        '{"outputs": 1}',
+    ),
+    Pair(
+        JSON,
+        KINDS,
+        '{"signature_name": "long", "signature_name": 7, "inputs": 1}',
+        '{"outputs": 1}',
+    ),
+    Pair(
+        JSON,
+        KINDS,
+        kinds("long", '"instances": [{"x": 1, "x": 2}, {"x": 3}]'),
+        '{"predictions": [1, 2]}',
     ),
     Pair(
         JSON,
@@ -124,10 +188,22 @@ GOOD = [
     Pair(
         JSON,
         KINDS,
-        kinds("text", '"inputs": [""]').encode().replace(b'""', b'"\xff"'),
-        '{"outputs": [{"b64": "/w=="}]}',
+        kinds("text", r'"inputs": ["\ud83d\ude00\u0000\/", {"b64": "/+8"}]'),
+        '{"outputs": [{"b64": "8J+YgAAv"}, {"b64": "/+8="}]}',
     ),
     # Several inputs and outputs.
+    Pair(
+        JSON_TEST,
+        KINDS,
+        kinds(
+            "several",
+            """"inputs": {"flags": [], "ints": [[]], "texts": [], "floats":
+               [[9000000, 999999, 0.5, 0.0003, 0.00003, 555557.5]], "z": 1}""",
+        ),
+        """{"outputs": {"not_flags": [], "ints_out": [[]], "texts_out": [],
+            "floats_out": [[9e+06, 999999.0, 0.5, 0.0003, 3e-05, 555557.5]],
+            "texts_bytes": []}}""",
+    ),
     Pair(
         JSON_TEST,
         KINDS,
@@ -148,7 +224,8 @@ GOOD = [
             """"inputs": {"flags": [true], "floats": [[0.1, 0.3333333]],
                "ints": [[]], "texts": ["\\u897f"]}""",
         ),
-        """{"outputs": {"not_flags": [false], "floats_out": [[0.1, 0.3333333]],
+        """{"outputs": {"not_flags": [false],
+            "floats_out": [[0.1, 0.333333313]],
             "ints_out": [[]], "texts_out": ["\u897f"],
             "texts_bytes": [{"b64": "6KW/"}]}}""",
     ),
@@ -160,6 +237,12 @@ GOOD = [
         '{"outputs": {"long": [1.0, 1.0], "short": [1.0]}}',
     ),
     Pair(JSON, KINDS, kinds("none", '"inputs": [1]'), '{"outputs": []}'),
+    Pair(
+        JSON_TEST,
+        KINDS,
+        kinds("none", '"instances": [1]'),
+        '{"predictions": []}',
+    ),
     # What a model's status is, for all of its versions or one.
     Pair(
         HANDLER_TEST,
@@ -180,6 +263,6 @@ GOOD = [
                  "status": {"error_code": "OK", "error_message": ""}}]}""",
         )
         # A label is passed over: `get_model_status_impl.cc`.
-        for path in (HALF, f"{HALF}/labels/stable")
+        for path in (HALF, f"{HALF}/labels/stable", f"{HALF}/METADATA")
     ),
 ]

@@ -1,5 +1,7 @@
 """REST requests and what TensorFlow Serving answers."""
 
+import contextlib
+import http.client
 import json
 import re
 
@@ -11,6 +13,7 @@ from tests.contract.rest_pair import (
     EVHTTP_SERVER,
     HALF,
     HANDLER_TEST,
+    MODELS,
     Pair,
 )
 
@@ -68,6 +71,37 @@ def test_paths_of_no_api(rest_url):
             ask(rest_url, Pair(EVHTTP_SERVER, path, None, "")).status_code
             == 404
         )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        # `http_server.cc`: a preflight request of CORS.
+        ("OPTIONS", HALF, {"Origin": "https://a.b"}, 200),
+        ("OPTIONS", HALF, {"Origin": "a.b"}, 400),
+        ("OPTIONS", HALF, {}, 400),
+        ("OPTIONS", "/v2", {"Origin": "https://a.b"}, 404),
+        # `evhttp_server.cc` takes seven methods.
+        ("HEAD", HALF, {}, 400),
+        ("TRACE", HALF, {}, 501),
+        ("FOO", HALF, {}, 501),
+        # `evhttp_request.cc`: what no URI may hold, and the part after `#`.
+        ("GET", f"{MODELS}/a|b", {}, 400),
+        ("GET", f"{MODELS}/a%zz", {}, 400),
+        ("GET", f"{HALF}#part", {}, 404),
+        ("GET", f"{HALF}?", {}, 404),
+        ("GET", f"http://any.host{HALF}", {}, 200),
+    ],
+)
+def test_methods_and_uris(rest_url, method, path, headers, status):
+    # `requests` would normalize the path.
+    connection = http.client.HTTPConnection(rest_url.rpartition("/")[2])
+    with contextlib.closing(connection):
+        for _ in range(2):  # a body of HEAD would be read as the next answer
+            connection.request(method, path, headers=headers)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == status
 
 
 def test_metadata(rest_url):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import requests
 
-from export import cli, local_server, messages, serve
+from export import cli, client, local_server, messages, serve
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -227,6 +227,10 @@ def run(*words):
             "`file_system_poll_wait_seconds` must be at least 1, received 0.",
         ),
         (
+            ["--model_base_path", "{}", "--max_request_texts", "0"],
+            "`max_request_texts` must be at least 1, received 0.",
+        ),
+        (
             ["--model_base_path", "{}", "--max_num_load_retries", "0"],
             "UNKNOWN: 1 model(s) did not become available: {{{name: default "
             "version: 1} due to error: NOT_FOUND",
@@ -285,17 +289,24 @@ def test_a_port_in_use_is_one_line(half_plus):
             assert message in other.stderr.splitlines()[-1]
 
 
-def test_gives_way_to_the_model_server(tmp_path):
-    binary = tmp_path / serve.BINARY
-    binary.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    binary.chmod(0o755)
+@pytest.fixture
+def binary(tmp_path, monkeypatch):
+    """A model server on PATH that prints its arguments."""
+    path = tmp_path / serve.BINARY
+    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return path
+
+
+def test_gives_way_to_the_model_server(binary, tmp_path):
     printed = subprocess.run(
         [
             *(sys.executable, "-m", "export.serve", "--model_name", "m"),
             *("--model_base_path", str(tmp_path), "--port", "7"),
+            *("--host", "0.0.0.0", "--max_request_texts", "9"),
         ],
         cwd=ROOT,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         check=True,
         capture_output=True,
         text=True,
@@ -311,3 +322,19 @@ def test_gives_way_to_the_model_server(tmp_path):
         assert f"\n{flag}\n" in printed
     assert "None" not in printed
     assert "host" not in printed
+    assert "max_request" not in printed
+
+
+@pytest.mark.parametrize("words", [(), ("--host", "127.0.0.1")])
+def test_the_model_server_has_no_address(binary, tmp_path, capsys, words):
+    assert run("--model_base_path", str(tmp_path), *words) == 1
+    error = capsys.readouterr().err
+    assert f"{binary} listens on every interface" in error
+    assert "Pass `--host 0.0.0.0`" in error
+
+
+def test_a_local_server_where_the_model_server_is(binary, half_plus):
+    # The last word that the model server here prints.
+    with pytest.raises(client.ServerError, match="load_retry_interval_micros"):
+        with local_server.running("m", half_plus):
+            pass

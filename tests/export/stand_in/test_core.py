@@ -73,12 +73,14 @@ def test_policies(half_plus, models, policy, expected):
 
 
 def test_names_of_versions(half_plus, models, tmp_path):
-    for name in ("copying", "-8", "8.5", ".9", "9a", "٣"):
+    too_large = (str(2**63), "9" * 20, "9" * 255)
+    for name in ("copying", "-8", "8.5", ".9", "9a", "٣", *too_large):
         (tmp_path / name).mkdir()
     (tmp_path / "007").symlink_to(half_plus / "1")
-    models.configure(config(model(tmp_path)))
+    (tmp_path / str(2**63 - 1)).symlink_to(half_plus / "2")
+    models.configure(config(model(tmp_path, BOTH)))
     models.refresh()
-    assert states(models) == {7: "AVAILABLE"}
+    assert states(models) == {7: "AVAILABLE", 2**63 - 1: "AVAILABLE"}
 
 
 def test_versions_come_and_go(half_plus, models, tmp_path):

@@ -2,16 +2,17 @@
 
 import concurrent.futures
 import contextlib
-import gzip
-import io
 import json
 import socket
 import threading
 import time
+import zlib
 
 import grpc
+import psutil
 import pytest
 import requests
+from google.protobuf import text_format
 from waitress import wasyncore
 
 from export import local_server, messages, serve
@@ -71,8 +72,10 @@ def test_what_it_does_not_have(server):
     [
         "[" * 100_000,
         '{"inputs": ' + "[" * 99 + "]" * 99 + "}",
+        '{"instances": [1], "nested": ' + "[" * 9999 + "]" * 9999 + "}",
+        '{"signature_name": ' + "[" * 990 + "]" * 990 + "}",
         '{"inputs": ' + "9" * 5000 + "}",
-        '{"inputs": "\\ud800"}',
+        b'{"inputs": "\xff"}',
     ],
 )
 def test_json_that_python_cannot_hold(server, body):
@@ -82,24 +85,178 @@ def test_json_that_python_cannot_hold(server, body):
     assert_answers(server)
 
 
-def test_a_zipped_body_has_an_end(monkeypatch):
-    monkeypatch.setattr(rest, "_MAX_UNZIPPED", 99)
-    for size, expected in ((99, 99), (100, 0)):
-        environ = {
-            "wsgi.input": io.BytesIO(gzip.compress(b" " * size)),
-            "HTTP_CONTENT_ENCODING": "gzip",
-        }
-        assert len(rest._body(environ)) == expected
+def read_all(client):
+    return b"".join(iter(lambda: client.recv(2**16), b""))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 9",
+        "HTTP/1.1\r\nContent-Length: 9\r\nTransfer-Encoding: chunked",
+        "HTTP/1.0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked",
+        "HTTP/1.1\r\nContent-Length: 9\r\nContent-Length: 8",
+    ],
+)
+def test_two_lengths_of_one_body_are_refused(server, head):
+    with connect(server.rest_url) as client:
+        smuggled = "GET /v1/models/m HTTP/1.1\r\n\r\n"
+        request = f"GET /v1/models/m {head}\r\n\r\n0\r\n\r\n{smuggled}"
+        client.sendall(request.encode())
+        answers = read_all(client)
+    assert answers.startswith(b"HTTP/1.")
+    assert answers.split()[1] == b"400"
+    assert answers.count(b"HTTP/1.") == 1
 
 
 def test_oversized_bodies_are_refused_before_they_are_read(server):
+    limit = core.Limits().max_request_bytes
     with connect(server.rest_url) as client:
-        client.sendall(HEAD.format(2**30).encode())
+        client.sendall(HEAD.format(limit + 1).encode())
         assert client.recv(99).startswith(b"HTTP/1.1 413 ")
     with connect(server.rest_url) as client:
         client.sendall(b"GET /v1/models/m HTTP/1.1\r\nLong: " + b"x" * 2**18)
         assert client.recv(99).startswith(b"HTTP/1.0 431 ")
     assert_answers(server)
+
+
+def bomb(text, count, level=9):
+    """Zips `{"instances": [text, text, ...]}` without holding it."""
+    zipped = zlib.compressobj(level, wbits=zlib.MAX_WBITS | 16)
+    block = text * 2**16
+    return b"".join(
+        [
+            zipped.compress(b'{"instances": ['),
+            *(zipped.compress(block) for _ in range(count // 2**16)),
+            zipped.compress(b"1]}"),
+            zipped.flush(),
+        ]
+    )
+
+
+HOSTILE_BODIES = {
+    "25 M texts": bomb(b'"",', 25 * 10**6),
+    "5 M texts": bomb(b'"",', 5 * 10**6),
+    "5 M lists": bomb(b"[],", 5 * 10**6),
+    "5 M objects": bomb(b"{},", 5 * 10**6),
+    "2 M numbers": bomb(b"1,", 2 * 10**6),
+    "a text of 64 MiB": bomb(b"a" * 64, 2**20),
+}
+
+
+def resident(server):
+    return psutil.Process(server.process.pid).memory_info().rss
+
+
+@contextlib.contextmanager
+def bounded_memory(server, mebibytes):
+    """Fails if the server takes more on the way, or keeps half of that."""
+    done, most, before = threading.Event(), [0], resident(server)
+
+    def watch():
+        while not done.wait(0.01):
+            most[0] = max(most[0], resident(server))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+    assert most[0] - before < mebibytes * 2**20
+    deadline = time.monotonic() + 20
+    while resident(server) - before > mebibytes * 2**19:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert_answers(server)
+
+
+@pytest.mark.parametrize("name", HOSTILE_BODIES)
+def test_zipped_bodies_are_bounded(server, name):
+    with bounded_memory(server, 200):
+        response = requests.post(
+            f"{server.rest_url}/v1/models/m:predict",
+            data=HOSTILE_BODIES[name],
+            headers={"Content-Encoding": "gzip"},
+            timeout=60,
+        )
+        assert response.status_code == 413
+        assert "--max_request_" in response.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"instances": [' + "1," * 2**17 + "1]}",
+        '{"instances": [{"x": 1}], "more": [' + "[]," * 2**19 + "1]}",
+    ],
+)
+def test_bodies_are_bounded(server, body):
+    with bounded_memory(server, 200):
+        assert post(server, body).status_code == 413
+
+
+def tensor(dtype, values, *shape):
+    dims = " ".join(f"dim {{ size: {size} }}" for size in shape)
+    return f"dtype: {dtype} tensor_shape {{ {dims} }} {values}"
+
+
+def predict(server, text, **options):
+    request = text_format.Parse(
+        f'model_spec {{ name: "m" }} inputs {{ key: "x" value {{ {text} }} }}',
+        messages.predict_pb2.PredictRequest(),
+    )
+    address = server.grpc_url.removeprefix("grpc://")
+    unlimited = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(address, options=unlimited) as channel:
+        stub = messages.prediction_service_pb2_grpc.PredictionServiceStub
+        try:
+            stub(channel).Predict(request, timeout=60, **options)
+        except grpc.RpcError as error:
+            return error.code().name
+    return "OK"
+
+
+HOSTILE_TENSORS = {
+    "8192 x 96": tensor("DT_FLOAT", "", 8192, 96),
+    "many texts": tensor("DT_STRING", 'string_val: "a"', 2**20),
+    "2^40": tensor("DT_FLOAT", "float_val: 1", 2**20, 2**20),
+    "2^60 texts": tensor("DT_STRING", "", 2**30, 2**30),
+    "axes": tensor("DT_FLOAT", "", *[1] * 10**4),
+    "axes that are huge": tensor("DT_FLOAT", "", *[2**62] * 10**4),
+    "no such shape": tensor("DT_FLOAT", "", 2**62, 2**62),
+    "negative": tensor("DT_FLOAT", "", -(2**40)),
+    "bytes": tensor("DT_FLOAT", f'tensor_content: "{"a" * 2**20}"', 2),
+    "a size of megabytes": tensor(
+        "DT_STRING", 'tensor_content: "%s"' % (r"\377" * 2**20), 1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_TENSORS)
+def test_messages_are_bounded(server, name):
+    with bounded_memory(server, 200):
+        status = predict(server, HOSTILE_TENSORS[name])
+    many = name in ("8192 x 96", "many texts", "2^40", "2^60 texts")
+    assert status == ("RESOURCE_EXHAUSTED" if many else "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip]
+)
+def test_message_bytes_are_bounded(server, compression):
+    with bounded_memory(server, 400):
+        text = tensor("DT_STRING", f'string_val: "{"a" * 2**26}"', 1)
+        status = predict(server, text, compression=compression)
+    assert status == "RESOURCE_EXHAUSTED"
+
+
+def test_idle_connections_lock_nobody_out(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(1140):
+            stack.enter_context(connect(server.rest_url))
+        assert_answers(server)
 
 
 def test_slow_clients_hold_up_nobody(server):

@@ -5,7 +5,8 @@
 Serves a copy of the newest version and asks it from many threads over both
 protocols, good requests and bad ones. The exit status is 1 if a good request
 failed or was answered otherwise than the first time, if a bad one got another
-status than it should, or if the server's memory grew. With `--swap_every`
+status than it should, or if the server's memory grew by more than 20 MiB after
+the first two minutes. With `--swap_every`
 a new version is published again and again meanwhile. Writes the figures as
 JSON, and beside them a picture.
 """
@@ -15,6 +16,7 @@ import collections
 import contextlib
 import datetime
 import functools
+import json
 import os
 import pathlib
 import platform
@@ -26,14 +28,16 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import zlib
 
+import grpc
 import numpy as np
 import psutil
 import requests
 import rich.console
 import rich.progress
 
-from export import client, local_server, transport
+from export import client, local_server, messages, transport
 from export.files import golden, versions
 from export.session import DEFAULT_SIGNATURE
 from keras_fixedhead.files import write_json
@@ -43,8 +47,8 @@ TOLERANCE = 1e-5
 BAD_SHARE = 0.2
 MOST_ROWS = 8
 TEXTS = 200
-WARM_UP_SECONDS = 60  # or half of a shorter run: caches and arenas fill
-GROWTH_LIMIT = 0.05  # of the memory after the warm-up, by the fitted line
+WARM_UP_SECONDS = 120  # or half of a shorter run: caches and arenas fill
+GROWTH_LIMIT = 20 * 2**20  # bytes after the warm-up, by the fitted line
 SECONDS = 60  # deadline of one request
 PERCENTILES = (50, 95, 99)
 
@@ -68,8 +72,21 @@ def rest_mistakes(server, name, inputs):
     def send(document, url=f"{model}:predict"):
         return requests.post(url, json=document, timeout=SECONDS).status_code
 
+    def unzip(body):
+        return requests.post(
+            f"{model}:predict",
+            data=body,
+            headers={"Content-Encoding": "gzip"},
+            timeout=SECONDS,
+        ).status_code
+
     def rows(value):
         return {"instances": [dict.fromkeys(inputs, value)]}
+
+    def twice():
+        """Returns 200 if the first of two equal names counts."""
+        first, wrong = (json.dumps(rows(value))[1:-1] for value in ("a", 1))
+        return post(f"{{{first}, {wrong}}}")
 
     good = rows("a text")
     return {
@@ -95,8 +112,37 @@ def rest_mistakes(server, name, inputs):
             lambda: send(good, f"{model}/versions/{2**40}:predict"),
             404,
         ),
+        "equal names": (twice, 200),
+        "zipped texts": (functools.partial(unzip, zipped(b'"",')), 413),
+        "zipped lists": (functools.partial(unzip, zipped(b"[],")), 413),
+        "many texts": (
+            lambda: send({"inputs": dict.fromkeys(inputs, ["a"] * 10_000)}),
+            413,
+        ),
+        "two lengths": (functools.partial(two_lengths, server, name), 400),
         "aborted": (functools.partial(abort, server, name), None),
     }
+
+
+@functools.cache
+def zipped(item):
+    """Zips 25 million items of JSON."""
+    zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    block = item * 10**5
+    parts = [zipper.compress(block) for _ in range(250)]
+    return b"".join([*parts, zipper.flush()])
+
+
+def two_lengths(server, name):
+    """Sends two lengths of one body; returns the status."""
+    url = urllib.parse.urlsplit(server.rest_url)
+    with socket.create_connection((url.hostname, url.port), SECONDS) as opened:
+        opened.sendall(
+            f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
+            "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
+            "0\r\n\r\n".encode()
+        )
+        return int(opened.recv(99).split()[1])
 
 
 def abort(server, name):
@@ -107,7 +153,7 @@ def abort(server, name):
         opened.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf of".encode())
 
 
-def grpc_mistakes(link, signatures, inputs):
+def grpc_mistakes(link, address, model, signatures, inputs):
     """Returns `{mistake: (function that makes it, right gRPC status)}`."""
 
     def ask(array, signature=DEFAULT_SIGNATURE):
@@ -138,6 +184,14 @@ def grpc_mistakes(link, signatures, inputs):
             lambda: ask_all({}, DEFAULT_SIGNATURE),
             "INVALID_ARGUMENT",
         ),
+        "many texts": (
+            lambda: ask(np.full(10_000, b"a", object)),
+            "RESOURCE_EXHAUSTED",
+        ),
+        "100 MiB": (
+            lambda: ask(strings(b"a" * 100 * 2**20)),
+            "RESOURCE_EXHAUSTED",
+        ),
     }
     if "from_token_ids" in signatures:
         ids = dict.fromkeys(
@@ -148,7 +202,35 @@ def grpc_mistakes(link, signatures, inputs):
             lambda: ask_all(ids, "from_token_ids"),
             "INVALID_ARGUMENT",
         )
+        for name, sizes, status in (
+            ("filled up", (8192, 96), "RESOURCE_EXHAUSTED"),
+            ("no such shape", (2**62, 2**62), "INVALID_ARGUMENT"),
+            ("negative shape", (-1, 3), "INVALID_ARGUMENT"),
+        ):
+            mistakes[name] = (
+                functools.partial(ask_shape, address, model, list(ids), sizes),
+                status,
+            )
     return mistakes
+
+
+def ask_shape(address, model, inputs, sizes):
+    """Sends shapes without values; returns the gRPC status."""
+    request = messages.predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.model_spec.signature_name = "from_token_ids"
+    for name in inputs:
+        proto = request.inputs[name]
+        proto.dtype = messages.types_pb2.DT_INT32
+        for size in sizes:
+            proto.tensor_shape.dim.add(size=size)
+    with grpc.insecure_channel(address) as channel:
+        stub = messages.prediction_service_pb2_grpc.PredictionServiceStub
+        try:
+            stub(channel).Predict(request, timeout=SECONDS)
+        except grpc.RpcError as error:
+            return error.code().name
+    return "OK"
 
 
 class Soak:
@@ -224,14 +306,16 @@ class Soak:
         address = urllib.parse.urlsplit(self.server.grpc_url).netloc
         rest_address = urllib.parse.urlsplit(self.server.rest_url).netloc
         with (
-            contextlib.closing(transport.Grpc(address, self.name)) as grpc,
+            contextlib.closing(transport.Grpc(address, self.name)) as calls,
             contextlib.closing(transport.Rest(rest_address, self.name)) as rest,
         ):
             sides = [
                 (
                     "gRPC",
-                    grpc,
-                    grpc_mistakes(grpc, self.signatures, self.inputs),
+                    calls,
+                    grpc_mistakes(
+                        calls, address, self.name, self.signatures, self.inputs
+                    ),
                 ),
                 (
                     "REST",
@@ -296,7 +380,7 @@ class Soak:
         later = seconds >= warm_up
         slope, base = np.polyfit(seconds[later] - warm_up, rss[later], 1)
         growth = slope * (seconds[-1] - warm_up)
-        if growth > GROWTH_LIMIT * base:
+        if growth > GROWTH_LIMIT:
             self.failures["memory grew"] += 1
         return {
             "seconds": round(seconds[-1]),

@@ -58,19 +58,17 @@ def _parsing(alias):
 
 def _check_size(inputs, limits):
     """Counts elements and texts before any is unpacked or filled up."""
-    texts = elements = 0
+    counts = {"texts": 0, "elements": 0}
     for alias, proto in inputs.items():
         with _parsing(alias):
             count = messages.count_elements(proto)
-        if proto.dtype == messages.types_pb2.DT_STRING:
-            texts += count
-        else:
-            elements += count
-    for count, kind in ((texts, "texts"), (elements, "elements")):
+        is_text = proto.dtype == messages.types_pb2.DT_STRING
+        kind = "texts" if is_text else "elements"
+        counts[kind] += max(count, 1)  # an empty one takes memory too
         flag = f"max_request_{kind}"
         limit = getattr(limits, flag)
-        if count > limit:
-            raise errors.TooLarge(f"{count} {kind}", flag, limit)
+        if counts[kind] > limit:
+            raise errors.TooLarge(f"{counts[kind]} {kind}", flag, limit)
 
 
 def _check_names(request, signature):

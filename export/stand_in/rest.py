@@ -155,7 +155,7 @@ class Application:
             status, content = self._status(environ, method, uri["path"])
         phrase = http.HTTPStatus(status).phrase
         start_response(f"{status} {phrase}", _HEADERS if content else [])
-        return [content]
+        return [] if method == "HEAD" else [content]
 
     def _status(self, environ, method, path):
         try:

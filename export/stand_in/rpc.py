@@ -22,18 +22,19 @@ class _Service:
         self._core, self._ident = core, ident
 
     def _answer(self, function, request, context):
+        answer = code = message = None
         try:
-            answer, refused = function(self._core, request), None
+            answer = function(self._core, request)
         except session.StatusError as error:
-            refused = error
+            # Not the error itself: by its traceback it would hold the request.
+            code, message = error.code, error.message
         # With the answer: gRPC retries no call whose headers have come.
         context.send_initial_metadata([("x-served-by", self._ident)])
-        if refused is None:
+        if code is None:
             return answer
-        message = refused.message
         if len(message) > _LONGEST_ERROR:
             message = message[:_LONGEST_ERROR] + "...TRUNCATED"
-        context.abort(_GRPC_STATUS[refused.code], message)
+        context.abort(_GRPC_STATUS[code], message)
 
 
 class _PredictionService(

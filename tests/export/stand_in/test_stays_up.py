@@ -120,9 +120,9 @@ def test_oversized_bodies_are_refused_before_they_are_read(server):
     assert_answers(server)
 
 
-def bomb(text, count, level=9):
+def bomb(text, count):
     """Zips `{"instances": [text, text, ...]}` without holding it."""
-    zipped = zlib.compressobj(level, wbits=zlib.MAX_WBITS | 16)
+    zipped = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     block = text * 2**16
     return b"".join(
         [
@@ -132,16 +132,6 @@ def bomb(text, count, level=9):
             zipped.flush(),
         ]
     )
-
-
-HOSTILE_BODIES = {
-    "25 M texts": bomb(b'"",', 25 * 10**6),
-    "5 M texts": bomb(b'"",', 5 * 10**6),
-    "5 M lists": bomb(b"[],", 5 * 10**6),
-    "5 M objects": bomb(b"{},", 5 * 10**6),
-    "2 M numbers": bomb(b"1,", 2 * 10**6),
-    "a text of 64 MiB": bomb(b"a" * 64, 2**20),
-}
 
 
 def resident(server):
@@ -172,12 +162,23 @@ def bounded_memory(server, mebibytes):
     assert_answers(server)
 
 
-@pytest.mark.parametrize("name", HOSTILE_BODIES)
-def test_zipped_bodies_are_bounded(server, name):
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (b'"",', 25 * 10**6),
+        (b'"",', 5 * 10**6),
+        (b"[],", 5 * 10**6),
+        (b"{},", 5 * 10**6),
+        (b"1,", 2 * 10**6),
+        (b"a" * 64, 2**20),
+    ],
+)
+def test_zipped_bodies_are_bounded(server, text, count):
+    body = bomb(text, count)
     with bounded_memory(server, 200):
         response = requests.post(
             f"{server.rest_url}/v1/models/m:predict",
-            data=HOSTILE_BODIES[name],
+            data=body,
             headers={"Content-Encoding": "gzip"},
             timeout=60,
         )
@@ -228,8 +229,8 @@ HOSTILE_TENSORS = {
     "no such shape": tensor("DT_FLOAT", "", 2**62, 2**62),
     "negative": tensor("DT_FLOAT", "", -(2**40)),
     "bytes": tensor("DT_FLOAT", f'tensor_content: "{"a" * 2**20}"', 2),
-    "a size of megabytes": tensor(
-        "DT_STRING", 'tensor_content: "%s"' % (r"\377" * 2**20), 1
+    "a size of many bytes": tensor(
+        "DT_STRING", 'tensor_content: "%s"' % (r"\377" * 2**16), 1
     ),
 }
 
@@ -242,12 +243,25 @@ def test_messages_are_bounded(server, name):
     assert status == ("RESOURCE_EXHAUSTED" if many else "INVALID_ARGUMENT")
 
 
+def test_refused_messages_are_not_kept(server):
+    many = b"\x0a\x03\x0a\x01m" + b"\x1a\x00" * (7 * 2**20)  # output_filter
+    address = server.grpc_url.removeprefix("grpc://")
+    with (
+        bounded_memory(server, 400),
+        grpc.insecure_channel(address) as channel,
+        pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"),
+    ):
+        channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(
+            many, timeout=60
+        )
+
+
 @pytest.mark.parametrize(
     "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip]
 )
 def test_message_bytes_are_bounded(server, compression):
     with bounded_memory(server, 400):
-        text = tensor("DT_STRING", f'string_val: "{"a" * 2**26}"', 1)
+        text = tensor("DT_STRING", f'string_val: "{"a" * 2**25}"', 1)
         status = predict(server, text, compression=compression)
     assert status == "RESOURCE_EXHAUSTED"
 

@@ -1,7 +1,7 @@
 """One suite of requests and answers for the stand-in and the model server.
 
 Every pair cites the file of github.com/tensorflow/serving, under
-`tensorflow_serving/`, that it was read from (2.20 and before).
+`tensorflow_serving/`, that it was read from (2.20.0).
 
 `pytest tests/contract` asks what `export.serve` starts: the model server where
 that is installed, else the stand-in. A server that runs already is asked with

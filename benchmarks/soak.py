@@ -62,7 +62,7 @@ def texts(generator):
     ]
 
 
-def rest_mistakes(server, name, inputs):
+def rest_mistakes(server, name, inputs, bombs):
     """Returns `{mistake: (function that makes it, right HTTP status)}`."""
     model = f"{server.rest_url}/v1/models/{name}"
 
@@ -113,8 +113,10 @@ def rest_mistakes(server, name, inputs):
             404,
         ),
         "equal names": (twice, 200),
-        "zipped texts": (functools.partial(unzip, zipped(b'"",')), 413),
-        "zipped lists": (functools.partial(unzip, zipped(b"[],")), 413),
+        **{
+            f"zipped {item}": (functools.partial(unzip, body), 413)
+            for item, body in bombs.items()
+        },
         "many texts": (
             lambda: send({"inputs": dict.fromkeys(inputs, ["a"] * 10_000)}),
             413,
@@ -124,7 +126,6 @@ def rest_mistakes(server, name, inputs):
     }
 
 
-@functools.cache
 def zipped(item):
     """Zips 25 million items of JSON."""
     zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
@@ -245,6 +246,7 @@ class Soak:
     def __init__(self, server, name, seed):
         self.server, self.name, self.seed = server, name, seed
         self.texts = texts(random.Random(seed))
+        self.bombs = {"texts": zipped(b'"",'), "lists": zipped(b"[],")}
         self.start = time.monotonic()
         self.stopping = threading.Event()
         self.good = []  # (second of the run, latency in seconds)
@@ -320,7 +322,9 @@ class Soak:
                 (
                     "REST",
                     rest,
-                    rest_mistakes(self.server, self.name, self.inputs),
+                    rest_mistakes(
+                        self.server, self.name, self.inputs, self.bombs
+                    ),
                 ),
             ]
             while not self.stopping.is_set():

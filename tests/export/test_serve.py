@@ -326,7 +326,10 @@ def test_gives_way_to_the_model_server(binary, tmp_path):
 
 
 @pytest.mark.parametrize("words", [(), ("--host", "127.0.0.1")])
-def test_the_model_server_has_no_address(binary, tmp_path, capsys, words):
+def test_the_model_server_has_no_address(
+    binary, tmp_path, monkeypatch, capsys, words
+):
+    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it is started"))
     assert run("--model_base_path", str(tmp_path), *words) == 1
     error = capsys.readouterr().err
     assert f"{binary} listens on every interface" in error

@@ -37,6 +37,7 @@ import requests
 import rich.console
 import rich.progress
 
+from export import address as addresses
 from export import client, local_server, messages, transport
 from export.files import golden, versions
 from export.session import DEFAULT_SIGNATURE
@@ -162,7 +163,7 @@ def grpc_mistakes(link, address, model, signatures, inputs):
 
     def ask_all(arrays, signature):
         try:
-            link.predict(arrays, signature, None, SECONDS)
+            link.send(link.protocol.predict(arrays, signature), SECONDS)
         except transport.ServerError as error:
             return error.code
         return "OK"
@@ -270,14 +271,13 @@ class Soak:
         """Sends a good request; returns what is wrong with the answer."""
         chosen = generator.sample(range(TEXTS), generator.randint(1, MOST_ROWS))
         batch = np.array([self.texts[i].encode() for i in chosen], object)
+        inputs = dict.fromkeys(self.inputs, batch)
         signature = self.signatures[DEFAULT_SIGNATURE]
         start = time.perf_counter()
         try:
-            answer = link.predict(
-                dict.fromkeys(self.inputs, batch),
-                DEFAULT_SIGNATURE,
-                signature,
-                SECONDS,
+            request = link.protocol.predict(inputs, DEFAULT_SIGNATURE)
+            answer = link.protocol.read_prediction(
+                link.send(request, SECONDS), signature, inputs
             )
         except transport.ServerError as error:
             return f"good: {error.code}"
@@ -306,10 +306,11 @@ class Soak:
         """Asks until the end, as one of many threads."""
         generator = random.Random(f"{self.seed} {number}")
         address = urllib.parse.urlsplit(self.server.grpc_url).netloc
-        rest_address = urllib.parse.urlsplit(self.server.rest_url).netloc
+        over_grpc = addresses.parse(self.server.grpc_url)
+        over_rest = addresses.parse(self.server.rest_url)
         with (
-            contextlib.closing(transport.Grpc(address, self.name)) as calls,
-            contextlib.closing(transport.Rest(rest_address, self.name)) as rest,
+            contextlib.closing(transport.Grpc(over_grpc, self.name)) as calls,
+            contextlib.closing(transport.Rest(over_rest, self.name)) as rest,
         ):
             sides = [
                 (

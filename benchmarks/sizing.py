@@ -25,7 +25,7 @@ import numpy as np
 import rich.progress
 
 from benchmarks import serving
-from export import client, local_server, serve
+from export import client, local_server, stand_in
 
 SHAPES = {
     # demo_retrieval of training/named_runs.py, and its vocabulary.
@@ -144,7 +144,7 @@ def main():
                     )
                     progress.advance(task)
 
-    server = serve.BINARY if shutil.which(serve.BINARY) else "stand-in"
+    server = stand_in.BINARY if shutil.which(stand_in.BINARY) else "stand-in"
     print(
         f"{datetime.date.today()}, {len(available)} cores of {processor()}, "
         f"TensorFlow {importlib.metadata.version('tensorflow')}, {server}, "

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import typing
 
-from export import client, serve
+from export import client, stand_in
 from export.files import versions
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -105,8 +105,8 @@ def started(model_name, *flags):
         *(sys.executable, "-m", "export.serve", *flags),
         *("--port", str(port), "--rest_api_port", str(rest_port)),
     ]
-    if shutil.which(serve.BINARY):
-        command += ["--host", serve.EVERY_INTERFACE]
+    if shutil.which(stand_in.BINARY):
+        command += ["--host", stand_in.EVERY_INTERFACE]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
         server = LocalServer(

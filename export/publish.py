@@ -49,11 +49,11 @@ def write(folder, module, functions, cases, requests, description):
     description = {
         **description,
         "golden_sha256": digests.of_cases(cases),
-        "warmup_requests": len(requests),
+        "warmup_sha256": digests.of_messages(requests),
         "saved_model_sha256": digests.of_saved_model(
             Exported(folder).saved_model
         ),
-        "fingerprint_sha256": digests.of_fingerprint(folder),
+        "fingerprint_sha256": digests.of_file(folder / card.FINGERPRINT),
     }
     golden.save(folder, cases, digests.of_card(description))
     warmup.write(folder, requests)

@@ -20,12 +20,10 @@ import time
 
 from google.protobuf import text_format
 
-from export import cli, messages, session
+from export import cli, messages, session, stand_in
 from export.stand_in import core, rest, rpc
 
-BINARY = "tensorflow_model_server"
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
-EVERY_INTERFACE = "0.0.0.0"
 _GRACE_SECONDS = 5
 _LIMITS = [field.name for field in dataclasses.fields(core.Limits)]
 _log = logging.getLogger(__name__)
@@ -105,7 +103,7 @@ def _check(arguments):
 
 def _become_model_server(binary, arguments):
     """Replaces this process with the model server."""
-    if arguments.host != EVERY_INTERFACE:
+    if arguments.host != stand_in.EVERY_INTERFACE:
         raise ValueError(
             f"`host` {arguments.host} cannot be served: {binary} listens on "
             "every interface. Pass `--host 0.0.0.0` if it may, or take it off "
@@ -186,7 +184,7 @@ def _raise_file_limit():
 
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
-    _log.info("%s is not installed; a stand-in for it serves", BINARY)
+    _log.info("%s is not installed; a stand-in for it serves", stand_in.BINARY)
     # oneDNN's own allocator never gives memory back.
     os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     models = core.Core(
@@ -232,7 +230,7 @@ def main(arguments):
         stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s"
     )
     _check(arguments)
-    binary = shutil.which(BINARY)
+    binary = shutil.which(stand_in.BINARY)
     if binary:
         _become_model_server(binary, arguments)
     _stand_in(arguments)

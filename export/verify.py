@@ -20,6 +20,7 @@ import rich.console
 import rich.table
 
 from export import checks, cli
+from export.files import manifest
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _CHILD_SECONDS = 3600  # a large model answers for its whole vocabulary
@@ -89,6 +90,12 @@ def run_checks(folder, on_start=lambda what: None):
     """
     folder = pathlib.Path(folder).resolve()
     names, results = list(checks.CHECKS), []
+    if irregular := manifest.irregular(folder):
+        # Other checks might wait for them without end.
+        names_of = ", ".join(irregular)
+        return [
+            Result("files", False, f"{names_of} must be a plain file or folder")
+        ]
     while len(results) < len(names):
         results += _run_child(folder, names[len(results) :], on_start)
         if any(r.name == "load" and not r.passed for r in results):

@@ -13,6 +13,7 @@ from export.files import card, golden, manifest
 from export.graph import Graph
 
 _SERVE_TAG = "serve"
+_MOST_ROWS = 4096
 
 
 class Failure(Exception):
@@ -69,26 +70,42 @@ class Exported:
     def card(self):
         try:
             found = card.load(self.folder)
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             raise Failure(f"{card.FILE} cannot be read: {error}") from error
         if not isinstance(found, dict):
             raise Failure(f"{card.FILE} is not a JSON object")
         return found
 
-    def fact(self, name, kind):
+    def fact(self, name, kind, most=2**40):
         """Returns what the card says.
 
         Args:
             name: the key, a str.
             kind: the type that the value must have.
+            most: the largest value of an int, which must be positive.
         """
         value = self.card.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if type(value) is not kind or kind is int and not 0 < value <= most:
             raise Failure(
                 f"{card.FILE} must have {name!r} of type {kind.__name__}, "
-                f"received {value!r}"
+                f"received {str(value)[:99]!r}"
             )
         return value
+
+    @property
+    def batch_sizes(self):
+        """The sizes that the server runs, a list of int; [] if unknown."""
+        if "batch_sizes" not in self.card:
+            return []
+        sizes = self.fact("batch_sizes", list)
+        if not sizes or not all(
+            type(size) is int and 0 < size <= _MOST_ROWS for size in sizes
+        ):
+            raise Failure(
+                f"{card.FILE} must have 'batch_sizes' from 1 to {_MOST_ROWS}, "
+                f"received {str(sizes)[:99]}"
+            )
+        return sizes
 
     @functools.cached_property
     def golden(self):

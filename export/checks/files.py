@@ -16,8 +16,9 @@ _FILES = (
     warmup.FILE,
     card.FILE,
 )
+_FOLDERS = {"assets", "assets.extra", "variables"}
 # Not every version of TensorFlow writes the first; old exports lack the other.
-_OPTIONAL = ("fingerprint.pb", manifest.FILE)
+_OPTIONAL = (card.FINGERPRINT, manifest.FILE)
 _UNSEALED = "exported before there were manifests; not compared"
 
 
@@ -45,9 +46,16 @@ def check_files(exported):
     missing = [name for name in _FILES if name not in found]
     if missing:
         raise Failure(f"files are missing: {', '.join(missing)}")
-    others = sorted(found.keys() - {*_FILES, *_OPTIONAL})
+    folders = {
+        path.relative_to(exported.folder).as_posix()
+        for path in exported.folder.rglob("*")
+        if path.is_dir()
+    }
+    others = found.keys() - {*_FILES, *_OPTIONAL} | folders - _FOLDERS
     if others:
-        raise Failure(f"an export has no such files: {', '.join(others)}")
+        raise Failure(f"an export has no {', '.join(sorted(others))}")
+    if irregular := manifest.irregular(exported.folder):
+        raise Failure(f"{', '.join(irregular)} must be a plain file or folder")
     return f"{len(found)} files"
 
 
@@ -79,9 +87,9 @@ def check_card(exported):
         raise Failure(
             f"{card.FILE} is not the one that {golden.FILE} was written with"
         )
-    fingerprint = digests.of_fingerprint(exported.folder)
-    if fingerprint != exported.fact("fingerprint_sha256", str):
-        raise Failure("fingerprint.pb is not the exported one")
+    fingerprint = digests.of_file(exported.folder / card.FINGERPRINT)
+    if fingerprint != exported.card.get("fingerprint_sha256"):
+        raise Failure(f"{card.FINGERPRINT} is not the exported one")
     return "the exported one"
 
 

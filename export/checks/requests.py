@@ -6,9 +6,11 @@ import numpy as np
 
 from export import messages, session
 from export.checks.exported import Failure
+from export.checks.tolerance import TOLERANCES, scale
 
 _INVALID = messages.error_codes_pb2.INVALID_ARGUMENT
 _HOSTILE_ROWS = 3
+_NEIGHBOR = b"Return the sum of two numbers."
 
 
 def _text_signatures(exported):
@@ -54,11 +56,25 @@ def _check_refused(exported, texts):
 
 
 def _check_answered(exported, *texts):
-    batch = np.array(texts, dtype=object)
+    """Checks that texts are answered, and the text beside them as alone."""
+    alone = np.array([_NEIGHBOR], dtype=object)
+    batch = np.array([_NEIGHBOR, *texts], dtype=object)
     for name in _text_signatures(exported):
+        expected = _feed_text(exported, name, alone)
         for output, array in _feed_text(exported, name, batch).items():
             if array.shape[:1] != batch.shape:
                 raise Failure(f"{name}: {output} has shape {array.shape}")
+            if array.dtype.kind != "f":
+                continue
+            wanted = expected[output][:1]
+            found = (
+                array[:1, : wanted.shape[1]] if wanted.ndim > 1 else array[:1]
+            )
+            difference = np.abs(found - wanted).max(initial=0.0)
+            # Products of other sizes round otherwise.
+            most = 2 * TOLERANCES[exported.dtype] * scale({output: wanted})
+            if not difference <= most:
+                raise Failure(f"{name}: {output} depends on the texts beside")
     return "answered"
 
 
@@ -73,8 +89,13 @@ def check_nested_text(exported):
 
 
 def check_empty_batch(exported):
-    """No text gives no answer, not an error."""
-    return _check_answered(exported)
+    """No row gives no answer, not an error."""
+    for name, case in exported.golden.cases.items():
+        none = {key: array[:0] for key, array in case.inputs.items()}
+        for output, array in exported.ask(name, none).items():
+            if len(array):
+                raise Failure(f"{name}: {output} has shape {array.shape}")
+    return "answered"
 
 
 def check_empty_text(exported):
@@ -118,8 +139,8 @@ def check_wrong_ids(exported):
             key: array[:_HOSTILE_ROWS] for key, array in case.inputs.items()
         }
         ids, segments = inputs["token_ids"], inputs["segment_ids"]
-        size = exported.fact("vocabulary_size", int)
-        longest = exported.fact("max_sequence_length", int)
+        size = exported.fact("vocabulary_size", int, 2**31 - 1)
+        longest = exported.fact("max_sequence_length", int, 2**24)
         long = [(0, 0), (0, longest + 1 - ids.shape[1])]
         for hostile in (
             {**inputs, "token_ids": _with_last(ids, -1)},
@@ -129,8 +150,12 @@ def check_wrong_ids(exported):
             {
                 **inputs,
                 "segment_ids": _with_last(
-                    segments, exported.fact("num_segments", int)
+                    segments, exported.fact("num_segments", int, 2**31 - 1)
                 ),
+            },
+            {
+                **inputs,
+                "padding_mask": _with_last(inputs["padding_mask"], 2),
             },
             {**inputs, "padding_mask": inputs["padding_mask"][:, :-1]},
             {key: np.pad(array, long) for key, array in inputs.items()},

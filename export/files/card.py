@@ -9,6 +9,7 @@ import pathlib
 from export.files import digests
 
 FILE = "assets.extra/card.json"
+FINGERPRINT = "fingerprint.pb"
 _RUN_FILE = "run.json"  # what training writes into its preset
 _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
@@ -72,6 +73,13 @@ def load(folder):
 
     Raises:
         OSError: if the file is missing.
-        ValueError: if it is no JSON.
+        ValueError: if it is no JSON, or gives a name twice.
     """
-    return json.loads((folder / FILE).read_text(encoding="utf-8"))
+    text = (folder / FILE).read_text(encoding="utf-8")
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(members):
+    if len(dict(members)) < len(members):
+        raise ValueError("a name is given twice")
+    return dict(members)

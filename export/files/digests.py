@@ -37,8 +37,9 @@ def of_cases(cases):
                     content = repr(
                         [t.encode() if isinstance(t, str) else t for t in texts]
                     ).encode()
+                kind = "U" if array.dtype.kind == "O" else array.dtype.kind
                 digest.update(
-                    f"{signature} {side} {name} {array.shape}\n".encode()
+                    f"{signature} {side} {name} {kind} {array.shape}\n".encode()
                 )
                 digest.update(content)
     return digest.hexdigest()
@@ -65,12 +66,21 @@ def _name(message):
     return message.name
 
 
-def of_fingerprint(folder):
-    """Digests TensorFlow's `fingerprint.pb`; None if there is none."""
-    path = folder / "fingerprint.pb"
+def of_file(path):
+    """Digests the bytes of a file; None if there is none."""
     if not path.exists():
         return None
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def of_messages(messages):
+    """Digests protocol buffers, in any order."""
+    digests = sorted(
+        hashlib.sha256(m.SerializeToString(deterministic=True)).hexdigest()
+        for m in messages
+    )
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def of_card(card):

@@ -8,10 +8,11 @@ import numpy as np
 
 FILE = "assets.extra/golden.npz"
 _CARD = "card_sha256"
+_MOST_BYTES = 2**30  # unzipped
 
 # What a text signature is tried on: empty, short, long, other scripts,
-# accents, punctuation, digits, control characters, code, and a text that is
-# longer than any position table.
+# accents, punctuation, digits, control characters, emoji, code, and a text
+# that is longer than any position table.
 TEXTS = (
     "",
     " ",
@@ -22,6 +23,7 @@ TEXTS = (
     "ΣΊΣΥΦΟΣ и Сизиф, 西西弗斯, シーシュポス, سيزيف",
     "3.14159 -- 1,000,000 [0, 1) {'key': \"value\"} a_b.c(d) # e != f",
     "tab\tnewline\nnon-breaking\u00a0space zero\u200bwidth e\u0301 \ufb01",
+    "windows\r\nline, a\0b, \u202eright to left, 😀👍🏽👩\u200d🔬 ok",
     "The quick brown fox jumps over the lazy dog. " * 6,
     "Opens the file, reads it to the end and closes it again. " * 400,
 )
@@ -94,16 +96,21 @@ def load(folder):
     """
     try:
         with np.load(folder / FILE, allow_pickle=False) as stored:
+            if sum(i.file_size for i in stored.zip.infolist()) > _MOST_BYTES:
+                raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
             arrays = {key: stored[key] for key in stored.files}
     # What `numpy` raises of a broken archive, and `zlib` of its parts.
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+    except (
+        *(AttributeError, EOFError, KeyError, NotImplementedError),
+        *(RuntimeError, TypeError, zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise ValueError(f"it is not an archive of arrays: {error}") from error
     seal = arrays.pop(_CARD, None)
     cases = {}
     for key, array in arrays.items():
         signature, *place = key.split("/")
         case = cases.setdefault(signature, Case({}, {}, None))
-        if array.dtype.kind == "U":
+        if array.dtype.kind == "U" and array.ndim == 1:
             array = np.array([text.encode() for text in array], object)
         if place == ["decided"]:
             cases[signature] = case._replace(decided=array)
@@ -119,6 +126,10 @@ def load(folder):
         if len(counts) != 1 or counts == {()} or counts == {(0,)}:
             raise ValueError(f"{signature} has arrays of {counts} rows")
         ((count,),) = counts
+        if case.decided is not None and (
+            case.decided.dtype != bool or case.decided.shape != (count,)
+        ):
+            raise ValueError(f"{signature} has a broken `decided`")
         if case.decided is None:
             cases[signature] = case._replace(decided=np.ones(count, bool))
     return Golden(cases, None if seal is None else str(seal))

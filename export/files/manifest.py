@@ -22,6 +22,19 @@ def paths(folder):
     }
 
 
+def irregular(folder):
+    """Returns the names of what is neither a folder nor a plain file.
+
+    A reader waits for a pipe, and a model server may not see what a link
+    leads to.
+    """
+    return [
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
+
+
 def write(folder):
     """Makes every file readable to all users and writes the manifest.
 
@@ -34,7 +47,7 @@ def write(folder):
     entries = {
         name: _entry(path)
         for name, path in paths(folder).items()
-        if name != FILE
+        if name != FILE and path.is_file()
     }
     text = json.dumps({"files": entries}, indent=2) + "\n"
     (folder / FILE).write_text(text, encoding="utf-8")
@@ -56,7 +69,9 @@ def differences(folder):
             name: (entry["bytes"], entry["sha256"])
             for name, entry in document["files"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(AttributeError, KeyError, RecursionError, TypeError, ValueError),
+    ) as error:
         raise ValueError(f"{FILE} is not a manifest: {error!r}") from error
     found = paths(folder)
     found.pop(FILE)
@@ -64,6 +79,6 @@ def differences(folder):
     for name, path in found.items():
         if name not in wanted:
             differing.append(f"{name} is not in the manifest")
-        elif tuple(_entry(path).values()) != wanted[name]:
+        elif not path.is_file() or tuple(_entry(path).values()) != wanted[name]:
             differing.append(f"{name} has changed")
     return differing

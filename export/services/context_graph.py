@@ -38,6 +38,8 @@ def words(contexts, special_tokens=()):
         Three `tf.RaggedTensor` `[B, None]`: the words, string, and where they
         start and end in the context, int64, in bytes, `end` not included.
     """
+    # Else the split ends where a text has a NUL; this too is removed later.
+    contexts = tf.strings.regex_replace(contexts, r"\x00", "\x01")
     classes = character_classes()
     kept = "|".join([*map(re.escape, special_tokens), f"[{classes.alone}]"])
     return tf_text.regex_split_with_offsets(

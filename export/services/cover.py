@@ -20,16 +20,19 @@ def _lengths(longest):
         yield min(longest, _FULL)
 
 
-def token_id_rows(vocabulary_size, longest, num_segments):
+def token_id_rows(vocabulary_size, longest, num_segments, causal):
     """Returns a model's inputs that have every id at least once.
 
     Args:
         vocabulary_size: int.
         longest: int, the length of the position table.
         num_segments: int; in every other row the second half is of the last.
+        causal: bool. Causal models take one segment, padded at its end; others
+            also get padding between tokens.
 
     Returns:
-        `{name: int32 array [N, T]}` with T = `longest`.
+        `{name: int32 array [N, T]}` with T = `longest`; ids at padding are not
+        zero.
     """
     rows, start = [], 0
     for length in _lengths(longest):
@@ -37,18 +40,25 @@ def token_id_rows(vocabulary_size, longest, num_segments):
         start += length
         if start >= vocabulary_size and len(rows) > 3 + len(_LENGTHS):
             break
-    inputs = {
-        name: np.zeros([len(rows), longest], "int32")
-        for name in ("token_ids", "padding_mask", "segment_ids")
-    }
+    rows.append(np.full(longest, vocabulary_size - 1))
+    shape = len(rows), longest
+    token_ids = np.full(shape, vocabulary_size - 1, "int32")
+    padding_mask, segment_ids = (
+        np.zeros(shape, "int32"),
+        np.zeros(shape, "int32"),
+    )
     for index, row in enumerate(rows):
-        inputs["token_ids"][index, : len(row)] = row
-        inputs["padding_mask"][index, : len(row)] = 1
-        if index % 2:
-            inputs["segment_ids"][index, len(row) // 2 : len(row)] = (
-                num_segments - 1
-            )
-    return inputs
+        token_ids[index, : len(row)] = row
+        padding_mask[index, : len(row)] = 1
+        if index % 2 and not causal:
+            segment_ids[index, len(row) // 2 : len(row)] = num_segments - 1
+    if not causal:
+        padding_mask[-1, 1::2] = 0
+    return {
+        "token_ids": token_ids,
+        "padding_mask": padding_mask,
+        "segment_ids": segment_ids,
+    }
 
 
 def texts(tokenizer, longest):

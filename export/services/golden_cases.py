@@ -49,7 +49,8 @@ def golden_cases(service, on_start=lambda what: None):
     ids = cover.token_id_rows(
         backbone.vocabulary_size,
         backbone.max_sequence_length,
-        1 if backbone.causal else backbone.num_segments,
+        backbone.num_segments,
+        backbone.causal,
     )
     for name, rows in service.golden_ids().items():
         width = [(0, 0), (0, backbone.max_sequence_length - rows.shape[1])]

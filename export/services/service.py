@@ -104,7 +104,8 @@ def as_int32(inputs):
 
 def trimmed(inputs):
     """Arrays `[B, T]` without the columns that are padding in every row."""
-    longest = max(inputs["padding_mask"].sum(axis=1).max(), 1)
+    used = np.flatnonzero(inputs["padding_mask"].any(axis=0))
+    longest = used.max(initial=0) + 1
     return {name: array[:, :longest] for name, array in inputs.items()}
 
 
@@ -189,6 +190,7 @@ def _from_token_ids(service):
                     [f"A row must have at most {longest} ids."],
                 ),
                 in_table(token_ids, backbone.vocabulary_size, "token_ids"),
+                in_table(padding_mask, 2, "padding_mask"),
                 in_table(segment_ids, backbone.num_segments, "segment_ids"),
             ]
         ):

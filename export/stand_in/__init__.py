@@ -29,3 +29,6 @@ model server the same. What is different on purpose:
 - Texts for what is not HTTP are those of waitress, not libevent's. The error of
   a version number over 64 bits has a text over REST.
 """
+
+BINARY = "tensorflow_model_server"
+EVERY_INTERFACE = "0.0.0.0"

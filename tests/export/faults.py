@@ -260,6 +260,21 @@ def remove(name):
     return lambda folder, random: (folder / name).unlink()
 
 
+def make_folder(folder, random):
+    (folder / "assets.extra/saved_model_config.pb").mkdir()
+
+
+def link_file(folder, random):
+    path = folder / "fingerprint.pb"
+    shutil.move(path, folder.with_name("elsewhere"))
+    path.symlink_to(folder.with_name("elsewhere"))
+
+
+def make_pipe(folder, random):
+    (folder / INDEX).unlink()
+    os.mkfifo(folder / INDEX)
+
+
 def chmod(name, mode):
     return lambda folder, random: (folder / name).chmod(mode)
 
@@ -434,6 +449,9 @@ FAULTS = [
     ),
     Fault("a second graph", "files", write("saved_model.pbtxt")),
     Fault("no warm-up", "files", remove(warmup.FILE)),
+    Fault("a folder that no export has", "files", make_folder),
+    Fault("a link to a file elsewhere", "files", link_file),
+    Fault("a pipe", "files", make_pipe),
     Fault("a private file", "permissions", chmod(INDEX, 0o600)),
     Fault("a private folder", "permissions", chmod("variables", 0o700)),
 ]

@@ -60,7 +60,9 @@ def test_words_one_by_one_have_the_same_ids(labeler, lowercase, special):
     preprocessor = keras_fixedhead.FixedHeadSpanLabelerPreprocessor(
         tokenizer, 331, 211, 7
     )
-    odd = "\u061d\u2e5d\u037e\u166d\uf0b7\x85\x0b\x1f\u3000\U0002b820\U0002f800"
+    odd = (
+        "\0\u061d\u2e5d\u037e\u166d\uf0b7\x85\x0b\x1f\u3000\U0002b820\U0002f800"
+    )
     odd = [
         *odd,
         "[SEP]",

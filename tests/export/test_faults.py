@@ -49,7 +49,7 @@ def _cases():
 @pytest.mark.parametrize("index", list(_cases()))
 def test_finds_a_fault(copied, index):
     fault = planted(index, copied)
-    if fault.check != "permissions":
+    if fault.check not in ("permissions", "files"):
         passed, detail = checks.run("manifest", Exported(copied))
         assert not passed, "under the old manifest"
     faults.seal(copied)
@@ -66,6 +66,11 @@ def test_the_whole_gate_finds_a_fault(copied, index, sealed):
     if sealed:
         faults.seal(copied)
     assert fault.check in failed(copied)
+
+
+def test_a_pipe_is_not_waited_for(copied):
+    faults.make_pipe(copied, None)
+    assert failed(copied).keys() == {"files"}
 
 
 def test_rewrites_together(copied):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import requests
 
-from export import cli, client, local_server, messages, serve
+from export import cli, client, local_server, messages, serve, stand_in
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -292,7 +292,7 @@ def test_a_port_in_use_is_one_line(half_plus):
 @pytest.fixture
 def binary(tmp_path, monkeypatch):
     """A model server on PATH that prints its arguments."""
-    path = tmp_path / serve.BINARY
+    path = tmp_path / stand_in.BINARY
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

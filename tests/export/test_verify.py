@@ -207,7 +207,7 @@ def test_an_export_from_before_there_were_manifests(published):
     described = card.load(published)
     for name in (
         *("saved_model_sha256", "golden_sha256", "weights_sha256"),
-        *("fingerprint_sha256", "warmup_requests", "batch_sizes"),
+        *("fingerprint_sha256", "warmup_sha256", "batch_sizes"),
     ):
         del described[name]
     card.save(published, described)

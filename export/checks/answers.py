@@ -69,7 +69,7 @@ def _check_rows(exported):
     for name, case in cases.items():
         if _IDS in case.inputs:
             found = np.unique(case.inputs[_IDS])
-            if not np.array_equal(found, np.arange(min(size, 2**31))):
+            if (found.size, found[0], found[-1]) != (size, 0, size - 1):
                 raise Failure(f"{name}: not every token id is in a row")
 
 

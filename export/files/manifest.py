@@ -70,7 +70,11 @@ def differences(folder):
             for name, entry in document["files"].items()
         }
     except (
-        *(AttributeError, KeyError, RecursionError, TypeError, ValueError),
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
     ) as error:
         raise ValueError(f"{FILE} is not a manifest: {error!r}") from error
     found = paths(folder)

@@ -25,6 +25,7 @@ from export.stand_in import core, rest, rpc
 
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _GRACE_SECONDS = 5
+_GIVE_BACK_SECONDS = 1
 _LIMITS = [field.name for field in dataclasses.fields(core.Limits)]
 _log = logging.getLogger(__name__)
 
@@ -159,15 +160,21 @@ def _watching(models, arguments):
                 except (OSError, ValueError, session.StatusError) as error:
                     _log.error("the configuration stays as it was: %s", error)
             models.refresh()
+
+    def give_back():
+        # In a thread of its own: to load a version takes seconds.
+        while not stopping.wait(_GIVE_BACK_SECONDS):
             _give_back_memory()
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    threads = [threading.Thread(target=target) for target in (watch, give_back)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         stopping.set()
-        watcher.join()
+        for thread in threads:
+            thread.join()
 
 
 def _give_back_memory():

@@ -9,14 +9,6 @@ def _owner(tensor):
     return tensor.removeprefix("^").partition(":")[0]
 
 
-def _called(attributes):
-    """Yields each `NameAttrList` among the attributes of a node."""
-    for value in attributes.values():
-        if value.HasField("func"):
-            yield value.func
-        yield from value.list.func
-
-
 class Graph:
     """The graph and the functions of a `MetaGraphDef`.
 
@@ -49,6 +41,15 @@ class Graph:
             raise ValueError(f"The graph has no function {name!r}.")
         return self._functions[name]
 
+    def _called(self, node):
+        """Yields the names of the functions that a node calls."""
+        if node.op in self._functions:
+            yield node.op
+        for value in node.attr.values():
+            if value.HasField("func"):
+                yield value.func.name
+            yield from (function.name for function in value.list.func)
+
     def every_node(self):
         """Yields each `NodeDef`, those of functions included."""
         yield from self._nodes.values()
@@ -68,14 +69,14 @@ class Graph:
             if node.name not in seen:
                 seen.add(node.name)
                 todo += [self.node(tensor) for tensor in node.input]
-                calls += _called(node.attr)
+                calls += self._called(node)
                 yield node
         while calls:
-            name = calls.pop().name
+            name = calls.pop()
             if name not in called:
                 called.add(name)
                 for node in self._function(name).node_def:
-                    calls += _called(node.attr)
+                    calls += self._called(node)
                     yield node
 
     def loading(self):

@@ -176,7 +176,7 @@ def check_outputs(url, outputs, definition, inputs):
 
 
 def _rows(inputs, definition):
-    """Returns how many rows all inputs have, None if they have no such."""
+    """Returns how many rows each input has; None if not all are batches."""
     counts = {
         len(array)
         if array.ndim
@@ -256,7 +256,7 @@ class Grpc:
                 for key, proto in answer.outputs.items()
             }
         except ValueError as error:
-            raise unusable(self.url, f"what is no array: {error}") from error
+            raise unusable(self.url, f"a broken array: {error}") from error
         return check_outputs(self.url, outputs, definition, inputs)
 
     def read_metadata(self, answer):

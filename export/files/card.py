@@ -73,7 +73,7 @@ def load(folder):
 
     Raises:
         OSError: if the file is missing.
-        ValueError: if it is no JSON, or gives a name twice.
+        ValueError: if it is not JSON, or repeats a name.
     """
     text = (folder / FILE).read_text(encoding="utf-8")
     return json.loads(text, object_pairs_hook=_object)

@@ -68,6 +68,17 @@ def condense(array):
     return (array @ (weights / np.linalg.norm(weights))).astype(array.dtype)
 
 
+def trimmed(inputs):
+    """Cuts off the columns of token ids that are padding in every row.
+
+    Args:
+        inputs: a model's inputs, `{name: array [B, T]}`.
+    """
+    used = np.flatnonzero(inputs["padding_mask"].any(axis=0))
+    longest = used.max(initial=0) + 1
+    return {name: array[:, :longest] for name, array in inputs.items()}
+
+
 def save(folder, cases, card_sha256):
     """Writes `Golden`; texts may be arrays of str.
 

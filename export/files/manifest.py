@@ -1,16 +1,11 @@
-"""The manifest of an export: the size and SHA-256 of each of its files."""
+"""The manifest of an export: the SHA-256 of each of its files."""
 
-import hashlib
 import json
 import stat
 
+from export.files import digests
+
 FILE = "assets.extra/manifest.json"
-
-
-def _entry(path):
-    with open(path, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 def paths(folder):
@@ -44,12 +39,12 @@ def write(folder):
     for path in (folder, *folder.rglob("*")):
         mode = 0o555 if path.is_dir() else 0o444
         path.chmod(stat.S_IMODE(path.stat().st_mode) | mode)
-    entries = {
-        name: _entry(path)
+    files = {
+        name: digests.of_file(path)
         for name, path in paths(folder).items()
         if name != FILE and path.is_file()
     }
-    text = json.dumps({"files": entries}, indent=2) + "\n"
+    text = json.dumps({"files": files}, indent=2) + "\n"
     (folder / FILE).write_text(text, encoding="utf-8")
 
 
@@ -64,11 +59,7 @@ def differences(folder):
         ValueError: if it is not one that `write` wrote.
     """
     try:
-        document = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        wanted = {
-            name: (entry["bytes"], entry["sha256"])
-            for name, entry in document["files"].items()
-        }
+        wanted = json.loads((folder / FILE).read_text("utf-8"))["files"].items()
     except (
         AttributeError,
         KeyError,
@@ -77,12 +68,13 @@ def differences(folder):
         ValueError,
     ) as error:
         raise ValueError(f"{FILE} is not a manifest: {error!r}") from error
+    wanted = dict(wanted)
     found = paths(folder)
     found.pop(FILE)
     differing = [f"{name} is missing" for name in wanted if name not in found]
     for name, path in found.items():
         if name not in wanted:
             differing.append(f"{name} is not in the manifest")
-        elif not path.is_file() or tuple(_entry(path).values()) != wanted[name]:
+        elif not path.is_file() or digests.of_file(path) != wanted[name]:
             differing.append(f"{name} has changed")
     return differing

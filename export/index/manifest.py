@@ -8,6 +8,7 @@ import types
 import typing
 
 from export.encoder import Model
+from export.files import digests
 from export.index.options import Options
 
 MANIFEST = "index.json"
@@ -55,9 +56,9 @@ def read(folder):
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is none: it lacks a key, has one that is not known,
-            a value of another type, a name of a file that is not in the
-            folder, or numbers of documents that contradict each other.
+        ValueError: if it is not a manifest: it lacks a key, has an unknown key,
+            a value of another type, the name of a file outside the folder, or
+            numbers of documents that contradict each other.
     """
     path = folder / MANIFEST
     try:
@@ -109,7 +110,7 @@ def _check_keys(value, kind, place):
     unknown = value.keys() - {field.name for field in fields}
     if unknown:
         raise ValueError(
-            f"{place} has what is not known: {', '.join(sorted(unknown))}"
+            f"{place} has unknown keys: {', '.join(sorted(unknown))}"
         )
     for name, inner in typing.get_type_hints(kind).items():
         if name in value:
@@ -138,8 +139,7 @@ def digest(path):
     if path.is_dir():
         lines = [f"{file.name} {digest(file)}" for file in path.iterdir()]
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests.of_file(path)
 
 
 def check_digest(path, expected):

@@ -17,7 +17,6 @@ from export.services.service import (
     TextSignature,
     as_float32,
     as_int32,
-    trimmed,
 )
 
 GENERATE_SIGNATURE = "generate"
@@ -80,7 +79,7 @@ def serve(model, preprocessor, max_new_tokens=None):
     def expected_likelihood(texts):
         inputs, labels, weights = preprocessor(texts)
         tensors = {**inputs, "labels": labels, "weights": weights}
-        return _likelihood(model, *trimmed(as_int32(tensors)).values())
+        return _likelihood(model, *golden.trimmed(as_int32(tensors)).values())
 
     def continued(text):
         inputs = preprocessor.generate_preprocess(text)

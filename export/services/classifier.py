@@ -15,7 +15,6 @@ from export.services.service import (
     TextSignature,
     as_float32,
     as_int32,
-    trimmed,
 )
 
 PAIRS_SIGNATURE = "pairs"
@@ -60,7 +59,7 @@ def serve(classifier, preprocessor):
         return as_int32(preprocessor(texts, y=None))
 
     def expected(*texts):
-        return padded(trimmed(tokenized(*texts)))
+        return padded(golden.trimmed(tokenized(*texts)))
 
     pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
     return Service(

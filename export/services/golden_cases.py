@@ -9,7 +9,7 @@ from export import session
 from export.checks import tolerance
 from export.files import golden
 from export.services import cover
-from export.services.service import TOKEN_IDS_SIGNATURE, trimmed
+from export.services.service import TOKEN_IDS_SIGNATURE
 
 _ROWS = 32  # that the Keras model answers at once
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
@@ -59,7 +59,7 @@ def golden_cases(service, on_start=lambda what: None):
     cases[TOKEN_IDS_SIGNATURE] = _answered(
         service,
         ids,
-        lambda rows: service.padded(trimmed(rows)),
+        lambda rows: service.padded(golden.trimmed(rows)),
         lambda done: on_start(f"golden answers, from_token_ids: {done}"),
     )
     return cases

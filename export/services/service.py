@@ -102,13 +102,6 @@ def as_int32(inputs):
     }
 
 
-def trimmed(inputs):
-    """Arrays `[B, T]` without the columns that are padding in every row."""
-    used = np.flatnonzero(inputs["padding_mask"].any(axis=0))
-    longest = used.max(initial=0) + 1
-    return {name: array[:, :longest] for name, array in inputs.items()}
-
-
 def as_float32(outputs):
     """A Keras model's tensors as the arrays that a server answers."""
     return {
@@ -292,7 +285,7 @@ def text_signatures(packed, padded, preprocessor, echoed=()):
 
         def expected(texts):
             inputs = as_int32(preprocessor([prefix + text for text in texts]))
-            answers = padded(trimmed(inputs))
+            answers = padded(golden.trimmed(inputs))
             return Answers(
                 {**answers.outputs, **{name: inputs[name] for name in echoed}}
             )

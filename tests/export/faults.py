@@ -3,7 +3,6 @@
 A function that plants a fault takes the folder and a NumPy generator.
 """
 
-import json
 import os
 import shutil
 import typing
@@ -105,6 +104,19 @@ def add_function(*ops):
             wrapper.node_def.add(name=f"added_{index}", op=op)
 
     return edit_graph(edit)
+
+
+def call_by_name(graph):
+    """Hides an op in a function that is called as an op of its name."""
+    hidden = graph.graph_def.library.function.add()
+    hidden.signature.name = "hidden"
+    hidden.node_def.add(name="save", op="SaveV2")
+    wrapper = next(
+        f
+        for f in graph.graph_def.library.function
+        if "signature_wrapper" in f.signature.name
+    )
+    wrapper.node_def.add(name="called", op="hidden")
 
 
 def change_constant(graph):
@@ -365,6 +377,7 @@ FAULTS = [
     Fault("it prints", "ops", add_function("PrintV2")),
     Fault("it runs Python", "ops", add_function("EagerPyFunc")),
     Fault("it saves weights", "ops", add_function("SaveV2")),
+    Fault("it calls what saves weights", "ops", edit_graph(call_by_name)),
     Fault("it changes weights", "ops", add_function("AssignVariableOp")),
     Fault("it debugs", "ops", add_function("DebugIdentityV2")),
     Fault("it writes as it loads", "ops", edit_graph(run_at_load)),
@@ -455,146 +468,6 @@ FAULTS = [
     Fault("a private file", "permissions", chmod(INDEX, 0o600)),
     Fault("a private folder", "permissions", chmod("variables", 0o700)),
 ]
-
-
-# Rewrites.
-
-
-def rewrite_graph(edit=lambda graph, random: None, deterministic=True):
-    def rewrite(folder, random):
-        path = folder / SAVED_MODEL
-        saved = messages.saved_model_pb2.SavedModel.FromString(
-            path.read_bytes()
-        )
-        edit(saved.meta_graphs[0], random)
-        path.write_bytes(saved.SerializeToString(deterministic=deterministic))
-
-    return rewrite
-
-
-def shuffle(repeated, random):
-    items = list(repeated)
-    del repeated[:]
-    repeated.extend(items[i] for i in random.permutation(len(items)))
-
-
-def shuffle_nodes(graph, random):
-    shuffle(graph.graph_def.node, random)
-
-
-def shuffle_functions(graph, random):
-    shuffle(graph.graph_def.library.function, random)
-
-
-def shuffle_bodies(graph, random):
-    for function in graph.graph_def.library.function:
-        shuffle(function.node_def, random)
-
-
-def shuffle_all(graph, random):
-    for one in (shuffle_nodes, shuffle_functions, shuffle_bodies):
-        one(graph, random)
-    shuffle(graph.meta_info_def.stripped_op_list.op, random)
-
-
-def rewrite_card(**options):
-    def rewrite(folder, random):
-        path = folder / card.FILE
-        document = json.loads(path.read_text("utf-8"))
-        names = random.permutation(list(document))
-        path.write_text(
-            json.dumps({n: document[n] for n in names}, **options), "utf-8"
-        )
-
-    return rewrite
-
-
-def rewrite_golden(save, order):
-    def rewrite(folder, random):
-        with np.load(folder / golden.FILE) as stored:
-            arrays = dict(stored)
-        save(
-            folder / golden.FILE, **{n: arrays[n] for n in order(list(arrays))}
-        )
-
-    return rewrite
-
-
-def copy_folder(folder, random):
-    shutil.move(folder, folder.with_name("moved"))
-    shutil.copytree(folder.with_name("moved"), folder)
-
-
-def copy_contents(folder, random):
-    for path in folder.rglob("*"):
-        if path.is_file():
-            path.write_bytes(path.read_bytes())
-
-
-def touch(folder, random):
-    for path in folder.rglob("*"):
-        os.utime(path, (0, 0))
-
-
-def open_up(folder, random):
-    for path in folder.rglob("*"):
-        path.chmod(0o755)
-
-
-def link(folder, random):
-    shutil.move(folder, folder.with_name("linked"))
-    folder.symlink_to(folder.with_name("linked"))
-
-
-def hard_link(folder, random):
-    path = folder / SAVED_MODEL
-    os.link(path, folder.with_name("another name"))
-
-
-def rewrite_checkpoint(folder, random):
-    edit_weights(lambda tensors: None)(folder, random)
-
-
-def rewrite_warmup(folder, random):
-    warmup.write(folder, warmup.read(folder))
-
-
-def reorder_warmup(folder, random):
-    replayed = warmup.read(folder)
-    order = random.permutation(len(replayed))
-    warmup.write(folder, [replayed[i] for i in order])
-
-
-def make_cache(folder, random):
-    (folder / "assets").mkdir(exist_ok=True)
-
-
-REWRITES = {
-    "the graph serialized again": rewrite_graph(),
-    "the graph serialized in another order": rewrite_graph(deterministic=False),
-    "nodes in another order": rewrite_graph(shuffle_nodes),
-    "functions in another order": rewrite_graph(shuffle_functions),
-    "nodes of functions in another order": rewrite_graph(shuffle_bodies),
-    "all in another order": rewrite_graph(shuffle_all),
-    "a card on one line": rewrite_card(),
-    "a card in ASCII": rewrite_card(ensure_ascii=True, indent=1),
-    "a card with tabs": rewrite_card(indent="\t"),
-    "golden answers not compressed": rewrite_golden(np.savez, list),
-    "golden answers in another order": rewrite_golden(
-        np.savez_compressed, sorted
-    ),
-    "golden answers backwards": rewrite_golden(np.savez_compressed, reversed),
-    "a warm-up written again": rewrite_warmup,
-    "a warm-up in another order": reorder_warmup,
-    "a checkpoint written again": rewrite_checkpoint,
-    "a copied folder": copy_folder,
-    "copied files": copy_contents,
-    "older files": touch,
-    "files open to all": open_up,
-    "a linked folder": link,
-    "a second name of a file": hard_link,
-    "an empty folder of assets": make_cache,
-}
 
 
 def seal(folder):

@@ -268,7 +268,7 @@ def test_grpc_answers_that_do_not_fit(array, message):
 def test_grpc_answers_that_are_no_arrays():
     answer = messages.predict_pb2.PredictResponse()
     answer.outputs["y"].dtype = TYPES.DT_RESOURCE
-    with pytest.raises(client.ServerError, match="what is no array"):
+    with pytest.raises(client.ServerError, match="a broken array"):
         GRPC.read_prediction(answer, signature(), ONE_TEXT)
     metadata = messages.get_model_metadata_pb2.GetModelMetadataResponse()
     with pytest.raises(client.ServerError, match="without the signatures"):

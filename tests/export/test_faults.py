@@ -11,7 +11,7 @@ import pytest
 
 from export import checks, verify
 from export.checks.exported import Exported
-from tests.export import faults
+from tests.export import faults, rewrites
 
 SEED = 26
 
@@ -33,7 +33,7 @@ def planted(index, folder):
 
 def test_sixty_faults():
     assert len({fault.name for fault in faults.FAULTS}) >= 60
-    assert len(faults.REWRITES) >= 20
+    assert len(rewrites.REWRITES) >= 20
 
 
 def _cases():
@@ -74,7 +74,7 @@ def test_a_pipe_is_not_waited_for(copied):
 
 
 def test_rewrites_together(copied):
-    for index, rewrite in enumerate(faults.REWRITES.values()):
+    for index, rewrite in enumerate(rewrites.REWRITES.values()):
         rewrite(copied, np.random.default_rng([SEED, index]))
     faults.seal(copied)
     exported = Exported(copied)
@@ -84,8 +84,8 @@ def test_rewrites_together(copied):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", faults.REWRITES)
+@pytest.mark.parametrize("name", rewrites.REWRITES)
 def test_a_rewrite_passes(copied, name):
-    faults.REWRITES[name](copied, np.random.default_rng(SEED))
+    rewrites.REWRITES[name](copied, np.random.default_rng(SEED))
     faults.seal(copied)
     assert failed(copied) == {}

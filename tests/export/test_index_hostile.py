@@ -103,7 +103,7 @@ def test_names_that_leave_the_folder(folder, key, name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"surprise": 1, "also": 2}, "what is not known: also, surprise"),
+        ({"surprise": 1, "also": 2}, "unknown keys: also, surprise"),
         ({"format": 2}, "format is 2, not 1"),
         ({"format": True}, "format is True, not 1"),
         ({"documents": "5"}, "documents is '5', no int"),
@@ -124,13 +124,13 @@ def test_names_that_leave_the_folder(folder, key, name):
         ({"model": {"name": "tiny"}}, "model lacks version"),
         (
             {"model": {"name": "tiny", "version": 3, "code": "x"}},
-            "model has what is not known: code",
+            "model has unknown keys: code",
         ),
         ({"model": {"name": 7, "version": 3}}, "model.name is 7, no str"),
         ({"options": {"precision": "int7"}}, "options.precision is 'int7'"),
         ({"options": {"precision": []}}, r"options.precision is \[\], not"),
         ({"options": {"dimension": "7"}}, "options.dimension is '7', no int"),
-        ({"options": {"exact": True}}, "options has what is not known: exact"),
+        ({"options": {"exact": True}}, "options has unknown keys: exact"),
     ],
 )
 def test_manifests_that_will_not_do(folder, changes, message):

@@ -6,7 +6,6 @@
 """
 
 import contextlib
-import ctypes
 import dataclasses
 import logging
 import os
@@ -21,7 +20,7 @@ import time
 from google.protobuf import text_format
 
 from export import cli, messages, session, stand_in
-from export.stand_in import core, rest, rpc
+from export.stand_in import core, memory, rest, rpc
 
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _GRACE_SECONDS = 5
@@ -164,7 +163,7 @@ def _watching(models, arguments):
     def give_back():
         # In a thread of its own: to load a version takes seconds.
         while not stopping.wait(_GIVE_BACK_SECONDS):
-            _give_back_memory()
+            memory.give_back()
 
     threads = [threading.Thread(target=target) for target in (watch, give_back)]
     for thread in threads:
@@ -177,12 +176,6 @@ def _watching(models, arguments):
             thread.join()
 
 
-def _give_back_memory():
-    """Returns what requests have freed; glibc would keep it."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
 def _raise_file_limit():
     """Takes as many connections as the machine allows, often not by default."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -192,6 +185,7 @@ def _raise_file_limit():
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", stand_in.BINARY)
+    memory.start()
     # oneDNN's own allocator never gives memory back.
     os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     models = core.Core(

@@ -14,7 +14,7 @@ import time
 
 from export import messages, session
 from export.files import warmup
-from export.stand_in import errors
+from export.stand_in import errors, memory
 
 _log = logging.getLogger(__name__)
 _State = messages.get_model_status_pb2.ModelVersionStatus
@@ -200,7 +200,8 @@ class Model:
 def _load(folder):
     """Loads a version and replays its warm-up, without which it is not
     available."""
-    loaded = session.SavedModelSession(folder)
+    with memory.loading():
+        loaded = session.SavedModelSession(folder)
     try:
         for request in warmup.read(folder):
             inputs = {

@@ -5,10 +5,10 @@
 Serves a copy of the newest version and asks it from many threads over both
 protocols, good requests and bad ones. The exit status is 1 if a good request
 failed or was answered otherwise than the first time, if a bad one got another
-status than it should, or if the server's memory grew by more than 20 MiB after
-the first two minutes. With `--swap_every`
-a new version is published again and again meanwhile. Writes the figures as
-JSON, and beside them a picture.
+status than it should, or if the server kept more than 20 MiB after the first
+two minutes. What it keeps is its memory at rest: every minute all clients wait
+until it has nothing to do. With `--swap_every` a new version is published again
+and again meanwhile. Writes the figures as JSON, and beside them a picture.
 """
 
 import argparse
@@ -49,7 +49,9 @@ BAD_SHARE = 0.2
 MOST_ROWS = 8
 TEXTS = 200
 WARM_UP_SECONDS = 120  # or half of a shorter run: caches and arenas fill
-GROWTH_LIMIT = 20 * 2**20  # bytes after the warm-up, by the fitted line
+GROWTH_LIMIT = 20 * 2**20  # bytes at rest after the warm-up, by the fitted line
+REST_EVERY = 60  # seconds, or a quarter of a shorter run
+REST_SECONDS = 8  # a new version loads, the old one goes, memory is given back
 SECONDS = 60  # deadline of one request
 PERCENTILES = (50, 95, 99)
 
@@ -235,6 +237,13 @@ def ask_shape(address, model, inputs, sizes):
     return "OK"
 
 
+def _growth(samples, warm_up):
+    """Returns by how much a line through `(second, bytes)` rises at the end."""
+    seconds, sizes = np.array([s for s in samples if s[0] >= warm_up]).T
+    slope, _ = np.polyfit(seconds, sizes, 1)
+    return slope * (seconds[-1] - seconds[0])
+
+
 class Soak:
     """What the threads share: the load, and what came of it.
 
@@ -254,6 +263,9 @@ class Soak:
         self.bad = collections.Counter()
         self.failures = collections.Counter()
         self.memory = []  # (second of the run, bytes)
+        self.at_rest = []  # the same, without a request under way
+        self.resting = threading.Event()
+        self.publishing = threading.Lock()
         self.swaps = 0
         with client.connect(server.grpc_url, name) as connection:
             self.signatures = connection.signatures()
@@ -302,8 +314,13 @@ class Soak:
             return f"{protocol}: {mistake}: {status}, not {expected}"
         return None
 
-    def client(self, number):
-        """Asks until the end, as one of many threads."""
+    def client(self, number, turn):
+        """Asks until the end, as one of many threads.
+
+        Args:
+            number: int, which of them.
+            turn: a `threading.Barrier` for all of them and `rest`.
+        """
         generator = random.Random(f"{self.seed} {number}")
         address = urllib.parse.urlsplit(self.server.grpc_url).netloc
         over_grpc = addresses.parse(self.server.grpc_url)
@@ -329,6 +346,9 @@ class Soak:
                 ),
             ]
             while not self.stopping.is_set():
+                if self.resting.is_set():
+                    turn.wait()
+                    turn.wait()
                 protocol, link, mistakes = generator.choice(sides)
                 if generator.random() < BAD_SHARE:
                     wrong = self.ask_wrong(protocol, mistakes, generator)
@@ -347,21 +367,41 @@ class Soak:
                 self.failures["the server ended"] += 1
                 return
 
+    def rest(self, turn):
+        """Stops the clients for a while, and notes what the server keeps."""
+        self.resting.set()
+        turn.wait()
+        with self.publishing:
+            time.sleep(REST_SECONDS)
+        latest = self.memory[-3:]
+        self.at_rest.append(min(latest, key=lambda sample: sample[1]))
+        self.resting.clear()
+        turn.wait()
+
     def swap(self, folder, seconds):
-        """Publishes the newest version again under the next number."""
+        """Publishes a version again and again, but not while all rest."""
         while not self.stopping.wait(seconds):
-            numbers = sorted(versions.find(folder))
-            staging = folder / "staging"
-            shutil.copytree(folder / str(numbers[-1]), staging)
-            staging.rename(folder / str(numbers[-1] + 1))
-            self.swaps += 1
-            for number in numbers[:-1]:
-                shutil.rmtree(folder / str(number))
+            with self.publishing:
+                self.publish(folder)
+
+    def publish(self, folder):
+        """Publishes the newest version again under the next number."""
+        numbers = sorted(versions.find(folder))
+        staging = folder / "staging"
+        shutil.copytree(folder / str(numbers[-1]), staging)
+        staging.rename(folder / str(numbers[-1] + 1))
+        self.swaps += 1
+        for number in numbers[:-1]:
+            shutil.rmtree(folder / str(number))
 
     def run(self, folder, clients, seconds, swap_every):
         """Runs every thread until the time is over."""
         targets = [self.sample]
-        targets += [functools.partial(self.client, i) for i in range(clients)]
+        turn = threading.Barrier(clients + 1, timeout=2 * SECONDS)
+        targets += [
+            functools.partial(self.client, number, turn)
+            for number in range(clients)
+        ]
         if swap_every:
             targets.append(functools.partial(self.swap, folder, swap_every))
         self.start = time.monotonic()
@@ -369,10 +409,14 @@ class Soak:
         for thread in threads:
             thread.start()
         try:
-            for _ in rich.progress.track(
+            rest_every = due = min(REST_EVERY, seconds / 4)
+            for second in rich.progress.track(
                 range(round(seconds)), console=rich.console.Console(stderr=True)
             ):
-                time.sleep(1)
+                time.sleep(max(0, second + 1 - self.now()))
+                if self.now() >= due:
+                    self.rest(turn)
+                    due += rest_every
         finally:
             self.stopping.set()
             for thread in threads:
@@ -382,10 +426,9 @@ class Soak:
         """Returns what came out, as JSON-able numbers."""
         latencies = np.array(self.good)
         seconds, rss = np.array(self.memory).T
-        later = seconds >= warm_up
-        slope, base = np.polyfit(seconds[later] - warm_up, rss[later], 1)
-        growth = slope * (seconds[-1] - warm_up)
-        if growth > GROWTH_LIMIT:
+        under_load = _growth(self.memory, warm_up)
+        at_rest = _growth(self.at_rest, warm_up)
+        if at_rest > GROWTH_LIMIT:
             self.failures["memory grew"] += 1
         return {
             "seconds": round(seconds[-1]),
@@ -399,10 +442,14 @@ class Soak:
             "swaps": self.swaps,
             "memory_mib": {
                 "start": round(rss[0] / 2**20, 1),
-                f"after {warm_up:.0f} s": round(base / 2**20, 1),
-                "end": round(rss[-1] / 2**20, 1),
                 "most": round(rss.max() / 2**20, 1),
-                "fitted growth after that": round(growth / 2**20, 1),
+                "at rest": [round(kept / 2**20, 1) for _, kept in self.at_rest],
+                f"growth at rest after {warm_up:.0f} s": round(
+                    at_rest / 2**20, 1
+                ),
+                f"growth under load after {warm_up:.0f} s": round(
+                    under_load / 2**20, 1
+                ),
             },
             "failures": dict(self.failures),
         }
@@ -426,7 +473,10 @@ class Soak:
         upper.set_ylabel("good requests, ms")
         upper.legend(frameon=False, ncols=len(PERCENTILES))
         seconds, rss = np.array(self.memory).T
-        lower.plot(seconds, rss / 2**20, color="#4269d0")
+        lower.plot(seconds, rss / 2**20, color="#4269d0", label="under load")
+        seconds, rss = np.array(self.at_rest).T
+        lower.plot(seconds, rss / 2**20, "o", color="#ff725c", label="at rest")
+        lower.legend(frameon=False, ncols=2, loc="lower right")
         lower.set_ylabel("server's memory, MiB")
         lower.set_xlabel("seconds")
         for axes in (upper, lower):

@@ -7,8 +7,9 @@ protocols, good requests and bad ones. The exit status is 1 if a good request
 failed or was answered otherwise than the first time, if a bad one got another
 status than it should, or if the server kept more than 20 MiB after the first
 two minutes. What it keeps is its memory at rest: every minute all clients wait
-until it has nothing to do. With `--swap_every` a new version is published again
-and again meanwhile. Writes the figures as JSON, and beside them a picture.
+until it has nothing to do. With `--swap_every` the benchmark also publishes a
+new version at that interval. It writes the figures as JSON and draws them in a
+picture beside it.
 """
 
 import argparse
@@ -238,7 +239,7 @@ def ask_shape(address, model, inputs, sizes):
 
 
 def _growth(samples, warm_up):
-    """Returns by how much a line through `(second, bytes)` rises at the end."""
+    """Returns the rise, in bytes, of a line fitted to `(second, bytes)`."""
     seconds, sizes = np.array([s for s in samples if s[0] >= warm_up]).T
     slope, _ = np.polyfit(seconds, sizes, 1)
     return slope * (seconds[-1] - seconds[0])

@@ -5,7 +5,6 @@ See mallopt(3) and malloc_trim(3). Elsewhere these functions do nothing.
 
 import contextlib
 import ctypes
-import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
 _LOADING_BYTES = 2**20
@@ -18,11 +17,12 @@ def _call(name, *arguments):
 
 
 def start():
-    """Shares small blocks among as many arenas as there are cores.
+    """Takes every block from one arena.
 
-    glibc has eight times as many, and each keeps its own free blocks.
+    glibc has eight for each core. `malloc_trim` gives back the free end of the
+    first alone, and each has its own holes.
     """
-    _call("mallopt", _M_ARENA_MAX, os.cpu_count() or 1)
+    _call("mallopt", _M_ARENA_MAX, 1)
     _call("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
     _call("mallopt", _M_TRIM_THRESHOLD, 2 * _SERVING_BYTES)
 

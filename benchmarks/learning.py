@@ -23,7 +23,8 @@ import tyro
 from rich.progress import track
 
 from keras_fixedhead import FixedHeadCausalLM, FixedHeadMaskedLM
-from training.configs import (
+from training.causal_lm.task import LanguageModelTask
+from training.engine.configs import (
     CausalLMConfig,
     LanguageModelConfig,
     MaskedLMConfig,
@@ -32,8 +33,7 @@ from training.configs import (
     RunConfig,
     TrainingConfig,
 )
-from training.tasks.language_model import LanguageModelTask
-from training.tasks.masked_lm import MaskedLMTask
+from training.masked_lm.task import MaskedLMTask
 
 _CONTEXT = tf.distribute.InputContext(1, 0, 1)
 _Z = scipy.stats.norm.ppf(0.975)

@@ -6,16 +6,16 @@
 
 import sys
 
-from training import cli
-from training.configs import DistillConfig
+from training.engine import cli
+from training.engine.configs import DistillConfig
 from training.named_runs import DISTILL_CONFIGS
 
 
 def distill(config: DistillConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
+    """Trains, or continues, a run; see `training.engine.run.run_task`."""
     cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.distillation import DistillationTask
+    from training.distillation.task import DistillationTask
+    from training.engine.run import run_task
 
     return run_task(config, DistillationTask)
 

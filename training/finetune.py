@@ -17,8 +17,8 @@ texts and pairs of texts, or answers to questions (SQuAD).
 
 import sys
 
-from training import cli
-from training.configs import (
+from training.engine import cli
+from training.engine.configs import (
     ClassifyConfig,
     FinetuneConfig,
     RetrieveConfig,
@@ -35,19 +35,19 @@ _VERB = "training.finetune"
 
 # They import TensorFlow.
 def _retrieval():
-    from training.tasks.retrieval import RetrievalTask
+    from training.retrieval.task import RetrievalTask
 
     return RetrievalTask
 
 
 def _classification():
-    from training.tasks.classification import ClassificationTask
+    from training.classification.task import ClassificationTask
 
     return ClassificationTask
 
 
 def _span_labeling():
-    from training.tasks.span_labeling import SpanLabelingTask
+    from training.question_answering.task import SpanLabelingTask
 
     return SpanLabelingTask
 
@@ -61,13 +61,13 @@ _KINDS = {
 
 
 def finetune(config: FinetuneConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`.
+    """Trains, or continues, a run; see `training.engine.run.run_task`.
 
     Args:
         config: A run of any of the kinds.
     """
     cli.import_tensorflow()
-    from training.run import run_task
+    from training.engine.run import run_task
 
     _, task = _KINDS[type(config)]
     return run_task(config, task())
@@ -95,7 +95,7 @@ def main(args: list[str] | None = None) -> int:
     config = parse(args)
     if config.seeds == 1:
         return cli.run(finetune, config, _VERB)
-    from training.seeds import run_seeds
+    from training.engine.seeds import run_seeds
 
     ended = []
     status = cli.run(

@@ -25,16 +25,16 @@ Datasets, at the paper's size:
 
 import sys
 
-from training import cli
-from training.configs import LanguageModelConfig
+from training.engine import cli
+from training.engine.configs import LanguageModelConfig
 from training.named_runs import LANGUAGE_MODEL_CONFIGS
 
 
 def language_model(config: LanguageModelConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
+    """Trains, or continues, a run; see `training.engine.run.run_task`."""
     cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.language_model import LanguageModelTask
+    from training.causal_lm.task import LanguageModelTask
+    from training.engine.run import run_task
 
     return run_task(config, LanguageModelTask)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import tyro
 
-from training.configs import (
+from training.engine.configs import (
     CausalLMConfig,
     ClassificationConfig,
     ClassifyConfig,

@@ -6,16 +6,16 @@
 
 import sys
 
-from training import cli
-from training.configs import PretrainConfig
+from training.engine import cli
+from training.engine.configs import PretrainConfig
 from training.named_runs import PRETRAIN_CONFIGS
 
 
 def pretrain(config: PretrainConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
+    """Trains, or continues, a run; see `training.engine.run.run_task`."""
     cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.masked_lm import MaskedLMTask
+    from training.engine.run import run_task
+    from training.masked_lm.task import MaskedLMTask
 
     return run_task(config, MaskedLMTask)
 

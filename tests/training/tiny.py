@@ -14,7 +14,9 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
     FixedHeadTokenizer,
 )
-from training.configs import (
+from training.corpus.squad import Answer, Question
+from training.corpus.tokenized import Document, write_shard
+from training.engine.configs import (
     CausalLMConfig,
     ClassificationConfig,
     ClassifyConfig,
@@ -32,8 +34,6 @@ from training.configs import (
     StartConfig,
     TrainingConfig,
 )
-from training.data.corpus import Document, write_shard
-from training.data.squad import Answer, Question
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "

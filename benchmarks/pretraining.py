@@ -29,16 +29,11 @@ from official.nlp.modeling import models, networks
 from rich.progress import track
 
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from training.engine.configs import (
-    MaskedLMConfig,
-    ModelConfig,
-    PretrainConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
 from training.engine.optimizer import build_optimizer
 from training.engine.strategy import get_strategy
 from training.engine.trainer import Trainer
+from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
 from training.masked_lm.task import MaskedLMTask
 from training.prepare.configs import TextConfig
 from training.prepare.text import prepare_text

@@ -6,9 +6,9 @@ Shape letters: M examples of one replica, T sequence length.
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
+from training.causal_lm.configs import CausalLMConfig
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, texts
-from training.engine.configs import CausalLMConfig
 
 
 class LanguageModelBatches(ChunkBatches):

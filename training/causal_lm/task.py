@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadCausalLM, FixedHeadCausalLMPreprocessor
 from training.causal_lm.batches import LanguageModelBatches
+from training.causal_lm.configs import LanguageModelConfig
 from training.corpus.task import CorpusTask
-from training.engine.configs import LanguageModelConfig
 from training.engine.cross_entropy import losses_and_hits
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task

@@ -20,9 +20,9 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.planner import encoder_flops
 from training.classification.batches import LabelledBatches
+from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
 from training.corpus.labelled import Labelled, read_examples
-from training.engine.configs import ClassifyConfig
 from training.engine.cross_entropy import losses_and_hits
 from training.engine.encoder import (
     check_vocabulary,

@@ -19,8 +19,8 @@ from keras_fixedhead import (
 from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.principal_components import principal_components
 from training.corpus.texts import read_texts, tokenized
+from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
-from training.engine.configs import DistillConfig
 from training.engine.encoder import make_encoder
 from training.engine.global_batch import evaluation_batches, training_batches
 from training.engine.preset import preset_sha256, read_embedder

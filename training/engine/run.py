@@ -16,7 +16,7 @@ def run_task(config, make_task: Callable[..., Task]) -> dict[str, float]:
     """Trains, or continues, the run in `config.run.workdir`.
 
     Args:
-        config: One of the runs of `training.engine.configs`.
+        config: One of the runs of `ExperimentConfig`s.
         make_task: Makes the task, of the configuration.
 
     Returns:

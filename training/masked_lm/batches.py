@@ -14,7 +14,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, sentence_pairs, texts
 from training.corpus.tokenized import Shard
-from training.engine.configs import MaskedLMConfig
+from training.masked_lm.configs import MaskedLMConfig
 from training.masked_lm.masking import (
     DrawnItemSelector,
     DrawnMaskValuesChooser,

@@ -20,13 +20,13 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
 from training.corpus.texts import tokenized
-from training.engine.configs import RetrievalConfig
 from training.engine.global_batch import (
     Share,
     evaluation_batches,
     scaled,
     shuffled,
 )
+from training.retrieval.configs import RetrievalConfig
 
 # Paragraphs, and sentences within them.
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")

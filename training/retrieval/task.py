@@ -19,7 +19,6 @@ from keras_fixedhead import (
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure
 from training.corpus.pairs import read_jsonl
-from training.engine.configs import RetrieveConfig
 from training.engine.encoder import (
     copy_encoder,
     make_encoder,
@@ -29,6 +28,7 @@ from training.engine.encoder import (
 from training.engine.preset import preset_sha256
 from training.engine.task import Task
 from training.retrieval.batches import PairBatches, Pairs
+from training.retrieval.configs import RetrieveConfig
 
 # Positions and segments start this much smaller than BERT's: they are the same
 # in every text, and in an average of tokens they would at first drown what

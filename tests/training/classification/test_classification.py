@@ -17,14 +17,13 @@ from keras_fixedhead import (
 )
 from tests.training import tiny
 from training import finetune, predict
+from training.classification.configs import NAMED_RUNS, ClassifyConfig
 from training.classification.task import (
     ClassificationTask,
     confusion_counts,
     source_name,
 )
-from training.engine.configs import ClassifyConfig
 from training.engine.encoder import SHAPE, make_encoder
-from training.named_runs import CLASSIFY_CONFIGS
 
 # KerasHub's tasks have a compile() of their own.
 pytestmark = pytest.mark.filterwarnings(
@@ -369,7 +368,7 @@ def test_confusion_by_hand():
     assert counts.tolist() == [[1, 0, 1], [0, 0, 1], [0, 0, 1]]
 
 
-@pytest.mark.parametrize("name", CLASSIFY_CONFIGS)
+@pytest.mark.parametrize("name", NAMED_RUNS)
 def test_command_line(name, capsys):
     args = ["--config", name, "--data", "tfds:glue/mnli", "--workdir", "w"]
     args += ["--validation", "a.tsv", "b.tsv", "--init", "p"]

@@ -17,6 +17,7 @@ from tests.keras_fixedhead.test_losses import (
 from tests.training import tiny
 from tests.training.engine.two_replicas import weights
 from training import distill
+from training.distillation import configs
 from training.distillation.task import DistillationTask, shared_neighbours
 from training.engine.errors import Interrupted
 from training.engine.records import RunRecords
@@ -207,8 +208,8 @@ def test_interrupted_run_goes_on_exactly(
     with monkeypatch.context() as patched:
         patched.setattr("training.engine.run.RunRecords", Records)
         with pytest.raises(Interrupted, match="SIGTERM after step 5"):
-            distill.distill(config)
-    distill.distill(config)
+            distill.train(config)
+    distill.train(config)
     assert tiny.metrics(tmp_path) == tiny.metrics(workdir)
     for a, b in zip(weights(tmp_path), weights(workdir), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -321,7 +322,7 @@ def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
 @pytest.mark.slow
 def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
     for compiled in (False, True):
-        distill.distill(
+        distill.train(
             tiny.distillation(
                 data,
                 teacher,
@@ -518,5 +519,5 @@ def test_help_lists_the_named_runs(capsys):
         distill.parse(["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    for name in (*distill.DISTILL_CONFIGS, "--teacher", "--attention_weight"):
+    for name in (*configs.NAMED_RUNS, "--teacher", "--attention_weight"):
         assert name in shown

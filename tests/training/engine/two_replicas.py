@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from tests.training import tiny
 from tests.training.engine.test_loop import Line, run
-from training.distill import distill
+from training.distill import train as distill
 from training.engine.strategy import draw_for_each_replica, get_strategy
-from training.finetune import finetune
-from training.language_model import language_model
-from training.pretrain import pretrain
+from training.finetune import train as finetune
+from training.language_model import train as language_model
+from training.pretrain import train as pretrain
 
 _EXACT = {"dtype": "float64", "dropout": 0.0, "checkpoint_interval": 50}
 

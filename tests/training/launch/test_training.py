@@ -11,7 +11,7 @@ import pytest
 
 from tests.training import tiny, workers
 from tests.training.engine.two_replicas import difference
-from training.pretrain import pretrain
+from training.pretrain import train as pretrain
 
 
 def run(data, workdir, strategy):

@@ -14,8 +14,8 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from training.corpus.tokenized import Document, Shard, write_shard
-from training.engine.configs import MaskedLMConfig
 from training.masked_lm.batches import PretrainingBatches
+from training.masked_lm.configs import MaskedLMConfig
 
 START, END, MASK = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]", "[MASK]"))
 # Tokens of each document of each shard, 226 in all.

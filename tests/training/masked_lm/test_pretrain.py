@@ -19,6 +19,7 @@ from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from tests.training import tiny
 from training import pretrain
 from training.corpus.tokenized import Document, write_shard
+from training.masked_lm import configs
 from training.masked_lm.task import MaskedLMTask
 
 # KerasHub's TextEmbedder has a compile() of its own.
@@ -389,12 +390,12 @@ def test_command_line_changes_the_named_run():
     args = ["--data", "d", "--workdir", "w", "--init", "i", "--whole_word"]
     config = pretrain.parse(["--config", "paper_stage2", *args])
     assert config.masked_lm == dataclasses.replace(
-        pretrain.PRETRAIN_CONFIGS["paper_stage2"]().masked_lm,
+        configs.NAMED_RUNS["paper_stage2"]().masked_lm,
         init=pathlib.Path("i"),
         whole_word=True,
     )
     assert config.masked_lm.sequence_length > config.model.head_size
-    first = pretrain.PRETRAIN_CONFIGS["paper_stage1"]()
+    first = configs.NAMED_RUNS["paper_stage1"]()
     assert config.model == first.model
     assert first.masked_lm.sequence_length == first.model.head_size
 
@@ -403,7 +404,7 @@ def test_help_lists_runs_and_how_intervals_relate(capsys):
     with pytest.raises(SystemExit):
         pretrain.main(["--help"])
     shown = capsys.readouterr().out
-    for name in (*pretrain.PRETRAIN_CONFIGS, "--accumulation_steps", "--init"):
+    for name in (*configs.NAMED_RUNS, "--accumulation_steps", "--init"):
         assert name in shown
     shown = " ".join(shown.replace("│", " ").split())
     assert "speed; divides the other intervals" in shown

@@ -10,9 +10,8 @@ from keras_fixedhead import FixedHeadSpanLabeler, squad
 from tests.training import tiny
 from training import finetune, predict
 from training.corpus.squad import read_questions
-from training.engine.configs import SquadConfig
 from training.engine.encoder import SHAPE
-from training.named_runs import SQUAD_CONFIGS
+from training.question_answering.configs import NAMED_RUNS, SquadConfig
 from training.question_answering.task import SpanLabelingTask
 
 # KerasHub's tasks have a compile() of their own.
@@ -142,7 +141,7 @@ def test_fixed_lengths_learn_the_same(data, tmp_path):
             head_dropout=0.0,
             evaluation_interval=6,
         )
-        finetune.finetune(run)
+        finetune.train(run)
         *_, trained, _ = tiny.metrics(run.run.workdir)
         figures.append(trained)
     assert figures[0] == pytest.approx(figures[1], rel=1e-4)
@@ -187,7 +186,7 @@ def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
         raise ValueError(error)
 
 
-@pytest.mark.parametrize("name", SQUAD_CONFIGS)
+@pytest.mark.parametrize("name", NAMED_RUNS)
 def test_command_line(name):
     args = ["--config", name, "--data", "tfds:squad/v1.1", "--workdir", "w"]
     args += ["--validation", "dev.json", "--init", "p", "--seeds", "5"]

@@ -12,8 +12,8 @@ from keras_fixedhead import (
 )
 from tests.training import tiny
 from training.corpus.pairs import Pair
-from training.engine.configs import RetrievalConfig
 from training.retrieval.batches import PairBatches, Pairs
+from training.retrieval.configs import RetrievalConfig
 
 PAIRS = Pairs.of([Pair(**pair) for pair in tiny.pairs(29)])
 PROMPTS = {"query": "one two ", "document": ""}

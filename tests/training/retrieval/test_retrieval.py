@@ -17,6 +17,7 @@ from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
 from training import finetune
 from training.engine.encoder import SHAPE
+from training.retrieval import configs
 from training.retrieval.task import RetrievalTask, retrieval_figures
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -219,7 +220,7 @@ def test_loss_by_hand(data, start, tmp_path):
 def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
     changes = _FROM_INIT | {"init": start} | change
     with pytest.raises(ValueError, match=message):
-        finetune.finetune(tiny.retrieval(data, tmp_path / "run", **changes))
+        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
     assert not (tmp_path / "run").exists()
 
 
@@ -231,7 +232,7 @@ def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
     cut.save_to_preset(str(tmp_path / "cut"))
     changes = _FROM_INIT | {"init": tmp_path / "cut"}
     with pytest.raises(ValueError, match="embeddings have 7 of 13 numbers"):
-        finetune.finetune(tiny.retrieval(data, tmp_path / "run", **changes))
+        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
 
 
 def test_hard_negatives_must_be_in_the_data(tmp_path):
@@ -242,9 +243,7 @@ def test_hard_negatives_must_be_in_the_data(tmp_path):
         "".join(f"{json.dumps(pair)}\n" for pair in pairs)
     )
     with pytest.raises(ValueError, match="no pair of the data has"):
-        finetune.finetune(
-            tiny.retrieval(data, tmp_path / "run", hard_negatives=1)
-        )
+        finetune.train(tiny.retrieval(data, tmp_path / "run", hard_negatives=1))
 
 
 def test_finished_run_says_so(data, workdir, capsys):
@@ -325,7 +324,7 @@ def test_command_line_changes_the_named_run():
     assert config.training.learning_rate == 0.5
     assert config.training.clip_norm is None
     assert not config.run.packed
-    assert config.model == finetune.RETRIEVE_CONFIGS["demo_retrieval"]().model
+    assert config.model == configs.NAMED_RUNS["demo_retrieval"]().model
 
 
 def test_help_lists_the_named_runs(capsys):
@@ -333,7 +332,7 @@ def test_help_lists_the_named_runs(capsys):
         finetune.parse(["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    for name in (*finetune.RETRIEVE_CONFIGS, "--head_size", "--crop_document"):
+    for name in (*configs.NAMED_RUNS, "--head_size", "--crop_document"):
         assert name in shown
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,8 +13,6 @@ from training.engine.configs import (
     RunConfig,
     TrainingConfig,
 )
-
-TASK = "training.distillation.task:DistillationTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +53,7 @@ class DistillationConfig:
 class DistillConfig(ExperimentConfig):
     """Distillation of an embedder into a smaller one."""
 
+    task: ClassVar[str] = "training.distillation.task:DistillationTask"
     distillation: DistillationConfig
 
 

@@ -6,6 +6,7 @@ a work directory is continued only by a run that agrees with it on the rest.
 
 import dataclasses
 import pathlib
+from typing import ClassVar
 
 # Weights of bfloat16 are too coarse for an update to move them, and gradients
 # of float16 vanish unless losses are scaled.
@@ -128,8 +129,13 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
-    """What all runs have in common."""
+    """What all runs have in common.
 
+    `task` is the class that trains it, `"module:class"`: importing it takes
+    seconds, which reading the flags need not wait for.
+    """
+
+    task: ClassVar[str]
     config: str
     """Named configuration that the other flags change."""
     model: ModelConfig

@@ -5,6 +5,7 @@ import sys
 from types import ModuleType
 
 from training.engine import cli
+from training.engine.configs import ExperimentConfig
 
 
 class TrainingVerb:
@@ -13,20 +14,17 @@ class TrainingVerb:
     Args:
         name: What the user calls, such as `"training.finetune"`.
         description: What it does, for `--help`.
-        configs: Modules, each with `NAMED_RUNS`, functions that return runs of
-            one dataclass, by name, and `TASK`, the class that trains them, as
-            `"module:class"`. It is imported after the flags are read, for it
-            imports TensorFlow.
+        configs: Modules, each with `NAMED_RUNS`, functions that return an
+            `ExperimentConfig`, by name.
     """
 
     def __init__(self, name: str, description: str, *configs: ModuleType):
         self._name, self._description = name, description
-        self._named_runs, self._tasks = {}, {}
+        self._named_runs = {}
         for module in configs:
             self._named_runs |= module.NAMED_RUNS
-            self._tasks |= dict.fromkeys(module.NAMED_RUNS, module.TASK)
 
-    def parse(self, args: list[str] | None = None):
+    def parse(self, args: list[str] | None = None) -> ExperimentConfig:
         """Reads a run from the command line.
 
         Args:
@@ -37,12 +35,12 @@ class TrainingVerb:
         """
         return cli.parse(self._named_runs, self._name, self._description, args)
 
-    def train(self, config) -> dict[str, float]:
+    def train(self, config: ExperimentConfig) -> dict[str, float]:
         """Trains, or continues, a run; see `training.engine.run.run_task`."""
         cli.import_tensorflow()
         from training.engine.run import run_task
 
-        module, _, task = self._tasks[config.config].partition(":")
+        module, _, task = config.task.partition(":")
         return run_task(config, getattr(importlib.import_module(module), task))
 
     def main(self, args: list[str] | None = None) -> int:

@@ -29,8 +29,8 @@ from rich.progress import track
 from keras_fixedhead import growth
 from keras_fixedhead.convert import from_hugging_face
 from keras_fixedhead.diagnostics import attention_report
-from training.configs import TrainingConfig
-from training.optimizer import build_optimizer
+from training.engine.configs import TrainingConfig
+from training.engine.optimizer import build_optimizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,17 +23,11 @@ import tyro
 from rich.progress import track
 
 from keras_fixedhead import FixedHeadCausalLM, FixedHeadMaskedLM
-from training.configs import (
-    CausalLMConfig,
-    LanguageModelConfig,
-    MaskedLMConfig,
-    ModelConfig,
-    PretrainConfig,
-    RunConfig,
-    TrainingConfig,
-)
-from training.tasks.language_model import LanguageModelTask
-from training.tasks.masked_lm import MaskedLMTask
+from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
+from training.causal_lm.task import LanguageModelTask
+from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
+from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
+from training.masked_lm.task import MaskedLMTask
 
 _CONTEXT = tf.distribute.InputContext(1, 0, 1)
 _Z = scipy.stats.norm.ppf(0.975)

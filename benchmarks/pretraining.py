@@ -29,19 +29,14 @@ from official.nlp.modeling import models, networks
 from rich.progress import track
 
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from training.configs import (
-    MaskedLMConfig,
-    ModelConfig,
-    PretrainConfig,
-    RunConfig,
-    TrainingConfig,
-)
-from training.optimizer import build_optimizer
+from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
+from training.engine.optimizer import build_optimizer
+from training.engine.strategy import get_strategy
+from training.engine.trainer import Trainer
+from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
+from training.masked_lm.task import MaskedLMTask
 from training.prepare.configs import TextConfig
 from training.prepare.text import prepare_text
-from training.strategy import get_strategy
-from training.tasks.masked_lm import MaskedLMTask
-from training.trainer import Trainer
 
 _RATE, _DECAY, _EPSILON, _NORM = 1e-4, 0.01, 1e-6, 1.0
 

@@ -28,7 +28,7 @@ from benchmarks import serving
 from export import client, local_server, stand_in
 
 SHAPES = {
-    # demo_retrieval of training/named_runs.py, and its vocabulary.
+    # demo_retrieval of training/retrieval/configs.py, and its vocabulary.
     "demo": {
         "vocabulary_size": 15_672,
         "num_layers": 1,

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from keras_fixedhead import command
-from training import cli
+from training.engine import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 SLOW_TO_IMPORT = ("jax", "keras", "keras_hub", "tensorflow", "torch")

@@ -29,7 +29,7 @@ from tests.export import tiny
 from tests.keras_fixedhead import hugging_face
 from training import preset as training_preset
 from training.convert import sources
-from training.data.stream import read_stream
+from training.corpus.stream import read_stream
 
 ROOT = pathlib.Path(__file__).parents[1]
 # What every command prints as one line.

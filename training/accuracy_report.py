@@ -14,7 +14,7 @@ import sys
 
 import tyro
 
-from training import cli
+from training.engine import cli
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +32,8 @@ class AccuracyReportConfig:
 
 
 def accuracy_report(config: AccuracyReportConfig) -> None:
-    """Reads, prints and draws; see `training.evaluation.accuracy`."""
-    from training.evaluation.accuracy import report
+    """Reads, prints and draws; see `training.engine.accuracy`."""
+    from training.engine.accuracy import report
 
     report(config)
 

@@ -11,7 +11,7 @@ import sys
 
 import tyro
 
-from training import cli
+from training.engine import cli
 
 _PROG = "training.curves"
 

@@ -6,36 +6,17 @@
 
 import sys
 
-from training import cli
-from training.configs import DistillConfig
-from training.named_runs import DISTILL_CONFIGS
+from training.distillation import configs
+from training.engine.verb import TrainingVerb
 
-
-def distill(config: DistillConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
-    cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.distillation import DistillationTask
-
-    return run_task(config, DistillationTask)
-
-
-def parse(args: list[str] | None = None) -> DistillConfig:
-    """Reads a run from the command line."""
-    return cli.parse(
-        DISTILL_CONFIGS,
-        "training.distill",
-        "Trains a smaller embedder to give what a larger one gives, and "
-        "leaves WORKDIR/preset. The teacher's embeddings are computed once. "
-        "The same command continues a run that was interrupted.",
-        args,
-    )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    return cli.run(distill, parse(args), "training.distill")
-
+_verb = TrainingVerb(
+    "training.distill",
+    "Trains a smaller embedder to give what a larger one gives, and leaves "
+    "WORKDIR/preset. The teacher's embeddings are computed once. The same "
+    "command continues a run that was interrupted.",
+    configs,
+)
+parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,14 +14,14 @@ import sys
 
 import tyro
 
-from training import cli
-from training.evaluation.configs import ReportConfig
+from training.engine import cli
+from training.retrieval.evaluation_configs import ReportConfig
 
 
 def embedding_report(config: ReportConfig) -> None:
-    """Measures and writes; see `training.evaluation.index_sizes`."""
+    """Measures and writes; see `training.retrieval.index_sizes`."""
     cli.import_tensorflow()
-    from training.evaluation.index_sizes import measure_sizes
+    from training.retrieval.index_sizes import measure_sizes
 
     measure_sizes(config)
 

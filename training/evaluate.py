@@ -12,14 +12,14 @@ import sys
 
 import tyro
 
-from training import cli
-from training.evaluation.configs import EvaluateConfig
+from training.engine import cli
+from training.retrieval.evaluation_configs import EvaluateConfig
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
-    """Measures, prints and writes; see `training.evaluation.ranking`."""
+    """Measures, prints and writes; see `training.retrieval.evaluation`."""
     cli.import_tensorflow()
-    from training.evaluation import ranking
+    from training.retrieval import evaluation as ranking
 
     return ranking.evaluate(config)
 

@@ -25,35 +25,16 @@ Datasets, at the paper's size:
 
 import sys
 
-from training import cli
-from training.configs import LanguageModelConfig
-from training.named_runs import LANGUAGE_MODEL_CONFIGS
+from training.causal_lm import configs
+from training.engine.verb import TrainingVerb
 
-
-def language_model(config: LanguageModelConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
-    cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.language_model import LanguageModelTask
-
-    return run_task(config, LanguageModelTask)
-
-
-def parse(args: list[str] | None = None) -> LanguageModelConfig:
-    """Reads a run from the command line."""
-    return cli.parse(
-        LANGUAGE_MODEL_CONFIGS,
-        "training.language_model",
-        "Trains a language model on text and leaves WORKDIR/preset. The same "
-        "command continues a run that was interrupted.",
-        args,
-    )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    return cli.run(language_model, parse(args), "training.language_model")
-
+_verb = TrainingVerb(
+    "training.language_model",
+    "Trains a language model on text and leaves WORKDIR/preset. The same "
+    "command continues a run that was interrupted.",
+    configs,
+)
+parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,17 +10,17 @@ import sys
 
 import tyro
 
-from training import cli
-from training.prediction.configs import PredictConfig
+from training.engine import cli
+from training.engine.prediction_config import PredictConfig
 
 
 def predict(config: PredictConfig) -> None:
-    """Predicts, writes and prints; see `training.prediction`."""
+    """Predicts, writes and prints; see `prediction.py` of the task."""
     cli.import_tensorflow()
     if config.task == "squad":
-        from training.prediction.spans import predict as run
+        from training.question_answering.prediction import predict as run
     else:
-        from training.prediction.classes import predict as run
+        from training.classification.prediction import predict as run
 
     figures = run(config)
     for name, value in figures.items():

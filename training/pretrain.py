@@ -6,36 +6,16 @@
 
 import sys
 
-from training import cli
-from training.configs import PretrainConfig
-from training.named_runs import PRETRAIN_CONFIGS
+from training.engine.verb import TrainingVerb
+from training.masked_lm import configs
 
-
-def pretrain(config: PretrainConfig) -> dict[str, float]:
-    """Trains, or continues, a run; see `training.run.run_task`."""
-    cli.import_tensorflow()
-    from training.run import run_task
-    from training.tasks.masked_lm import MaskedLMTask
-
-    return run_task(config, MaskedLMTask)
-
-
-def parse(args: list[str] | None = None) -> PretrainConfig:
-    """Reads a run from the command line."""
-    return cli.parse(
-        PRETRAIN_CONFIGS,
-        "training.pretrain",
-        "Pre-trains an encoder on masked tokens and next sentences and leaves "
-        "WORKDIR/preset. The same command continues a run that was "
-        "interrupted.",
-        args,
-    )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    return cli.run(pretrain, parse(args), "training.pretrain")
-
+_verb = TrainingVerb(
+    "training.pretrain",
+    "Pre-trains an encoder on masked tokens and next sentences and leaves "
+    "WORKDIR/preset. The same command continues a run that was interrupted.",
+    configs,
+)
+parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":
     sys.exit(main())

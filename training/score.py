@@ -10,7 +10,7 @@ import sys
 
 import tyro
 
-from training import cli
+from training.engine import cli
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ def score(config: ScoreConfig) -> None:
     predictions = _read_predictions(config.predictions)
     # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead import squad
-    from training.data.squad import read_questions
+    from training.corpus.squad import read_questions
 
     questions = read_questions(
         config.data, lambda line: print(line, file=sys.stderr)

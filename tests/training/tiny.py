@@ -14,26 +14,20 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
     FixedHeadTokenizer,
 )
-from training.configs import (
-    CausalLMConfig,
-    ClassificationConfig,
-    ClassifyConfig,
-    DistillationConfig,
-    DistillConfig,
-    LanguageModelConfig,
-    MaskedLMConfig,
+from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
+from training.classification.configs import ClassificationConfig, ClassifyConfig
+from training.corpus.squad import Answer, Question
+from training.corpus.tokenized import Document, write_shard
+from training.distillation.configs import DistillationConfig, DistillConfig
+from training.engine.configs import (
     ModelConfig,
-    PretrainConfig,
-    RetrievalConfig,
-    RetrieveConfig,
     RunConfig,
-    SpanLabelingConfig,
-    SquadConfig,
     StartConfig,
     TrainingConfig,
 )
-from training.data.corpus import Document, write_shard
-from training.data.squad import Answer, Question
+from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
+from training.question_answering.configs import SpanLabelingConfig, SquadConfig
+from training.retrieval.configs import RetrievalConfig, RetrieveConfig
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "

@@ -25,9 +25,9 @@ from training.convert.sources import (
     read_own_preset,
     read_source,
 )
-from training.data.texts import read_texts
+from training.corpus.texts import read_texts
+from training.engine.preset import write_preset
 from training.prepare.docstrings import read_docstrings
-from training.preset import write_preset
 
 # Arguments that say what a source may leave open.
 _OF_OTHERS = (

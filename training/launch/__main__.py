@@ -12,7 +12,7 @@ import threading
 
 import tyro
 
-from training import cli
+from training.engine import cli
 from training.launch.cluster import (
     LocalConfig,
     MachinesConfig,

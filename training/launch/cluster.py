@@ -14,9 +14,10 @@ from training.launch.supervisor import RestartConfig, Worker
 _PORT = 2222
 
 # Show that a clone is there, with what it needs.
-_SHOW = "python -c 'import training.cli'"
+_SHOW = "python -c 'import training.engine.cli'"
 _SHOW_LIBTPU = (
-    "python -c 'import libtpu, training.cli; print(libtpu.get_library_path())'"
+    "python -c 'import libtpu, training.engine.cli; "
+    "print(libtpu.get_library_path())'"
 )
 
 

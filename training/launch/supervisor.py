@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from training.cli import EX_TEMPFAIL
+from training.engine.cli import EX_TEMPFAIL
 
 _POLL_INTERVAL = 0.1  # seconds
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from training import cli
+from training.engine import cli
 from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
 
 

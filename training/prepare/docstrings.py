@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from keras_fixedhead.progress import progress
-from training.data.pairs import Pair
+from training.corpus.pairs import Pair
 
 # What is shorter says nothing one could search for ("Return name."); what is
 # longer is no summary.

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Iterator
 
 from keras_fixedhead.files import replaced
-from training.data.folder import read_manifest
-from training.lock import held
+from training.corpus.folder import read_manifest
+from training.engine.lock import held
 
 _STAMPS = "sources.json"
 

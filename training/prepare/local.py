@@ -8,7 +8,7 @@ import pathlib
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from keras_fixedhead.progress import progress
-from training.data.vocabulary import make_vocabulary
+from training.corpus.vocabulary import make_vocabulary
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
 from training.prepare.sampling import Sample

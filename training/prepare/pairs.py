@@ -63,8 +63,8 @@ def prepare_pairs(config: PairsConfig) -> dict:
     # TensorFlow takes seconds to import, which neither `--help` nor the
     # processes that read docstrings need wait for.
     from keras_fixedhead.beir import write_beir
-    from training.data.pairs import write_jsonl
-    from training.data.vocabulary import (
+    from training.corpus.pairs import write_jsonl
+    from training.corpus.vocabulary import (
         learn_vocabulary,
         read_vocabulary,
         write_vocabulary,
@@ -115,7 +115,7 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
 def _split(config, status):
     """Parts the source into pairs to train on and pairs to hold out."""
-    from training.data.pairs import as_beir
+    from training.corpus.pairs import as_beir
     from training.prepare.split import split_pairs
 
     pairs, left_out = _read_source(config)
@@ -140,7 +140,7 @@ def _split(config, status):
 
 def _held_apart(config):
     """Takes the whole of both sources, but for queries that are in both."""
-    from training.data.pairs import (
+    from training.corpus.pairs import (
         as_beir,
         read_jsonl,
         read_judged,
@@ -178,7 +178,7 @@ def _held_apart(config):
 
 
 def _read_source(config):
-    from training.data.pairs import read_pairs
+    from training.corpus.pairs import read_pairs
     from training.prepare.docstrings import installed_folders, read_docstrings
 
     if config.source == "python":

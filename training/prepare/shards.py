@@ -150,7 +150,7 @@ def write_part(
 ) -> None:
     """Writes a shard and then the account of it into the work folder."""
     # The processes that only read sources do without TensorFlow.
-    from training.data.corpus import write_shard
+    from training.corpus.tokenized import write_shard
 
     tokenize = _tokenizer(work / "data" / "vocabulary.txt", lowercase)
     counts, left_out = collections.Counter(), collections.Counter()
@@ -227,7 +227,7 @@ def _part_path(work, name):
 
 @functools.cache
 def _tokenizer(vocabulary, lowercase):
-    from training.data.vocabulary import read_vocabulary
+    from training.corpus.vocabulary import read_vocabulary
     from training.prepare.tokens import DocumentTokenizer
 
     return DocumentTokenizer(read_vocabulary(vocabulary), lowercase)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from training.data.datasets import PREFIX as _TFDS
-from training.data.datasets import open_dataset
+from training.corpus.datasets import PREFIX as _TFDS
+from training.corpus.datasets import open_dataset
 from training.prepare.documents import Tally, read_file, read_text
 from training.prepare.sampling import is_held_out
 

@@ -8,7 +8,7 @@ import typing
 import datasketch
 from scipy.cluster.hierarchy import DisjointSet
 
-from training.data.pairs import Pair
+from training.corpus.pairs import Pair
 
 # Documents with this part of their distinct words in common are
 # near-duplicates: the copies of a function in two packages, overloads that

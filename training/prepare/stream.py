@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 from rich.console import Console
 
-from training.data.stream import SPLITS
+from training.corpus.stream import SPLITS
 from training.prepare.configs import StreamConfig
 from training.prepare.folder import arguments_of, finish, made_before
 from training.prepare.sources import stamps
@@ -20,7 +20,7 @@ def prepare_stream(config: StreamConfig) -> dict:
     """Writes the folder of arrays that `config` describes.
 
     It holds `train.npy`, `tuning.npy` and `test.npy`, one array of token ids
-    each, see `training.data.stream`; `vocabulary.txt`, `manifest.json` and
+    each, see `training.corpus.stream`; `vocabulary.txt`, `manifest.json` and
     `sources.json`. Of the held-out documents every other one is for the
     choice of learning rates, the rest for the test.
 
@@ -33,7 +33,7 @@ def prepare_stream(config: StreamConfig) -> dict:
         OSError: A file cannot be read or written.
     """
     # TensorFlow takes seconds to import, which `--help` need not wait for.
-    from training.data.corpus import check_shards, read_corpus
+    from training.corpus.tokenized import check_shards, read_corpus
 
     corpus = read_corpus(config.data)
     arguments = arguments_of(config) | {"data": corpus.manifest_sha256}
@@ -129,7 +129,7 @@ def _write(folder, corpus):
 
 def _documents(shards):
     """Yields the token ids of documents, int32 arrays."""
-    from training.data.corpus import load_shards
+    from training.corpus.tokenized import load_shards
 
     for shard in shards:
         loaded = load_shards([str(shard.path)])

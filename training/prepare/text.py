@@ -24,7 +24,7 @@ from training.prepare.sources import (
 def prepare_text(config: TextConfig) -> dict:
     """Writes the folder of tokenized documents that `config` describes.
 
-    It holds shards, as `training.data.corpus` describes them,
+    It holds shards, as `training.corpus.tokenized` describes them,
     `vocabulary.txt`, `manifest.json` and `sources.json`. A folder that is
     there, with the same arguments, is left as it is; an unfinished one is
     continued.

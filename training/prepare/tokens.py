@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
-from training.data.corpus import Document
+from training.corpus.tokenized import Document
 from training.prepare.documents import (
     EMPTY_LINES,
     LINES,

@@ -21,7 +21,7 @@ import sys
 
 import tyro
 
-from training import cli
+from training.engine import cli
 from training.reproduce.scales import SCALES
 
 
@@ -74,7 +74,7 @@ def reproduce(config: ReproduceConfig) -> int:
             f"Received: {config.workers}"
         )
     # These take seconds to import, which `--help` need not wait for.
-    from training.data.stream import read_stream
+    from training.corpus.stream import read_stream
     from training.reproduce.plan import Plan
     from training.reproduce.report import write_report
     from training.reproduce.runner import claimed, make_runs

@@ -16,11 +16,11 @@ from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
 from keras_fixedhead.diagnostics import attention_report
 from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
-from training.data.stream import Stream
+from training.corpus.stream import Stream
+from training.engine.schedule import WarmupDecay
 from training.reproduce.cells import Cell, encoder_shape
 from training.reproduce.scales import Scale
 from training.reproduce.windows import Windows
-from training.schedule import WarmupDecay
 
 # Beside the record of a run that is not finished.
 CHECKPOINT = "checkpoint.npz"

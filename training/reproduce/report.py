@@ -4,7 +4,7 @@ import math
 import statistics
 
 from keras_fixedhead.files import replaced, write_json
-from training.data.stream import Stream
+from training.corpus.stream import Stream
 from training.reproduce.claims import Verdict, decide, read_claims
 from training.reproduce.figures import draw_contexts, draw_language
 from training.reproduce.plan import Plan

@@ -18,7 +18,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead.files import write_json
-from training.lock import held
+from training.engine.lock import held
 from training.reproduce import worker
 from training.reproduce.plan import Plan
 

@@ -44,7 +44,7 @@ def work(connection, stop, deadline, cpus, scale, data) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # Keras takes seconds to import, and its backend the CPUs it finds.
-    from training.data.stream import read_stream
+    from training.corpus.stream import read_stream
 
     stream = read_stream(data)
 

@@ -1,0 +1,363 @@
+"""The verb that trains a language model, and what it counts and predicts."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from keras_fixedhead import (
+    FixedHeadCausalLM,
+    FixedHeadCausalLMPreprocessor,
+    FixedHeadTokenizer,
+    presets,
+)
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from tests.training import tiny
+from training import language_model
+from training.causal_lm.batches import LanguageModelBatches
+from training.causal_lm.configs import CausalLMConfig
+from training.causal_lm.task import LanguageModelTask
+from training.corpus.tokenized import Document, Shard, write_shard
+
+# KerasHub's CausalLM compiles itself when it is made.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+START, END = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]"))
+ONE = tf.distribute.InputContext()
+# That the held-out shard has, its manifest says.
+HELDOUT_WORDS = 173
+RUN = {
+    "hidden_dim": 32,
+    "intermediate_dim": 64,
+    "steps": 100,
+    "global_batch_size": 32,
+    "learning_rate": 0.02,
+    "warmup_steps": 10,
+    "log_interval": 50,
+    "evaluation_interval": 100,
+    "checkpoint_interval": 100,
+    "evaluation_examples": 1_000,
+}
+
+
+def lengths(count):
+    """Of documents of one chunk of 12 tokens to three."""
+    return [3 + 7 * number % 31 for number in range(count)]
+
+
+def document(number, length):
+    """Each word is followed by the next one."""
+    words = (number + np.arange(length)) % len(tiny.WORDS)
+    return Document(len(SPECIAL_TOKENS) + words, np.array([length]))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tiny.write_text(tmp_path_factory.mktemp("data"))
+    shards = {}
+    for split, count in {"train": 97, "heldout": 23}.items():
+        made = map(document, range(count), lengths(count))
+        entry = write_shard(folder, f"{split}-00000", list(made))
+        shards[split] = [entry | {"words": HELDOUT_WORDS}]
+    tiny.rewrite(folder, shards=shards)
+    return folder
+
+
+def flags(data, workdir, **changes):
+    return tiny.flags(tiny.language_model(data, workdir, **changes), "small_lm")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """The work directory of a finished run."""
+    workdir = tmp_path_factory.mktemp("run") / "train"
+    assert language_model.main(flags(data, workdir, **RUN)) == 0
+    return workdir
+
+
+def cross_entropy(logits, labels):
+    """In float64, of `[..., V]` and `[...]`."""
+    logits = np.asarray(logits, "float64")
+    right = np.take_along_axis(logits, labels[..., None], -1)[..., 0]
+    return scipy.special.logsumexp(logits, -1) - right
+
+
+def test_run_learns(run):
+    first, *trained, last = tiny.metrics(run)
+    assert first["step"] == 0
+    assert first["heldout_accuracy"] < last["heldout_accuracy"]
+    assert [record["step"] for record in trained] == [50, 100]
+    losses = [record["loss"] for record in trained]
+    assert np.log(len(tiny.VOCABULARY)) > losses[0] > losses[-1]
+    # A bigram knows the next word, not where a document ends.
+    assert last["heldout_accuracy"] > 0.8
+    assert last["heldout_perplexity_per_word_piece"] < 3
+
+
+def test_figures_are_those_of_the_preset_by_hand(run):
+    model = FixedHeadCausalLM.from_preset(str(run / "preset"))
+    assert model.preprocessor.sequence_length == 13
+    rows = []
+    for number, length in enumerate(lengths(23)):
+        tokens = document(number, length).token_ids
+        pieces = -(-length // 12)
+        bounds = [length * piece // pieces for piece in range(pieces + 1)]
+        for start, end in zip(bounds, bounds[1:]):
+            rows.append([START, *tokens[start:end], *[END] * (end == length)])
+    ids, real = np.zeros((2, len(rows), 14), "int32")
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+        real[row, : len(tokens)] = 1
+    labels, predicted = ids[:, 1:], real[:, 1:]
+    logits = np.array(
+        model({"token_ids": ids[:, :-1], "padding_mask": predicted})
+    )
+    losses = cross_entropy(logits, labels)[predicted == 1]
+    assert len(losses) == sum(lengths(23)) + 23
+    assert tiny.metrics(run)[-1] == pytest.approx(
+        {
+            "step": 100,
+            "heldout_loss": losses.mean(),
+            "heldout_accuracy": np.mean(
+                (logits.argmax(-1) == labels)[predicted == 1]
+            ),
+            "heldout_perplexity_per_word_piece": np.exp(losses.mean()),
+            # Each end counts as a word.
+            "heldout_perplexity_per_word": np.exp(
+                losses.sum() / (HELDOUT_WORDS + 23)
+            ),
+        },
+        rel=1e-4,
+    )
+    model.compile(sampler="greedy")
+    made = model.generate("red green blue", max_length=7)
+    assert made == " ".join(tiny.WORDS[:6])
+
+
+def test_figures_of_some_examples_are_estimates(data, tmp_path):
+    task = LanguageModelTask(tiny.language_model(data, tmp_path))
+    outputs = {
+        "index": np.array([1, -1, 0]),
+        "losses": np.array([3.0, 99.0, 8.0], "float32"),
+        "hits": np.array([1.0, 9.0, 2.0], "float32"),
+        "pieces": np.array([2, 9, 3]),
+    }
+    pieces = sum(lengths(23)) + 23
+    assert task.figures(outputs) == pytest.approx(
+        {
+            "heldout_loss": 11 / 5,
+            "heldout_accuracy": 3 / 5,
+            "heldout_perplexity_per_word_piece": np.exp(11 / 5),
+            "heldout_perplexity_per_word": np.exp(
+                11 / 5 * pieces / (HELDOUT_WORDS + 23)
+            ),
+        }
+    )
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_loss_is_the_mean_over_the_global_batch(data, tmp_path, packed):
+    task = LanguageModelTask(
+        tiny.language_model(
+            data, tmp_path, packed=packed, dtype="float64", dropout=0.0
+        )
+    )
+    task.build()
+    for variable in task.model.trainable_variables:
+        variable.assign(variable.value * 7)  # or all is as likely
+    batch = next(iter(task.training_dataset(ONE, 0)))
+    ids, labels, real = (
+        batch[name].numpy() for name in ("token_ids", "labels", "padding_mask")
+    )
+    # As if a second replica had as much again.
+    totals = {name: 2 * value for name, value in task.totals(batch).items()}
+    assert totals["tokens"] == 2 * real.sum()
+    loss, metrics = task.loss(batch, totals)
+    logits = np.array(task.model({"token_ids": ids, "padding_mask": real}))
+    losses = cross_entropy(logits, labels)
+    assert np.ptp(losses) > 0.5
+    assert float(loss) == pytest.approx(np.average(losses, weights=real) / 2)
+    hits = np.average(logits.argmax(-1) == labels, weights=real)
+    assert float(metrics["accuracy"]) == pytest.approx(hits / 2)
+
+
+def test_operations_of_an_update(data, tmp_path):
+    task = LanguageModelTask(tiny.language_model(data, tmp_path, num_layers=2))
+    task.build()
+    width, heads, inner, length = 11, 3 * 13, 19, 97 / 7
+    block = 4 * (2 * width * heads) + 2 * (2 * length * heads)
+    block += 2 * (2 * width * inner)
+    forward = 2 * block + 2 * width * len(tiny.VOCABULARY)
+    assert task.flops({"tokens": 97.0, "examples": 7.0}) == pytest.approx(
+        3 * 97 * forward
+    )
+
+
+def numbered(folder):
+    """A corpus in which every token is another one, and its tokenizer."""
+    made, first = [], len(SPECIAL_TOKENS)
+    for name, sizes in enumerate([[2, 9, 30], [8, 17, 5], [24, 16], [7, 65]]):
+        contents = []
+        for size in sizes:
+            contents.append(Document(first + np.arange(size), [size]))
+            first += size
+        entry = write_shard(folder, str(name), contents)
+        made.append(Shard(folder / entry["name"], np.array(sizes), ""))
+    tokens = [f"w{number}" for number in range(len(SPECIAL_TOKENS), first)]
+    return made, FixedHeadTokenizer([*SPECIAL_TOKENS, *tokens])
+
+
+@pytest.mark.parametrize(
+    "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_each_token_is_predicted_once_in_an_epoch(tmp_path, packed):
+    shards, tokenizer = numbered(tmp_path)
+    # Windows of 12 and of 15 chunks.
+    config = CausalLMConfig(sequence_length=9, shuffle_tokens=100)
+    batches = LanguageModelBatches(config, 1, tokenizer, 3, packed)
+    made = batches.training(shards, ONE, 0).take(2 * 27)
+    made, orders = list(made.as_numpy_iterator()), []
+    for epoch in (made[:27], made[27:]):
+        predicted, order = [], []
+        for batch in epoch:
+            (ids,), (labels,), (real,) = (
+                batch[name] for name in ("token_ids", "labels", "padding_mask")
+            )
+            size = real.sum()
+            assert len(ids) == (size if packed else 9)
+            assert real.tolist() == [1] * size + [0] * (len(ids) - size)
+            assert ids[0] == START
+            assert ids[1:size].tolist() == labels[: size - 1].tolist()
+            assert not ids[size:].any() and not labels[size:].any()
+            predicted += labels[:size].tolist()
+            order.append(labels[0])
+        assert sorted(predicted) == sorted(
+            [END] * 10 + list(range(len(SPECIAL_TOKENS), 188))
+        )
+        # An end follows the last token of a document.
+        before = {
+            predicted[place - 1]
+            for place, token in enumerate(predicted)
+            if token == END
+        }
+        sizes = np.concatenate([shard.document_lengths for shard in shards])
+        assert before == set(np.cumsum(sizes) + len(SPECIAL_TOKENS) - 1)
+        orders.append(order)
+    assert orders[0] != orders[1] and set(orders[0]) == set(orders[1])
+
+
+def test_a_short_document_is_what_the_preprocessor_makes(tmp_path):
+    shards, tokenizer = numbered(tmp_path)
+    batches = LanguageModelBatches(
+        CausalLMConfig(sequence_length=9), 27, tokenizer, 3, packed=False
+    )
+    (batch,) = batches.evaluation(shards, ONE).as_numpy_iterator()
+    # The fourth document, of 8 tokens, and the first.
+    (four,) = np.flatnonzero(batch["token_ids"][:, 1] == 5 + 2 + 9 + 30)
+    (one,) = np.flatnonzero(batch["token_ids"][:, 1] == 5)
+    texts = [
+        " ".join(f"w{number}" for number in numbers)
+        for numbers in (range(46, 54), range(5, 7))
+    ]
+    preprocessor = FixedHeadCausalLMPreprocessor(tokenizer, sequence_length=9)
+    _, labels, weights = preprocessor(texts)
+    for row, ids, real in zip((four, one), labels, weights):
+        np.testing.assert_array_equal(batch["labels"][row], ids)
+        np.testing.assert_array_equal(batch["padding_mask"][row], real)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"sequence_length": 1}, "`sequence_length` .* least 2. Received: 1"),
+        ({"sequence_length": 19}, "`sequence_length` .*=17. Received: 19"),
+        ({"shuffle_tokens": 0}, "`shuffle_tokens` .* Received: 0"),
+        ({"evaluation_examples": 0}, "`evaluation_examples` .* Received: 0"),
+        ({"decay": "root"}, "`decay` must be .* 'rsqrt'. Received: 'root'"),
+    ],
+)
+def test_bad_values_are_one_line(data, tmp_path, capsys, change, message):
+    assert_fails(flags(data, tmp_path / "run", **change), message, capsys)
+
+
+def assert_fails(args, message, capsys):
+    assert language_model.main(args) == 1
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(tiny.error(capsys))
+
+
+def test_a_folder_without_words(tmp_path, capsys):
+    folder = tiny.write_text(tmp_path / "data")
+    shards = json.loads((folder / "manifest.json").read_text())["shards"]
+    del shards["heldout"][0]["words"]
+    tiny.rewrite(folder, shards=shards)
+    message = "`data` .* how many words .* --overwrite"
+    assert_fails(flags(folder, tmp_path / "run"), message, capsys)
+
+
+def test_init_is_a_language_model(data, tmp_path, capsys):
+    init = tmp_path / "embedder"
+    tiny.embedder().save_to_preset(str(init))
+    message = "`init` must be a preset of a FixedHeadCausalLM\\..*TextEmbedder"
+    assert_fails(flags(data, tmp_path / "run", init=init), message, capsys)
+
+
+@pytest.mark.slow
+def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
+    first = run / "preset"
+    changes = RUN | {
+        "sequence_length": 17,
+        "init": first,
+        "steps": 1,
+        "warmup_steps": 0,
+        "learning_rate": 0.0,
+    }
+    assert language_model.main(flags(data, tmp_path / "run", **changes)) == 0
+    assert "bottleneck" in capsys.readouterr().err
+    models = [
+        FixedHeadCausalLM.from_preset(str(preset))
+        for preset in (first, tmp_path / "run" / "preset")
+    ]
+    assert [model.preprocessor.sequence_length for model in models] == [13, 17]
+    for one, other in zip(*(model.weights for model in models), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    changes |= {"num_heads": 4, "sequence_length": 13}
+    args = flags(data, tmp_path / "other", **changes)
+    assert_fails(args, r"`init` .*num_heads \(there 3, now 4\)", capsys)
+
+
+@pytest.mark.slow
+def test_other_ways_to_compute_are_the_same(data, tmp_path):
+    exact = {"dtype": "float64", "dropout": 0.0, "steps": 3}
+    padded = {"packed": False, "accumulation_steps": 3}
+    ways = {
+        "packed": {},
+        "in_parts": {"accumulation_steps": 2},
+        "padded_in_parts": padded,
+        "compiled": padded | {"jit_compile": True},
+    }
+    records = []
+    for name, change in ways.items():
+        args = flags(data, tmp_path / name, **exact, **change)
+        assert language_model.main(args) == 0
+        records.append(tiny.metrics(tmp_path / name))
+    for other in records[1:]:
+        for one, two in zip(records[0], other, strict=True):
+            # The loop adds up in float32, whatever the model computes in.
+            assert two == pytest.approx(one, rel=1e-6)
+        assert other[-1] == pytest.approx(records[0][-1], rel=1e-12)
+
+
+def test_command_line_changes_the_named_run():
+    args = ["--data", "d", "--workdir", "w", "--num_heads", "70"]
+    config = language_model.parse(["--config", "lm1b", *args])
+    shape = presets.shape("lm1b_d256_p32_h70")
+    for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim"):
+        assert getattr(config.model, name) == shape[name]
+    assert config.model.head_size == shape["head_size"]
+    assert config.language_model.sequence_length == 256
+    assert config.training.decay == "rsqrt"

@@ -1,0 +1,183 @@
+"""The shards: what is written is read, and what is not what was written."""
+
+import hashlib
+import json
+import resource
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.corpus.tokenized import (
+    Document,
+    check_shards,
+    load_shards,
+    read_corpus,
+    write_shard,
+)
+
+# The lines of each document of each shard.
+SHARDS = {
+    "train-00000": [[[5, 6, 7], [8]], [[9, 5]]],
+    "train-00001": [[[6, 7]], [[11, 5, 70_000, 9, 10], [8, 7], [6]], [[9, 10]]],
+    "heldout-00000": [[[10, 9, 8]]],
+}
+VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g".split()
+
+
+def document(lines):
+    return Document(np.concatenate(lines), np.array([len(x) for x in lines]))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shards = {"train": [], "heldout": []}
+    for name, documents in SHARDS.items():
+        entry = write_shard(tmp_path, name, map(document, documents))
+        shards[name.partition("-")[0]].append(entry)
+    vocabulary = "".join(f"{token}\n" for token in VOCABULARY).encode()
+    (tmp_path / "vocabulary.txt").write_bytes(vocabulary)
+    sha256 = hashlib.sha256(vocabulary).hexdigest()
+    (tmp_path / "manifest.json").write_text(
+        json.dumps(
+            {
+                "kind": "text",
+                "arguments": {"lowercase": False},
+                "vocabulary_sha256": sha256,
+                "shards": shards,
+            }
+        )
+    )
+    return tmp_path
+
+
+def test_writes_examples(tmp_path):
+    documents = [document(lines) for lines in SHARDS["train-00001"]]
+    entry = write_shard(tmp_path, "train-00001", iter(documents))
+    path = tmp_path / "train-00001.tfrecord"
+    assert entry.pop("sha256") and entry == {
+        "name": path.name,
+        "documents": 3,
+        "tokens": 12,
+        "bytes": path.stat().st_size,
+    }
+    lengths = np.load(tmp_path / "train-00001.lengths.npy")
+    assert lengths.dtype == np.int32 and lengths.tolist() == [2, 8, 2]
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    for record, expected in zip(records, documents, strict=True):
+        features = tf.train.Example.FromString(record).features.feature
+        assert set(features) == {"token_ids", "line_lengths"}
+        for name, values in expected._asdict().items():
+            assert features[name].int64_list.value == values.tolist()
+
+
+def test_reads_and_loads(folder):
+    corpus = read_corpus(folder)
+    assert corpus.folder == folder
+    assert corpus.vocabulary == VOCABULARY
+    assert corpus.lowercase is False
+    assert [shard.path.stem for shard in corpus.train] == [
+        "train-00000",
+        "train-00001",
+    ]
+    assert [shard.path.stem for shard in corpus.heldout] == ["heldout-00000"]
+    assert corpus.train[1].document_lengths.tolist() == [2, 8, 2]
+    assert corpus.train[1].document_lengths.dtype == np.int32
+    check_shards(corpus.train + corpus.heldout)
+
+    # In another order, in eager mode and in a graph of `tf.data`.
+    paths = [str(shard.path) for shard in corpus.train[::-1]]
+    mapped = tf.data.Dataset.from_tensors(paths).map(load_shards)
+    lines = [
+        line
+        for name in ("train-00001", "train-00000")
+        for document in SHARDS[name]
+        for line in document
+    ]
+    for loaded in load_shards(tf.constant(paths)), mapped.get_single_element():
+        assert {name: v.dtype.name for name, v in loaded.items()} == {
+            "token_ids": "int32",
+            "line_starts": "int64",
+            "document_starts": "int64",
+        }
+        starts = loaded["line_starts"].numpy()
+        assert starts[0] == 0 and len(starts) == len(lines) + 1
+        ids = np.split(loaded["token_ids"].numpy(), starts[1:])
+        assert [x.tolist() for x in ids] == [*lines, []]
+        assert loaded["document_starts"].numpy().tolist() == [
+            0, 2, 10, 12, 16, 18,
+        ]  # fmt: skip
+
+
+def test_another_manifest_is_another_corpus(folder):
+    before = read_corpus(folder).manifest_sha256
+    assert read_corpus(folder).manifest_sha256 == before
+    path = folder / "manifest.json"
+    path.write_text(path.read_text() + "\n")
+    assert read_corpus(folder).manifest_sha256 != before
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("manifest.json", lambda b: b"{}", "prepare text.*something else"),
+        (
+            "manifest.json",
+            lambda b: b.replace(b'"text"', b'"pairs"'),
+            r"prepare text.*Received: pairs",
+        ),
+        ("vocabulary.txt", lambda b: b + b"h\n", "vocabulary.txt is not the"),
+        ("train-00001.tfrecord", lambda b: b[:-1], "train-00001.tfrecord is d"),
+        (
+            "train-00000.lengths.npy",
+            lambda b: b[:-4] + b"\3\0\0\0",
+            "train-00000.tfrecord is damaged",
+        ),
+    ],
+)
+def test_refuses_what_was_changed(folder, name, change, match):
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=match):
+        read_corpus(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "vocabulary.txt", "heldout-00000.tfrecord",
+     "train-00000.lengths.npy"],
+)  # fmt: skip
+def test_names_what_is_missing(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        read_corpus(folder)
+
+
+def test_damage_shows_when_loading(folder):
+    corpus = read_corpus(folder)
+    path = corpus.train[1].path
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
+    # Not what a start should take the time to find.
+    assert read_corpus(folder).train
+    paths = tf.constant([str(shard.path) for shard in corpus.train])
+    with pytest.raises(tf.errors.DataLossError):
+        load_shards(paths)
+    with pytest.raises(ValueError, match="train-00001.tfrecord is damaged"):
+        check_shards(corpus.train)
+    path.unlink()
+    with pytest.raises(tf.errors.NotFoundError, match="train-00001.tfrecord"):
+        load_shards(paths)
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    documents = [Document(np.arange(90_000), np.array([90_000]))] * 3
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, limits[1]))
+        with pytest.raises(OSError, match="train-00000.tfrecord: cannot be"):
+            write_shard(tmp_path, "train-00000", documents)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,93 @@
+"""The vocabulary: learned like the tokenizer reads, or read and checked."""
+
+import pytest
+
+from keras_fixedhead import FixedHeadTokenizer
+from training.corpus.vocabulary import learn_vocabulary, read_vocabulary
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TEXTS = ["Rereading the café's reading list, readers read: ÉTUDE 猫"] * 5 + [
+    "rarities keep zebra letters"
+] * 2
+
+
+def test_learns_what_the_tokenizer_reads():
+    tokens = learn_vocabulary(TEXTS, vocabulary_size=300, lowercase=True)
+    assert tokens[:5] == SPECIAL
+    assert len(set(tokens)) == len(tokens)
+    assert {"cafe", "etude", "reading", "猫", ":", "z"} <= set(tokens)
+    assert not any(token != token.lower() for token in tokens[5:])
+    # No text it has learned from holds an unknown word.
+    tokenizer = FixedHeadTokenizer(tokens)
+    for text in TEXTS:
+        assert tokenizer.token_to_id("[UNK]") not in tokenizer(text)
+    # Nothing is left of a rare word but its letters.
+    assert "rarities" not in tokens
+
+
+def test_cased():
+    tokens = learn_vocabulary(TEXTS, vocabulary_size=300, lowercase=False)
+    assert {"Rereading", "É", "café"} <= set(tokens)
+    assert "etude" not in tokens
+
+
+def test_words_end_where_the_tokenizer_ends_them():
+    """Not at what is punctuation to newer versions of Unicode alone."""
+    texts = ["ab\u2e5dcd ΟΔΟΣ \uf0b7ef"] * 5
+    tokens = learn_vocabulary(texts, vocabulary_size=60, lowercase=True)
+    assert {"ab\u2e5dcd", "οδοσ", "ef"} <= set(tokens)
+    assert "\uf0b7" not in tokens
+
+
+@pytest.mark.parametrize("size", [12, 41, 60])
+def test_never_more_than_asked_for(size):
+    texts = [f"{a}{b}{c}" * 3 for a in "abc" for b in "de" for c in "fg"] * 4
+    tokens = learn_vocabulary(texts, size, lowercase=True)
+    assert size / 2 < len(tokens) <= size
+    assert set("abcdefg") < set(tokens)
+
+
+def test_letters_stay_where_not_all_fits():
+    words = [f"{a}{b}{c}{a}" for a in "abc" for b in "defg" for c in "hijk"]
+    texts = [" ".join(words[: 2 + i]) for i in range(len(words))]
+    tokens = learn_vocabulary(texts, vocabulary_size=30, lowercase=True)
+    assert len(tokens) == 30
+    # Only with them can every word be written.
+    assert {f"##{letter}" for letter in "abcdefghijk"} < set(tokens)
+    tokenizer = FixedHeadTokenizer(tokens)
+    for text in texts:
+        assert tokenizer.token_to_id("[UNK]") not in tokenizer(text)
+
+
+def test_needs_room_for_special_tokens_and_letters():
+    with pytest.raises(ValueError, match="at least 7, .*Received: 6"):
+        learn_vocabulary(["ab ba"] * 3, vocabulary_size=6, lowercase=True)
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(ValueError, match="must be words"):
+        learn_vocabulary([" ", "\n"], vocabulary_size=100, lowercase=True)
+
+
+def test_reads(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    tokens = [*SPECIAL, "猫", "##s", "["]
+    path.write_text("\n".join(tokens), encoding="utf-8")
+    assert read_vocabulary(path) == tokens
+
+
+@pytest.mark.parametrize(
+    "lines, match",
+    [
+        ([*SPECIAL[:4], "a"], r"Missing: \[MASK\]"),
+        ([], r"Missing: \[PAD\], "),
+        ([*SPECIAL, "a", "", "b"], ":7: a token must be a word"),
+        ([*SPECIAL, "a b"], ":6: a token must be a word"),
+        ([*SPECIAL, "a", "b", "a"], ":8: .*on line 6"),
+    ],
+)
+def test_refuses(tmp_path, lines, match):
+    path = tmp_path / "vocabulary.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(ValueError, match=match):
+        read_vocabulary(path)

@@ -1,0 +1,523 @@
+"""Distillation: the verb, the losses by hand, and its errors."""
+
+import functools
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from tests.keras_fixedhead.test_losses import (
+    numpy_divergence,
+    numpy_relation_loss,
+    numpy_softmax,
+)
+from tests.training import tiny
+from tests.training.engine.two_replicas import weights
+from training import distill
+from training.distillation import configs
+from training.distillation.task import DistillationTask, shared_neighbours
+from training.engine.errors import Interrupted
+from training.engine.records import RunRecords
+from training.engine.strategy import get_strategy
+
+# KerasHub's TextEmbedder has a compile() of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+PROMPTS = {"query": "one two ", "document": ""}
+
+# Of each kind one, with numbers that tell them apart.
+LOSSES = {
+    "embedding_weight": 2.0,
+    "similarity_weight": 0.7,
+    "attention_weight": 0.3,
+    "similarity_temperature": 0.1,
+    "relation_heads": 3,
+}
+
+# What a finished run was given.
+RUN = {**LOSSES, "prompt": "query", "steps": 9, "learning_rate": 0.01}
+
+
+def flags(data, teacher, workdir, **changes):
+    config = tiny.distillation(data, teacher, workdir, **changes)
+    return tiny.flags(config, "compact")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_texts(tmp_path_factory.mktemp("data") / "texts.txt")
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher") / "preset"
+    tiny.embedder(prompts=PROMPTS).save_to_preset(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What the teacher computes, once for all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def workdir(data, teacher, cache, tmp_path_factory):
+    """A finished run."""
+    workdir = tmp_path_factory.mktemp("run") / "train"
+    args = flags(data, teacher, workdir, cache=cache, **RUN)
+    assert distill.main(args) == 0
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def make_task(data, teacher, cache, tmp_path_factory):
+    """Built tasks, one of each kind, that start with the same weights."""
+    workdir = tmp_path_factory.mktemp("tasks")
+
+    @functools.cache
+    def make(**changes):
+        changes = {"cache": cache, "dropout": 0.0, **LOSSES, **changes}
+        task = DistillationTask(
+            tiny.distillation(data, teacher, workdir, **changes)
+        )
+        keras.utils.set_random_seed(3)
+        with get_strategy("one_device").scope():
+            task.build()
+        return task
+
+    return make
+
+
+def first_batch(task):
+    context = tf.distribute.InputContext()
+    return next(iter(task.training_dataset(context, first_step=0)))
+
+
+def losses_of(task, batch):
+    """Its loss, and the losses it is made of."""
+
+    def loss():
+        return task.loss(batch, task.totals(batch))
+
+    loss, parts = get_strategy("one_device").run(tf.function(loss))
+    return {"loss": float(loss)} | {n: float(v) for n, v in parts.items()}
+
+
+def components(vectors, size):
+    """The first right singular vectors, the largest number positive."""
+    _, _, rows = np.linalg.svd(vectors.astype("float64"))
+    signs = [np.sign(row[np.abs(row).argmax()]) for row in rows]
+    return (rows * np.array(signs)[:, None])[:size].T
+
+
+def encode(preset, texts, prompt=None, length=13):
+    embedder = FixedHeadTextEmbedder.from_preset(str(preset))
+    embedder.preprocessor.sequence_length = length
+    return embedder.encode_text(texts, prompt=prompt, verbose=0)
+
+
+def test_run_learns(workdir):
+    records = tiny.metrics(workdir)
+    trained = [record for record in records if "loss" in record]
+    assert len(trained) == 9
+    for name in ("loss", "embedding_loss", "similarity_loss", "attention_loss"):
+        losses = [record[name] for record in trained]
+        assert np.mean(losses[-3:]) < np.mean(losses[:3]), name
+    for record in trained:
+        assert record["loss"] == pytest.approx(
+            sum(
+                LOSSES[f"{name}_weight"] * record[f"{name}_loss"]
+                for name in ("embedding", "similarity", "attention")
+            ),
+            rel=1e-4,
+        )
+    cosines = [r["heldout_cosine"] for r in records if "heldout_cosine" in r]
+    assert len(cosines) == 4
+    assert cosines[0] < cosines[-1]
+
+
+def test_preset_has_what_is_the_teachers(workdir, teacher):
+    student, model = (
+        FixedHeadTextEmbedder.from_preset(str(folder))
+        for folder in (workdir / "preset", teacher)
+    )
+    assert student.preprocessor.prompts == PROMPTS
+    assert student.preprocessor.sequence_length == 13
+    assert student.pooling_mode == model.pooling_mode == "cls"
+    tokenizer = student.preprocessor.tokenizer
+    assert tokenizer.get_vocabulary() == tiny.VOCABULARY
+    backbone = student.backbone
+    assert (backbone.num_heads, backbone.head_size) == (3, 5)
+    assert (backbone.num_layers, backbone.hidden_dim) == (1, 11)
+
+
+def test_figures_by_hand(workdir, teacher, data, cache, tmp_path):
+    config = tiny.distillation(data, teacher, tmp_path, cache=cache, **RUN)
+    texts = DistillationTask(config)._texts
+    assert sorted(texts) == sorted(tiny.texts())
+    targets = encode(teacher, texts, "query")
+    students = encode(workdir / "preset", texts[:7], "query")
+    expected = targets @ components(targets, 11)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    last = tiny.metrics(workdir)[-1]
+    assert last["heldout_cosine"] == pytest.approx(
+        np.mean(np.sum(students * expected[:7], axis=1)), abs=1e-4
+    )
+    assert last["heldout_neighbours@10"] == 1.0  # there are six others
+
+
+def test_finished_run_says_so(data, teacher, workdir, cache, capsys):
+    before = (workdir / "metrics.jsonl").read_bytes()
+    args = flags(data, teacher, workdir, cache=cache, **RUN)
+    assert distill.main(args) == 0
+    assert "finished before" in capsys.readouterr().err
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_run_is_refused(workdir, tmp_path, capsys):
+    data = tmp_path / "texts.txt"
+    data.write_text("".join(f"{t}\n" for t in tiny.texts(41)))
+    tiny.embedder(1, PROMPTS).save_to_preset(str(tmp_path / "other"))
+    changes = {**RUN, "similarity_weight": 0.5}
+    args = flags(data, tmp_path / "other", workdir, **changes)
+    assert distill.main(args) == 1
+    error = capsys.readouterr().err
+    for name in ("teacher_sha256", "data_sha256", "similarity_weight"):
+        assert name in error
+    assert "attention_weight" not in error
+
+
+@pytest.mark.slow
+def test_interrupted_run_goes_on_exactly(
+    data, teacher, workdir, cache, tmp_path, monkeypatch
+):
+    class Records(RunRecords):
+        def trained(self, now, outputs):
+            super().trained(now, outputs)
+            if now == 5:
+                signal.raise_signal(signal.SIGTERM)
+
+    config = tiny.distillation(data, teacher, tmp_path, cache=cache, **RUN)
+    assert config.model.dropout
+    with monkeypatch.context() as patched:
+        patched.setattr("training.engine.run.RunRecords", Records)
+        with pytest.raises(Interrupted, match="SIGTERM after step 5"):
+            distill.train(config)
+    distill.train(config)
+    assert tiny.metrics(tmp_path) == tiny.metrics(workdir)
+    for a, b in zip(weights(tmp_path), weights(workdir), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_losses_by_hand(make_task):
+    task = make_task(prompt="query")
+    batch = first_batch(task)
+    numbers = batch["index"].numpy() + 7
+    inputs = {
+        name: batch[name]
+        for name in ("token_ids", "segment_ids", "padding_mask")
+    }
+    np.testing.assert_array_equal(
+        inputs["token_ids"],
+        task.model.preprocessor.pad_to_longest(
+            [task._texts[i] for i in numbers], prompt="query"
+        )["token_ids"],
+    )
+    model, teacher = task.model, task._teacher
+    ours = model.embed_packed(inputs).numpy()
+    theirs = encode(task.config.distillation.teacher, task._texts, "query")
+    targets = theirs[numbers] @ components(theirs, 11)
+    targets /= np.linalg.norm(targets, axis=1, keepdims=True)
+    similarity = []
+    for i in range(6):
+        others = [j for j in range(6) if j != i]
+        similarity.append(
+            numpy_divergence(
+                *(
+                    numpy_softmax(v[others] @ v[i] / 0.1)
+                    for v in (theirs[numbers], ours)
+                )
+            )
+        )
+    projections, relations = (
+        {name: x.numpy() for name, x in projections.items()}
+        for _, projections in (
+            embedder.embed_packed(inputs, return_projections=True)
+            for embedder in (model, teacher)
+        )
+    )
+    attention = [
+        numpy_relation_loss(
+            projections[name],
+            relations[name],
+            inputs["padding_mask"].numpy(),
+            3,
+        )
+        for name in ("query", "key", "value")
+    ]
+    expected = {
+        "embedding_loss": np.mean(1 - np.sum(ours * targets, axis=1)),
+        "similarity_loss": np.mean(similarity),
+        "attention_loss": np.mean(attention),
+    }
+    expected["loss"] = (
+        2.0 * expected["embedding_loss"]
+        + 0.7 * expected["similarity_loss"]
+        + 0.3 * expected["attention_loss"]
+    )
+    assert min(expected.values()) > 1e-3  # each would be missed
+    assert losses_of(task, batch) == pytest.approx(expected, abs=1e-5)
+    totals = {name: float(x) for name, x in task.totals(batch).items()}
+    assert totals == {
+        "examples": 6,
+        "tokens": inputs["padding_mask"].numpy().sum(),
+    }
+
+
+@pytest.mark.slow
+def test_packed_and_padded_are_the_same(make_task):
+    packed, padded = (make_task(packed=packed) for packed in (True, False))
+    batch, wide = first_batch(packed), first_batch(padded)
+    assert wide["token_ids"].shape == (6, 13)
+    np.testing.assert_array_equal(batch["index"], wide["index"])
+    expected = losses_of(packed, batch)
+    # Padding is not the same, nor how long rows are.
+    short = {
+        name: values[:3, :7]
+        if name in ("token_ids", "segment_ids", "padding_mask")
+        else values[:3]
+        for name, values in wide.items()
+    }
+    assert losses_of(padded, wide) == pytest.approx(expected, abs=1e-5)
+    assert losses_of(padded, short) == pytest.approx(
+        losses_of(packed, short), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
+    task = make_task(packed=packed)
+    batch = first_batch(task)
+
+    @tf.function
+    def loss():
+        return task.loss(batch, task.totals(batch))[0], task.evaluation_step(
+            batch
+        )
+
+    graph = loss.get_concrete_function().graph
+    # It finds the real tokens, as often as a model runs.
+    found = [op.type for op in graph.get_operations()].count("Where")
+    assert found == (3 if packed else 0)
+
+
+@pytest.mark.slow
+def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
+    for compiled in (False, True):
+        distill.train(
+            tiny.distillation(
+                data,
+                teacher,
+                tmp_path / str(compiled),
+                cache=cache,
+                packed=not compiled,
+                jit_compile=compiled,
+                dropout=0.0,
+                steps=2,
+                warmup_steps=1,
+                **LOSSES,
+            )
+        )
+    runs = [tiny.metrics(tmp_path / name) for name in ("False", "True")]
+    for a, b in zip(*runs, strict=True):
+        assert b == pytest.approx(a, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
+@pytest.mark.slow
+def test_dtypes_of_student_and_teacher_may_differ(dtype, make_task):
+    usual = make_task()
+    batch = first_batch(usual)
+    expected = losses_of(usual, batch)
+    task = make_task(dtype=dtype)
+    task.model.set_weights(usual.model.get_weights())
+    rough = dtype == "mixed_bfloat16"
+    assert losses_of(task, batch) == pytest.approx(
+        expected, rel=0.1 if rough else 1e-4, abs=1e-2 if rough else 1e-5
+    )
+    loss, parts = get_strategy("one_device").run(
+        functools.partial(task.loss, batch, task.totals(batch))
+    )
+    assert {x.dtype.name for x in (loss, *parts.values())} == {
+        "float32" if rough else "float64"
+    }
+
+
+def test_attention_loss_trains_all_projections(make_task):
+    task = make_task()
+    batch = first_batch(task)
+    attention = task.model.backbone.transformer_layers[-1].attention
+    kernels = [
+        getattr(attention, name).kernel.value
+        for name in ("query", "key", "value")
+    ]
+    with tf.GradientTape() as tape:
+        _, losses = task.loss(batch, task.totals(batch))
+    for gradient in tape.gradient(losses["attention_loss"], kernels):
+        assert gradient.shape == (11, 15)
+        assert np.abs(gradient).max(axis=0).min() > 0  # each column
+    assert not set(map(id, task.model.variables)) & set(
+        map(id, task._teacher.variables)
+    )
+
+
+def test_teacher_stays_only_for_its_attention(make_task):
+    assert make_task()._teacher is not None
+    task = make_task(attention_weight=0.0)
+    assert task._teacher is None
+    assert task.metrics == ("embedding_loss", "similarity_loss")
+    assert losses_of(task, first_batch(task)).keys() == {"loss", *task.metrics}
+
+
+@pytest.mark.parametrize("longest, width", [(17, 11), (43, 17)])
+def test_tables_start_as_the_teachers(longest, width, make_task, teacher):
+    backbone = make_task(
+        max_sequence_length=longest, hidden_dim=width
+    ).model.backbone
+    theirs = FixedHeadTextEmbedder.from_preset(str(teacher)).backbone
+    tokens = theirs.token_embedding.get_weights()[0]
+    basis = np.zeros((13, width))
+    basis[:, : min(13, width)] = components(tokens, width)
+    for name in ("token", "position", "segment"):
+        ours, rows = (
+            getattr(model, f"{name}_embedding").get_weights()[0]
+            for model in (backbone, theirs)
+        )
+        rows = rows @ basis
+        if name == "position":
+            # The teacher has 19.
+            rows = rows[np.arange(longest) % 19]
+        np.testing.assert_allclose(ours, rows, atol=1e-6)
+
+
+def test_tables_start_anew(make_task):
+    copied, anew = (
+        make_task(copy_embeddings=copy).model.backbone.get_weights()
+        for copy in (True, False)
+    )
+    same = [np.array_equal(a, b) for a, b in zip(copied, anew)]
+    assert same.count(False) == 3
+
+
+def test_neighbours_by_hand():
+    rng = np.random.default_rng(3)
+    ours, theirs = rng.normal(size=(23, 5)), rng.normal(size=(23, 7))
+    shared = []
+    for i in range(23):
+        nearest = [
+            sorted(
+                (j for j in range(23) if j != i),
+                key=lambda j: -(vectors[i] @ vectors[j]),
+            )[:3]
+            for vectors in (ours, theirs)
+        ]
+        shared.append(len(set(nearest[0]) & set(nearest[1])) / 3)
+    assert 0 < np.mean(shared) < 1
+    found = shared_neighbours(ours, theirs, 3)
+    assert found == pytest.approx(np.mean(shared))
+    assert shared_neighbours(ours, 2 * ours, 3) == 1.0
+    # All four others are near.
+    assert shared_neighbours(ours[:5], theirs[:5], 10) == 1.0
+
+
+@pytest.mark.slow
+def test_teacher_of_fewer_numbers(data, tmp_path):
+    """It keeps the first ones only, and these are what is learned."""
+    embedder = tiny.embedder()
+    FixedHeadTextEmbedder(
+        embedder.backbone, embedder.preprocessor, embedding_dim=5
+    ).save_to_preset(str(tmp_path / "teacher"))
+    task = DistillationTask(
+        tiny.distillation(data, tmp_path / "teacher", tmp_path)
+    )
+    task.build()
+    assert task._targets.shape == (43, 5)
+    assert np.isfinite(losses_of(task, first_batch(task))["loss"])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"accumulation_steps": 2}, "`accumulation_steps` .* Received: 2"),
+        ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
+        ({"sequence_length": 19}, "max_sequence_length=17. Received: 19"),
+        (
+            {"sequence_length": 19, "max_sequence_length": 23},
+            "`sequence_length` .* teacher, 17. Received: 19",
+        ),
+        ({"embedding_weight": -0.5}, "at least 0. .*'embedding': -0.5"),
+        (
+            {
+                "embedding_weight": 0.0,
+                "similarity_weight": 0.0,
+                "attention_weight": 1.0,
+            },
+            "`embedding_weight` or `similarity_weight` .*'attention': 1.0",
+        ),
+        (
+            {"similarity_temperature": 0.0},
+            "`similarity_temperature` .* Received: 0.0",
+        ),
+        ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
+        (
+            {"attention_weight": 1.0, "relation_heads": 2},
+            "`relation_heads` .* teacher, 45, .* student, 15. Received: 2",
+        ),
+        (
+            {"attention_weight": 1.0, "relation_heads": 0},
+            "`relation_heads` .* Received: 0",
+        ),
+        ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
+        ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
+        ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),
+    ],
+)
+def test_bad_values_are_one_line(
+    change, message, data, teacher, cache, tmp_path, capsys
+):
+    args = flags(data, teacher, tmp_path / "run", cache=cache, **change)
+    assert distill.main(args) == 1
+    error = tiny.error(capsys)
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(error)
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_files_are_named(data, teacher, tmp_path, capsys):
+    workdir = tmp_path / "run"
+    assert distill.main(flags(data, tmp_path / "no", workdir)) == 1
+    assert tiny.error(capsys) == (
+        "training.distill: error: `teacher` must be a preset folder, such as "
+        "WORKDIR/preset of an earlier run. Received: "
+        f"{str(tmp_path / 'no')!r}"
+    )
+    assert distill.main(flags(tmp_path / "no", teacher, workdir)) == 1
+    assert str(tmp_path / "no") in tiny.error(capsys)
+    assert not workdir.exists()
+
+
+def test_help_lists_the_named_runs(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        distill.parse(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for name in (*configs.NAMED_RUNS, "--teacher", "--attention_weight"):
+        assert name in shown

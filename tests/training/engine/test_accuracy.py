@@ -1,0 +1,152 @@
+"""Figures of runs beside their shapes: over seeds, as a table and a picture."""
+
+import json
+import statistics
+
+import pytest
+
+from keras_fixedhead import FixedHeadBackbone, pictures
+from training import accuracy_report
+from training.engine.accuracy import read_row
+from training.engine.seeds import SUMMARY, summarize
+
+SHAPE = {
+    "vocabulary_size": 101,
+    "num_layers": 2,
+    "num_heads": 3,
+    "hidden_dim": 12,
+    "intermediate_dim": 17,
+    "max_sequence_length": 13,
+}
+
+
+def write_run(folder, figures, **changes):
+    """What a finished run leaves, of which the report reads a part."""
+    preset = folder / "preset"
+    preset.mkdir(parents=True)
+    config = {"config": {**SHAPE, **changes, "name": "encoder"}}
+    (preset / "config.json").write_text(json.dumps(config))
+    run = {"settings": {}, "figures": {"step": 7, **figures}}
+    (preset / "run.json").write_text(json.dumps(run))
+    return folder
+
+
+def write_seeds(folder, values, **changes):
+    runs = {
+        3 + number: write_run(
+            folder / f"seed_{3 + number}",
+            {"accuracy": value, "heldout_loss_dev": 1.0},
+            **changes,
+        )
+        for number, value in enumerate(values)
+    }
+    (folder / SUMMARY).write_text(json.dumps(summarize(runs)))
+    return folder
+
+
+def test_summary_of_seeds(tmp_path):
+    values = [0.5, 0.75, 0.625]
+    folder = write_seeds(tmp_path / "run", values)
+    summary = json.loads((folder / SUMMARY).read_text())
+    assert summary["seeds"] == [3, 4, 5]
+    assert "step" not in summary["figures"]
+    assert summary["figures"]["accuracy"] == {
+        "values": values,
+        "mean": pytest.approx(0.625),
+        # Of a sample: the squares 1/64 + 1/64, over 2.
+        "deviation": pytest.approx(0.125),
+    }
+    assert statistics.stdev(values) == pytest.approx(0.125)
+
+
+def test_one_run_has_no_deviation(tmp_path):
+    row = read_row(write_run(tmp_path / "run", {"accuracy": 0.5}))
+    assert (row.seeds, row.figures["accuracy"]["deviation"]) == (1, None)
+
+
+def test_parameters_are_the_encoder_s(tmp_path):
+    row = read_row(write_run(tmp_path / "run", {"f1": 1.0}, head_size=[5, 7]))
+    backbone = FixedHeadBackbone(**SHAPE, head_size=[5, 7])
+    assert row.parameters == backbone.count_params()
+
+
+@pytest.mark.parametrize(
+    ("head_size", "fixed"),
+    [(4, False), (13, True), (None, True), ([4, 5], True), ([4, 4], False)],
+)
+def test_heads_of_the_standard_size_are_told_apart(tmp_path, head_size, fixed):
+    row = read_row(write_run(tmp_path, {"f1": 1.0}, head_size=head_size))
+    assert row.kind.startswith("fixed") == fixed
+
+
+def test_reports(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    small = write_seeds(tmp_path / "small", [0.5, 0.75], head_size=4)
+    large = write_run(
+        tmp_path / "large",
+        {"accuracy": 0.9, "heldout_loss_dev": 0.5, "other": 1.0},
+        head_size=13,
+    )
+    output = tmp_path / "new" / "report"
+    args = [str(large), str(small), "--output", str(output)]
+    assert accuracy_report.main(args) == 0
+    said = capsys.readouterr().out
+    assert "0.6250 ± 0.1768" in said and "0.9000" in said
+    rows = json.loads((output / "report.json").read_text())
+    # By size, and only what all have and is no loss.
+    assert [row["run"] for row in rows] == [str(small), str(large)]
+    assert [row["seeds"] for row in rows] == [2, 1]
+    assert [list(row["figures"]) for row in rows] == [["accuracy"]] * 2
+    assert (output / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_picture(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        pictures, "save_figure", lambda figure, path: figures.append(figure)
+    )
+    runs = [
+        write_seeds(tmp_path / "small", [0.5, 0.75], head_size=4),
+        write_seeds(tmp_path / "middle", [0.25, 0.5], head_size=7),
+        write_run(
+            tmp_path / "large",
+            {"accuracy": 0.9, "heldout_loss_dev": 0.5},
+            head_size=13,
+        ),
+    ]
+    output = ["--output", str(tmp_path / "report")]
+    assert accuracy_report.main([*map(str, runs), *output]) == 0
+    ((axis,),) = (figure.axes for figure in figures)
+    drawn = {line.get_label(): line for line in axis.containers}
+    assert [label[:5] for label in drawn] == ["head ", "fixed"]
+    (standard, fixed) = drawn.values()
+    sizes = [read_row(run).parameters / 1e6 for run in runs]
+    for line, x, means, deviations in (
+        (standard, sizes[:1], [0.625], [0.1768]),
+        (fixed, sizes[1:], [0.375, 0.9], [0.1768, 0.0]),
+    ):
+        points, _, (bars,) = line.lines
+        assert points.get_xdata() == pytest.approx(x)
+        assert points.get_ydata() == pytest.approx(means)
+        for bar, mean, deviation in zip(
+            bars.get_segments(), means, deviations, strict=True
+        ):
+            assert bar[:, 1] == pytest.approx(
+                [mean - deviation, mean + deviation], abs=1e-4
+            )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nothing"], "must be work directories of finished runs"),
+        (["run", "--figures", "f1"], "Received: f1"),
+    ],
+)
+def test_errors_are_one_line(tmp_path, capsys, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", {"accuracy": 0.5})
+    assert accuracy_report.main([*args, "--output", "report"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "report").exists()

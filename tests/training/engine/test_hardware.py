@@ -1,0 +1,45 @@
+"""The peak of a device: measured on a CPU, known by name of a GPU."""
+
+import itertools
+import types
+
+import pytest
+
+from training.engine import hardware
+from training.engine.hardware import _measured, _of_gpu, peak_flops
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cpu_is_measured(dtype):
+    # From a slow core to a large server.
+    assert 1e9 < peak_flops(dtype) < 1e15
+
+
+def test_best_product_counts_each_addition(monkeypatch):
+    # Products of 5, 2 and 3 seconds.
+    ticks = itertools.accumulate([1, 5, 1, 2, 1, 3])
+    clock = types.SimpleNamespace(perf_counter=lambda: next(ticks))
+    monkeypatch.setattr(hardware, "time", clock)
+    # Of each of 7 x 7 results, 7 multiplications and their additions.
+    assert _measured("float32", size=7, repeats=3) == 7 * 7 * (7 + 7) / 2
+    assert next(ticks, None) is None
+
+
+@pytest.mark.parametrize(
+    "name, peak",
+    [
+        ("Tesla T4", 65e12),
+        ("Tesla V100-SXM2-16GB", 125e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 NVL", 835e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA L40S", None),
+        ("NVIDIA T400 4GB", None),
+        ("", None),
+    ],
+)
+def test_gpu_is_known_by_its_name(name, peak):
+    assert _of_gpu(name) == peak

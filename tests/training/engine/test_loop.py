@@ -1,0 +1,395 @@
+"""The loop on a toy task: what it leaves, resuming, and how it stops."""
+
+import json
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedMultiHeadAttention
+from keras_fixedhead.diagnostics import attention_report
+from tests.training.tiny import metrics
+from training.engine.attention_reports import attention_summaries
+from training.engine.configs import RunConfig, TrainingConfig
+from training.engine.errors import Interrupted, RunFailed
+from training.engine.loop import train_and_evaluate
+from training.engine.records import RunRecords
+from training.engine.strategy import get_strategy
+from training.engine.task import Task
+
+STEPS = 7
+
+
+class Line(Task):
+    """Learns the slope 3 through dropout.
+
+    Args:
+        dropout: The rate.
+        bad_step: The update whose batch is not a number.
+    """
+
+    def __init__(self, dropout=0.5, bad_step=-1):
+        self._dropout = dropout
+        self._bad_step = bad_step
+
+    def build(self):
+        self.model = keras.Sequential(
+            [
+                keras.layers.Dropout(self._dropout),
+                keras.layers.Dense(1, use_bias=False),
+            ]
+        )
+        self.model.build((None, 5))
+
+    def training_dataset(self, context, first_step):
+        def batch(step):
+            x = tf.random.stateless_normal([3, 5], [11, step])
+            return tf.where(step == self._bad_step, np.nan, x)
+
+        return tf.data.Dataset.range(first_step, tf.int64.max).map(batch)
+
+    def loss(self, batch, totals):
+        target = 3.0 * tf.reduce_sum(batch, axis=1, keepdims=True)
+        predicted = self.model(batch, training=True)
+        return tf.reduce_mean((predicted - target) ** 2), {}
+
+    def evaluation_dataset(self, context):
+        batch = tf.data.Dataset.from_tensors(np.eye(5, dtype="float32"))
+        return batch.repeat(context.num_replicas_in_sync)
+
+    def evaluation_step(self, batch):
+        return {"slope": self.model(batch)[:, 0]}
+
+    def figures(self, outputs):
+        return {"slope": float(np.mean(outputs["slope"]))}
+
+    def save(self, folder):
+        folder.mkdir()
+        np.save(folder / "slope.npy", self.model.get_weights()[0])
+
+
+def run(task, workdir, strategy=None, records_type=RunRecords, **changes):
+    records = records_type(workdir, STEPS, chief=True)
+    records.claim({"seed": 7})
+    strategy = strategy or get_strategy("one_device")
+    return train_and_evaluate(
+        task,
+        strategy,
+        TrainingConfig(
+            steps=STEPS,
+            global_batch_size=3 * strategy.num_replicas_in_sync,
+            learning_rate=0.5,
+            warmup_steps=1,
+        ),
+        RunConfig(
+            data=workdir,
+            workdir=workdir,
+            log_interval=1,
+            evaluation_interval=3,
+            checkpoint_interval=2,
+            **changes,
+        ),
+        records,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupts, and its last figures."""
+    workdir = tmp_path_factory.mktemp("whole")
+    return workdir, run(Line(), workdir)
+
+
+def test_run_leaves_its_records(whole):
+    workdir, figures = whole
+    records = metrics(workdir)
+    trained = [r["step"] for r in records if "loss" in r]
+    evaluated = [r["step"] for r in records if "slope" in r]
+    assert trained == [1, 2, 3, 4, 5, 6, 7]
+    assert evaluated == [0, 3, 6, 7]
+    slopes = [r["slope"] for r in records if "slope" in r]
+    assert slopes[0] < slopes[-1] == figures["slope"]
+    assert (workdir / "checkpoints" / "ckpt-7.index").exists()
+    assert np.load(workdir / "preset" / "slope.npy").shape == (5, 1)
+    assert not (workdir / "preset.partial").exists()
+    described = json.loads((workdir / "preset" / "run.json").read_text())
+    assert described == {
+        "settings": {"seed": 7},
+        "figures": {"step": 7, **figures},
+    }
+
+
+def test_newest_checkpoints_are_kept(whole, tmp_path):
+    run(Line(), tmp_path, keep_checkpoints=3)
+    kept = [
+        sorted(path.name for path in workdir.glob("checkpoints/ckpt-*.index"))
+        for workdir in (whole[0], tmp_path)
+    ]
+    assert len(kept[0]) == 2 and len(kept[1]) == 3
+    assert kept[0] == kept[1][1:]
+    assert kept[0][-1] == "ckpt-7.index"
+
+
+def test_summaries_hold_what_the_records_do(whole):
+    workdir, _ = whole
+    (file,) = (workdir / "summaries").glob("events*")
+    losses = {
+        event.step: float(tf.make_ndarray(value.tensor))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "loss"
+    }
+    assert losses == {
+        r["step"]: pytest.approx(r["loss"])
+        for r in metrics(workdir)
+        if "loss" in r
+    }
+
+
+class Attending(Line):
+    """Learns the same with attention over the five numbers."""
+
+    def build(self):
+        x = keras.Input((5, 1))
+        attended = FixedMultiHeadAttention(2, head_size=3)(x)
+        self.attention = keras.Model(x, attended)
+        line = keras.layers.Dense(1, use_bias=False)
+        y = line(keras.layers.Flatten()(attended))
+        self.model = keras.Model(x, y)
+
+    def attention_inputs(self, batch):
+        return self.attention, batch[..., tf.newaxis]
+
+    def save(self, folder):
+        folder.mkdir()
+        np.savez(folder / "weights.npz", *self.model.get_weights())
+
+
+def attention_steps(workdir):
+    return [
+        event.step
+        for file in sorted((workdir / "summaries/attention").glob("events*"))
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "attention_entropy/layer_00"
+    ]
+
+
+def test_attention_is_reported_at_its_interval(tmp_path):
+    """Also after a resume, and without a say in what is learned."""
+    with_reports, without = tmp_path / "with", tmp_path / "without"
+    run(Attending(), with_reports, attention_interval=2)
+    assert attention_steps(with_reports) == [0, 2, 4, 6]
+    run(Attending(), without)
+    assert not (without / "summaries/attention").exists()
+    learned, expected = (
+        np.load(workdir / "preset" / "weights.npz")
+        for workdir in (with_reports, without)
+    )
+    for name in expected:
+        np.testing.assert_array_equal(learned[name], expected[name])
+
+
+def test_a_report_looks_at_the_first_held_out_sequences(tmp_path):
+    task = Attending()
+    task.build()
+    summaries = attention_summaries(task, tmp_path, sequences=2)
+    report = summaries.write(0)
+    summaries.close()
+    expected = attention_report(task.attention, np.eye(5)[:2, :, np.newaxis])
+    assert report.sequences == 2
+    assert report == expected
+
+
+def test_attention_reports_that_cannot_be_made(tmp_path):
+    with pytest.raises(ValueError, match="attends.*for a Line"):
+        run(Line(), tmp_path, attention_interval=1)
+    with pytest.raises(ValueError, match="`attention_sequences`.*: 0"):
+        run(Attending(), tmp_path, attention_interval=1, attention_sequences=0)
+    for interval in (0, -1):
+        with pytest.raises(ValueError, match="`attention_interval` must be"):
+            run(Attending(), tmp_path, attention_interval=interval)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("step", [3, 4, 7])  # 3 and 7: it was to evaluate
+def test_signal_saves_and_the_next_run_goes_on_exactly(step, whole, tmp_path):
+    class Records(RunRecords):
+        def trained(self, now, outputs):
+            super().trained(now, outputs)
+            if now == step:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    message = f"SIGTERM after step {step}"
+    with pytest.raises(Interrupted, match=message) as stopped:
+        run(Line(), tmp_path, records_type=Records)
+    assert stopped.value.signum == signal.SIGTERM
+    assert (tmp_path / "checkpoints" / f"ckpt-{step}.index").exists()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert not (tmp_path / "preset").exists()
+    # What a killed process leaves behind the last checkpoint.
+    with open(tmp_path / "metrics.jsonl", "a") as lines:
+        lines.write(json.dumps({"step": 8, "loss": 99.0}) + '\n{"step": 9')
+    assert run(Line(), tmp_path) == whole[1]
+    assert metrics(tmp_path) == metrics(whole[0])
+    described = [path / "preset" / "run.json" for path in (tmp_path, whole[0])]
+    assert described[0].read_bytes() == described[1].read_bytes()
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "preset" / "slope.npy"),
+        np.load(whole[0] / "preset" / "slope.npy"),
+    )
+
+
+def test_a_run_that_saved_nothing_evaluates_first_again(whole, tmp_path):
+    with pytest.raises(FloatingPointError):
+        run(Line(bad_step=1), tmp_path)
+    records = metrics(tmp_path)
+    assert [r["step"] for r in records if "slope" in r] == [0]
+    assert run(Line(), tmp_path) == whole[1]
+    assert metrics(tmp_path) == metrics(whole[0])
+
+
+def test_finished_run_without_a_preset_makes_it(whole, tmp_path):
+    def fail(self, folder):
+        folder.mkdir()
+        raise OSError("disk full")
+
+    task = Line()
+    task.save = fail.__get__(task)
+    with pytest.raises(OSError, match="disk full"):
+        run(task, tmp_path)
+    assert not list(tmp_path.glob("preset*"))
+    assert run(Line(), tmp_path) == whole[1]
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "preset" / "slope.npy"),
+        np.load(whole[0] / "preset" / "slope.npy"),
+    )
+    assert metrics(tmp_path) == metrics(whole[0])
+
+
+def test_disk_without_space_for_the_preset(tmp_path, monkeypatch):
+    left = shutil.disk_usage(tmp_path)._replace(free=2**24 + 19)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: left)
+        # Five weights and a seed generator's state.
+        with pytest.raises(OSError, match="needs 16,777,2.. bytes, .* are 16"):
+            run(Line(), tmp_path)
+    assert not list(tmp_path.glob("preset*"))
+    run(Line(), tmp_path)
+    assert (tmp_path / "preset").exists()
+
+
+def test_what_is_not_finite_stops_before_it_is_saved(tmp_path):
+    with pytest.raises(FloatingPointError, match="loss .* at step 6"):
+        run(Line(bad_step=5), tmp_path)
+    latest = tf.train.latest_checkpoint(tmp_path / "checkpoints")
+    assert latest.endswith("ckpt-5")
+    reader = tf.train.load_checkpoint(latest)
+    for name, dtype in reader.get_variable_to_dtype_map().items():
+        if dtype.is_floating:
+            assert np.isfinite(reader.get_tensor(name)).all(), name
+    assert not (tmp_path / "preset").exists()
+
+
+def test_failed_operation_is_explained_without_its_graph(tmp_path):
+    missing = str(tmp_path / "missing")
+
+    class Reader(Line):
+        def training_dataset(self, context, first_step):
+            def read(x):
+                content = tf.io.read_file(missing)
+                return x + tf.cast(tf.strings.length(content), tf.float32)
+
+            return super().training_dataset(context, first_step).map(read)
+
+    with pytest.raises(RunFailed) as failed:
+        run(Reader(), tmp_path)
+    assert str(failed.value).startswith(
+        f"{missing}; No such file or directory. Checkpoints are kept; "
+    )
+
+
+def test_failure_while_building_is_explained(tmp_path):
+    class Builder(Line):
+        def build(self):
+            raise tf.errors.UnavailableError(None, None, "no peer")
+
+    with pytest.raises(RunFailed, match="no peer. Checkpoints are kept"):
+        run(Builder(), tmp_path)
+
+
+def test_compiled_run_is_the_same(tmp_path):
+    slopes = []
+    for compiled in (False, True):
+        workdir = tmp_path / str(compiled)
+        run(Line(dropout=0.0), workdir, jit_compile=compiled)
+        slopes.append(np.load(workdir / "preset" / "slope.npy"))
+    np.testing.assert_allclose(*slopes, rtol=1e-4)
+
+
+def test_compiled_run_takes_one_replica(tmp_path):
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    with pytest.raises(ValueError, match="`jit_compile` .* with 2 replicas"):
+        run(Line(), tmp_path, jit_compile=True, strategy=Strategy())
+    assert not list(tmp_path.iterdir())
+
+
+def test_workdir_of_another_run_is_refused(tmp_path):
+    def claim(settings):
+        records = RunRecords(tmp_path, 1, chief=True)
+        records.claim(settings)
+        return records
+
+    settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
+    # One that never began leaves the folder to others.
+    claim({"steps": 8})
+    with claim(settings).running(0, evaluate_first=False):
+        pass
+    claim(settings)
+    with pytest.raises(ValueError) as refused:
+        claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})
+    message = str(refused.value)
+    assert "model.head_size (there [3, 5], now [3, 7])" in message
+    assert "seed (there None, now 1)" in message
+    assert "steps (there 7, now None)" in message
+    assert "num_layers" not in message
+    assert json.loads((tmp_path / "config.json").read_text()) == settings
+
+
+def test_progress_shows_how_training_goes(tmp_path):
+    records = RunRecords(tmp_path, 11, chief=True)
+    records.claim({})
+    with records.running(2, evaluate_first=False):
+        (task,) = records._bar.tasks
+        assert (task.completed, task.total) == (2, 11)
+        assert task.fields["figures"] == ""
+        outputs = {
+            "loss": 2.34567,
+            "gradient_norm": 13.0,
+            "steps_per_second": 1.254,
+            "examples_per_second": 1234.4,
+        }
+        records.trained(3, outputs)
+        assert task.completed == 3
+        shown = "loss 2.3457  steps/s 1.25  examples/s 1,234"
+        assert task.fields["figures"] == shown
+        more = {"tokens_per_second": 56789.0, "model_flops_utilization": 0.417}
+        records.trained(5, outputs | more)
+        assert task.completed == 5
+        shown += "  tokens/s 56,789  MFU 42%"
+        assert task.fields["figures"] == shown
+
+
+def test_only_the_chief_writes(tmp_path):
+    records = RunRecords(tmp_path / "run", 1, chief=False)
+    records.claim({"seed": 1})
+    with records.running(0, evaluate_first=False):
+        records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
+        records.evaluated(1, {"slope": 1.0})
+    assert not (tmp_path / "run").exists()

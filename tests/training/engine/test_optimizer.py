@@ -1,0 +1,255 @@
+"""The schedule, the decay and the clipping of the optimizer."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadBackbone
+from keras_fixedhead.masked_lm import FixedHeadMaskedLM
+from training.engine.configs import TrainingConfig
+from training.engine.optimizer import (
+    ClippedAdamW,
+    ClippedSGD,
+    build_optimizer,
+)
+from training.engine.schedule import WarmupDecay
+
+CONFIG = TrainingConfig(
+    steps=100, global_batch_size=3, learning_rate=0.5, warmup_steps=0
+)
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 7])
+def test_schedule_of_tensor2tensor(warmup_steps):
+    # Its 0.3 is divided by the root of the update, or of the warm-up.
+    warmup = max(warmup_steps, 1)
+    schedule = WarmupDecay(0.3 / warmup**0.5, warmup_steps, 19, "rsqrt")
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in range(31)],
+        [
+            0.3 * min(1, update / warmup) / max(update, warmup) ** 0.5
+            for update in range(1, 32)
+        ],
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_schedule_rises_and_falls(decay):
+    schedule = WarmupDecay(0.3, warmup_steps=7, total_steps=19, decay=decay)
+
+    def expected(update):  # the number of the update, from 1
+        if update <= 7:
+            return 0.3 * update / 7
+        left = (20 - update) / 13
+        return 0.3 * (
+            left if decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+        )
+
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in range(19)],
+        [expected(step + 1) for step in range(19)],
+        atol=1e-6,
+    )
+    assert float(schedule(18)) > 0.0
+    assert float(schedule(19)) == float(schedule(23)) == 0.0
+
+
+def test_schedule_without_warmup_starts_near_the_peak():
+    schedule = WarmupDecay(1.0, warmup_steps=0, total_steps=100)
+    assert float(schedule(0)) == pytest.approx(100 / 101)
+
+
+def test_schedule_round_trip():
+    schedule = WarmupDecay(0.3, 7, 19, "cosine")
+    again = WarmupDecay.from_config(schedule.get_config())
+    assert float(again(11)) == float(schedule(11))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"decay": "step"}, "`decay` must be .* Received: 'step'"),
+        ({"warmup_steps": 100}, "`warmup_steps` .* Received: 100"),
+        ({"warmup_steps": -1}, "`warmup_steps` .* Received: -1"),
+        ({"optimizer": "adam"}, "`optimizer` must be .* Received: 'adam'"),
+    ],
+)
+def test_bad_values_are_named(change, message):
+    config = dataclasses.replace(CONFIG, **change)
+    with pytest.raises(ValueError, match=message):
+        build_optimizer(config, [keras.Variable(np.ones((2, 3)))])
+
+
+def test_only_matrices_decay():
+    kernel = keras.Variable(np.ones((2, 3)), name="kernel")
+    bias = keras.Variable(np.ones(3), name="bias")
+    temperature = keras.Variable(1.0, name="temperature")
+    variables = [kernel, bias, temperature]
+    config = dataclasses.replace(CONFIG, weight_decay=0.1)
+    optimizer = build_optimizer(config, variables)
+    optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
+    rate = 0.5 * 100 / 101
+    np.testing.assert_allclose(kernel.numpy(), 1 - 0.1 * rate, rtol=1e-6)
+    np.testing.assert_array_equal(bias.numpy(), 1.0)
+    np.testing.assert_array_equal(temperature.numpy(), 1.0)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
+def test_norms_and_biases_of_a_model_do_not_decay(name):
+    model = FixedHeadMaskedLM(
+        FixedHeadBackbone(
+            vocabulary_size=13,
+            num_layers=1,
+            num_heads=3,
+            hidden_dim=7,
+            intermediate_dim=11,
+            head_size=5,
+            pooler=True,
+        ),
+        next_sentence=True,
+    )
+    variables = model.trainable_variables
+    for variable in variables:
+        variable.assign(keras.ops.ones(variable.shape))
+    config = dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1)
+    optimizer = build_optimizer(config, variables)
+    optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
+    decayed = 0
+    for variable in variables:
+        decays = variable.name in ("kernel", "embeddings")
+        decayed += decays
+        np.testing.assert_allclose(
+            variable.numpy(),
+            1 - 0.1 * 0.5 * 100 / 101 if decays else 1.0,
+            rtol=1e-6,
+            err_msg=variable.path,
+        )
+    assert 10 < decayed < len(variables)
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
+def test_updates_by_hand(name):
+    config = TrainingConfig(
+        optimizer=name,
+        steps=5,
+        global_batch_size=3,
+        learning_rate=0.3,
+        warmup_steps=2,
+        weight_decay=0.05,
+        beta_1=0.7,
+        beta_2=0.8,
+        epsilon=0.1,  # so large that the gradients' scale matters
+        clip_norm=1.5,
+    )
+    rng = np.random.default_rng(11)
+    weights = [rng.normal(size=shape) for shape in [(2, 3), (3,)]]
+    variables = [keras.Variable(w, dtype="float64") for w in weights]
+    optimizer = build_optimizer(config, variables)
+    first = [np.zeros(w.shape) for w in weights]
+    second = [np.zeros(w.shape) for w in weights]
+    for update, scale in [(1, 5.0), (2, 0.1), (3, 2.0)]:
+        gradients = [scale * rng.normal(size=w.shape) for w in weights]
+        optimizer.apply([tf.constant(g) for g in gradients], variables)
+
+        norm = np.sqrt(sum(np.sum(g**2) for g in gradients))
+        assert (norm > 1.5) == (scale > 1)
+        rate = 0.3 * {1: 1 / 2, 2: 1.0, 3: 3 / 4}[update]
+        for i, gradient in enumerate(gradients):
+            step = gradient * min(1.0, 1.5 / norm)
+            if name != "sgd":
+                first[i] = 0.7 * first[i] + 0.3 * step
+                second[i] = 0.8 * second[i] + 0.2 * step**2
+                corrected = 1 - 0.8**update
+                # Keras's Adam adds it before the correction.
+                epsilon = 0.1 / (np.sqrt(corrected) if name == "adamw" else 1)
+                step = first[i] / (1 - 0.7**update)
+                step /= np.sqrt(second[i] / corrected) + epsilon
+            if weights[i].ndim > 1:
+                weights[i] -= rate * 0.05 * weights[i]
+            if name == "lamb":
+                step *= np.linalg.norm(weights[i]) / np.linalg.norm(step)
+            weights[i] -= rate * step
+            np.testing.assert_allclose(
+                variables[i].numpy(), weights[i], rtol=1e-6
+            )
+
+
+def test_rows_of_repeated_tokens_are_added_before_the_norm():
+    table = keras.Variable(np.zeros((5, 2)), dtype="float64")
+    optimizer = ClippedSGD(learning_rate=1.0, global_clipnorm=1.0)
+    optimizer.build([table])
+    rows = tf.IndexedSlices(
+        tf.constant([[3.0, 0.0], [1.0, 0.0], [0.0, 3.0]], "float64"),
+        tf.constant([1, 1, 4]),
+        tf.constant([5, 2]),
+    )
+    optimizer.apply([rows], [table])
+    dense = np.zeros((5, 2))
+    dense[1] = [4.0, 0.0]
+    dense[4] = [0.0, 3.0]
+    assert float(optimizer.gradient_norm.numpy()) == 5.0
+    np.testing.assert_allclose(table.numpy(), -dense / 5.0, rtol=1e-12)
+
+
+def test_small_gradients_are_not_clipped():
+    weight = keras.Variable(np.zeros((1, 2)), dtype="float64")
+    optimizer = ClippedSGD(learning_rate=1.0, global_clipnorm=10.0)
+    optimizer.build([weight])
+    optimizer.apply([tf.constant([[3.0, 4.0]], "float64")], [weight])
+    np.testing.assert_allclose(weight.numpy(), [[-3.0, -4.0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_adamw_is_keras_adamw(jit_compile):
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=shape) for shape in [(3, 5), (5,)]]
+    gradients = rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 5))
+
+    def train(cls):
+        variables = [keras.Variable(value, dtype="float32") for value in start]
+        optimizer = cls(
+            WarmupDecay(0.1, 2, 4),
+            weight_decay=0.1,
+            beta_1=0.8,
+            epsilon=1e-3,
+            global_clipnorm=2.0,
+        )
+        optimizer.exclude_from_weight_decay(var_list=variables[1:])
+        optimizer.build(variables)
+        update = tf.function(
+            lambda *now: optimizer.apply(list(now), variables),
+            jit_compile=jit_compile,
+        )
+        for now in zip(*map(tf.constant, gradients)):
+            update(*now)
+        return [variable.numpy() for variable in variables]
+
+    for ours, keras_own in zip(
+        train(ClippedAdamW), train(keras.optimizers.AdamW)
+    ):
+        # Keras has its betas, and ours 1 - beta, in float32.
+        np.testing.assert_allclose(ours, keras_own, rtol=1e-4)
+
+
+def test_adamw_is_the_paper_s():
+    gradients = np.random.default_rng(0).normal(size=(4, 3, 5))
+    weight = keras.Variable(np.ones((3, 5)), dtype="float64")
+    optimizer = ClippedAdamW(
+        0.1, weight_decay=0.3, beta_1=0.8, beta_2=0.9, epsilon=1e-3
+    )
+    optimizer.build([weight])
+    expected, m, v = np.ones((3, 5)), 0.0, 0.0
+    for t, gradient in enumerate(gradients, start=1):
+        optimizer.apply([tf.constant(gradient)], [weight])
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.9 * v + 0.1 * gradient**2
+        rate = 0.1 * np.sqrt(1 - 0.9**t) / (1 - 0.8**t)
+        expected = expected * (1 - 0.3 * 0.1)
+        expected = expected - rate * m / (np.sqrt(v) + 1e-3)
+    # The learning rate and the decay are float32.
+    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-7)

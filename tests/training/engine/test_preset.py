@@ -1,0 +1,106 @@
+"""Presets on disk: whole or not there, and what makes two of them equal."""
+
+import json
+import shutil
+
+import keras
+import pytest
+
+from tests.training import tiny
+from training.engine.preset import preset_sha256, weights_sha256, write_preset
+
+
+@pytest.fixture
+def model():
+    layer = keras.layers.Dense(5)
+    layer.build((None, 7))
+    return layer
+
+
+def save(folder):
+    folder.mkdir()
+    (folder / "weights").write_text("whole")
+
+
+def test_preset_appears_whole(model, tmp_path):
+    folder = tmp_path / "preset"
+
+    def look(partial):
+        assert not folder.exists()
+        save(partial)
+        assert not folder.exists()
+
+    # What a killed process left.
+    (tmp_path / "preset.partial").mkdir()
+    (tmp_path / "preset.partial" / "half").write_text("half")
+    write_preset(folder, model, look)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert [path.name for path in folder.iterdir()] == ["weights"]
+
+
+def test_failed_save_leaves_nothing(model, tmp_path):
+    def fail(folder):
+        save(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_preset(tmp_path / "preset", model, fail)
+    assert not list(tmp_path.iterdir())
+
+
+def test_preset_that_is_there_is_kept(model, tmp_path):
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "old").write_text("old")
+    with pytest.raises(OSError, match="preset"):
+        write_preset(tmp_path / "preset", model, save)
+    assert [path.name for path in tmp_path.rglob("*")] == ["preset", "old"]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_disk_needs_space_for_the_weights(
+    missing, model, tmp_path, monkeypatch
+):
+    # 7 * 5 of the kernel, 5 of the bias
+    free = 4 * 40 + 2**24 - missing
+    usage = shutil.disk_usage(tmp_path)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    if not missing:
+        write_preset(tmp_path / "preset", model, save)
+        return
+    with pytest.raises(OSError, match="needs 16,777,376 bytes.* 16,777,375"):
+        write_preset(tmp_path / "preset", model, save)
+    assert not list(tmp_path.iterdir())
+
+
+def test_checksum_is_of_what_computes(tmp_path):
+    preset = tmp_path / "preset"
+    tiny.embedder(prompts={"query": "one "}).save_to_preset(str(preset))
+    weights = weights_sha256(preset, "teacher")
+    whole = preset_sha256(preset, "teacher")
+    # A story of how it was made changes nothing.
+    (preset / "run.json").write_text("{}")
+    (preset / "metadata.json").write_text("{}")
+    assert preset_sha256(preset, "teacher") == whole
+    checksums = [whole]
+    task = preset / "task.json"
+    task.write_text(task.read_text().replace('"cls"', '"mean"'))
+    checksums.append(preset_sha256(preset, "teacher"))
+    preprocessor = preset / "preprocessor.json"
+    content = json.loads(preprocessor.read_text())
+    content["config"]["prompts"]["query"] = "two "
+    preprocessor.write_text(json.dumps(content))
+    checksums.append(preset_sha256(preset, "teacher"))
+    with open(preset / "assets/tokenizer/vocabulary.txt", "a") as vocabulary:
+        vocabulary.write("new\n")
+    checksums.append(preset_sha256(preset, "teacher"))
+    assert weights_sha256(preset, "teacher") == weights
+    (preset / "model.weights.h5").write_bytes(b"other")
+    checksums.append(preset_sha256(preset, "teacher"))
+    assert len(set(checksums)) == 5
+    assert weights_sha256(preset, "teacher") != weights
+
+
+@pytest.mark.parametrize("checksum", [weights_sha256, preset_sha256])
+def test_folder_without_weights_is_no_preset(checksum, tmp_path):
+    with pytest.raises(ValueError, match=f"`init` .* Received: '{tmp_path}'"):
+        checksum(tmp_path, "init")

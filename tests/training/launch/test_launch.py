@@ -1,0 +1,389 @@
+"""The launchers, with programs that are killed, lost and stopped on plan."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+# Each worker follows its part of the plan: an exit status or a word for each
+# time it is started, the last one from then on. It leaves a line every time in
+# a file of its own.
+WORKER = """
+import json, os, pathlib, signal, sys, time
+
+folder, *plan = sys.argv[1:]
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+path = pathlib.Path(folder, f"worker_{index}")
+starts = path.read_text().count("start") if path.exists() else 0
+
+def note(text):
+    with open(path, "a") as lines:
+        lines.write(text + "\\n")
+
+def save(signum, frame):
+    note(signal.Signals(signum).name)
+    time.sleep(0.3)  # a second signal would be noted, too
+    sys.exit(128 + signum)
+
+signal.signal(signal.SIGINT, save)
+signal.signal(signal.SIGTERM, save)
+note("start " + os.environ["TF_CONFIG"])
+print("output of worker", index, flush=True)
+actions = plan[index].split(",")
+action = actions[min(starts, len(actions) - 1)]
+if action == "die":
+    os.kill(os.getpid(), signal.SIGKILL)
+if action == "run":
+    time.sleep(60)
+if action == "hang":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+sys.exit(int(action))
+"""
+
+SSH = """#!/bin/sh
+# Runs on this machine what ssh would run on another one, and passes no signals
+# on, either.
+while [ "$1" = -o ]; do shift 2; done
+if [ "$1" = absent ]; then
+    echo "Could not resolve hostname absent" >&2
+    exit 255
+fi
+exec 3<&0  # a shell gives what it runs in the background an empty input
+setsid sh -c "$2" <&3 &
+wait $!
+"""
+
+GCLOUD = """#!/bin/sh
+# Describes a TPU as `described` does, and is its first machine.
+if [ "$4" = describe ]; then
+    cat "${0%/*}/described"
+    exit
+fi
+exec 3<&0
+for flag; do
+    case $flag in --command=*) setsid sh -c "${flag#--command=}" <&3 & ;; esac
+done
+wait $!
+"""
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    # A process passes on what it ignores, as these are in the background.
+    signals = {
+        signum: signal.signal(signum, signal.default_int_handler)
+        for signum in (signal.SIGINT, signal.SIGHUP)
+    }
+    launcher = Launcher(tmp_path)
+    yield launcher
+    for process in launcher.processes:
+        process.terminate()
+        process.communicate()
+    for signum, handler in signals.items():
+        signal.signal(signum, handler)
+
+
+class Launcher:
+    """Starts the verb, with stand-ins for what would need a network."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        for name, script in {"ssh": SSH, "gcloud": GCLOUD}.items():
+            (self._bin / name).write_text(script)
+            (self._bin / name).chmod(0o755)
+
+    def start(self, launcher, *plan, command=None, **flags):
+        flags = {"restart_delay": 0, "grace_period": 20, **flags}
+        args = [launcher]
+        for name, value in flags.items():
+            args += [f"--{name}", *str(value).split()]
+        if launcher in ("local", "machines"):
+            args += ["--logs", self.folder / "logs"]
+        if command is None:
+            command = [sys.executable, "-c", WORKER, self.folder, *plan]
+        python = pathlib.Path(sys.executable).parent
+        process = subprocess.Popen(
+            [sys.executable, "-m", "training.launch", *args, "--", *command],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PATH": f"{self._bin}:{python}:{os.environ['PATH']}",
+                "TMPDIR": str(self.folder),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *args, **flags):
+        """Returns the exit status and what was printed to stderr."""
+        process = self.start(*args, **flags)
+        _, errors = process.communicate(timeout=60)
+        return process.returncode, errors
+
+    def described(self, text):
+        (self._bin / "described").write_text(text)
+
+    def notes(self, index):
+        path = self.folder / f"worker_{index}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def starts(self, index):
+        return sum(line.startswith("start") for line in self.notes(index))
+
+    def wait_for(self, note, *indices):
+        deadline = time.monotonic() + 60
+        while not all(
+            any(line.startswith(note) for line in self.notes(index))
+            for index in indices
+        ):
+            assert time.monotonic() < deadline, note
+            time.sleep(0.02)
+
+
+def tf_config(note):
+    return json.loads(note.removeprefix("start "))
+
+
+def test_workers_are_told_of_each_other(launcher):
+    process = launcher.start("local", "0", "0", "0", num_workers=3)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    configs = [tf_config(launcher.notes(index)[0]) for index in range(3)]
+    assert [config["task"] for config in configs] == [
+        {"type": "worker", "index": index} for index in range(3)
+    ]
+    (workers,) = {tuple(config["cluster"]["worker"]) for config in configs}
+    assert len(set(workers)) == 3
+    assert all(address.startswith("127.0.0.1:") for address in workers)
+    # The first one reports here, the others in their files.
+    assert output == "output of worker 0\n"
+    for index in (1, 2):
+        log = launcher.folder / "logs" / f"worker_{index}.log"
+        assert log.read_text() == f"output of worker {index}\n"
+
+
+def test_local_workers_leave_the_gpus_alone(launcher, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    process = launcher.start(
+        "local", command=[sys.executable, "-c", code], num_workers=1
+    )
+    assert process.communicate(timeout=60)[0] == "-1\n"
+
+
+@pytest.mark.parametrize(
+    "plan, status, starts",
+    [
+        # A worker is lost, and the other one notices.
+        (("75,0", "die,0"), 0, 2),
+        # One was preempted, and both saved.
+        (("143,0", "143,0"), 0, 2),
+        (("75,130,0", "75,75,0"), 0, 3),
+        # What no restart mends, first or last.
+        (("1", "75"), 1, 1),
+        (("75", "1"), 1, 1),
+        (("0", "2"), 2, 1),
+        (("75,1", "75,1"), 1, 2),
+        # No more restarts are allowed.
+        (("die,die,die", "75,75,75"), 75, 3),
+    ],
+)
+def test_exit_statuses(launcher, plan, status, starts):
+    ended, _ = launcher.run("local", *plan, num_workers=2, max_restarts=2)
+    assert ended == status
+    assert [launcher.starts(index) for index in (0, 1)] == [starts, starts]
+
+
+def test_worker_that_hangs_without_the_other_is_killed(launcher):
+    status, errors = launcher.run(
+        "local", "hang,0", "die,0", num_workers=2, grace_period=1
+    )
+    assert status == 0
+    assert errors.splitlines() == [
+        "training.launch: worker 0 ended with status 137",
+        "training.launch: worker 1 ended with status 137, see "
+        f"{launcher.folder}/logs/worker_1.log",
+        "training.launch: restart 1 of 10 in 0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sent, noted",
+    [
+        (signal.SIGTERM, "SIGTERM"),
+        (signal.SIGINT, "SIGINT"),
+        (signal.SIGHUP, "SIGTERM"),
+    ],
+)
+def test_signals_reach_every_worker_once(launcher, sent, noted):
+    process = launcher.start("local", "run", "run", num_workers=2)
+    launcher.wait_for("start", 0, 1)
+    os.killpg(process.pid, sent)  # as a terminal does
+    assert process.wait(timeout=30) == 128 + sent
+    for index in (0, 1):
+        assert launcher.notes(index)[1:] == [noted]
+
+
+def test_what_does_not_stop_in_its_grace_period_is_killed(launcher):
+    process = launcher.start("local", "hang", num_workers=1, grace_period=1)
+    launcher.wait_for("start", 0)
+    time.sleep(0.3)  # until it is deaf
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    assert launcher.notes(0)[1:] == []
+
+
+def test_signal_before_a_restart(launcher):
+    process = launcher.start("local", "75", num_workers=1, restart_delay=60)
+    while "restart 1" not in process.stderr.readline():
+        assert process.poll() is None
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    assert launcher.starts(0) == 1
+
+
+def test_worker_of_a_pod(launcher, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"task": {"index": 0}}')
+    assert launcher.run("worker", "75,die,143,0")[0] == 0
+    assert launcher.starts(0) == 4
+    process = launcher.start("worker", "0,0,0,0,run")
+    launcher.wait_for("start", 0)
+    while launcher.starts(0) < 5:
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    assert launcher.notes(0)[5:] == ["SIGTERM"]
+
+
+def test_machines(launcher):
+    status, errors = launcher.run(
+        "machines", "die,0", "75,0", hosts="one me@two:7007"
+    )
+    assert status == 0, errors
+    for index in (0, 1):
+        config = tf_config(launcher.notes(index)[1])
+        assert config["cluster"] == {"worker": ["one:2222", "two:7007"]}
+        assert config["task"]["index"] == index
+    assert "worker 1 on me@two ended with status 75" in errors
+    log = (launcher.folder / "logs" / "worker_1.log").read_text()
+    assert log.count("output of worker 1\n") == 2
+
+
+def test_machines_are_stopped_together(launcher):
+    process = launcher.start("machines", "run", "run", hosts="one two:2223")
+    launcher.wait_for("start", 0, 1)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    for index in (0, 1):  # the launcher waits until they have saved
+        assert launcher.notes(index)[1:] == ["SIGTERM"], errors
+
+
+def test_machines_stop_without_their_launcher(launcher):
+    process = launcher.start("machines", "run", "run", hosts="one two:2223")
+    launcher.wait_for("start", 0, 1)
+    time.sleep(1)
+    assert [len(launcher.notes(index)) for index in (0, 1)] == [1, 1]
+    process.kill()
+    launcher.wait_for("SIGTERM", 0, 1)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"hosts": "one absent"}, "absent, which says: Could not resolve"),
+        ({"hosts": "one", "clone": "/nowhere"}, "clone at /nowhere, .*: one,"),
+        ({"hosts": "one you@one:2222"}, "Received: one you@one:2222"),
+    ],
+)
+def test_machines_are_checked_before_anything_starts(launcher, flags, message):
+    status, errors = launcher.run("machines", "0", "0", **flags)
+    assert status == 1
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(errors)
+    assert launcher.starts(0) == 0
+
+
+@pytest.mark.parametrize(
+    "machines, environment",
+    [
+        (
+            1,
+            {
+                "TPU_NAME": "local",
+                "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
+                "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/lib/libtpu.so",
+            },
+        ),
+        (4, {"TPU_NAME": "pod", "TPU_LOAD_LIBRARY": "0"}),
+    ],
+)
+def test_tpu(launcher, machines, environment, monkeypatch):
+    launcher.described(f"READY\t{machines}\n")
+    (launcher.folder / "libtpu.py").write_text(
+        "def get_library_path():\n    return '/lib/libtpu.so'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(launcher.folder))
+    code = (
+        "import json, os;"
+        "print(json.dumps({name: value for name, value in os.environ.items() "
+        "if name in ('TPU_NAME', 'TPU_LOAD_LIBRARY') or 'PLUGGABLE' in name}))"
+    )
+    process = launcher.start(
+        "tpu",
+        command=[sys.executable, "-c", code],
+        name="pod",
+        zone="z",
+        clone=ROOT,
+    )
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert json.loads(output) == environment
+
+
+@pytest.mark.parametrize(
+    "described, clone, message",
+    [
+        ("PREEMPTED\t1", ROOT, "Received: pod, which is PREEMPTED"),
+        ("READY\t4", "/nowhere", "Received: /nowhere on pod, which says: .*cd"),
+        ("READY\t1", ROOT, "on pod, which says: ModuleNotFoundError"),
+    ],
+)
+def test_tpu_is_checked_before_anything_starts(
+    launcher, described, clone, message
+):
+    launcher.described(described)
+    status, errors = launcher.run("tpu", "0", name="pod", zone="z", clone=clone)
+    assert status == 1
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(errors)
+    assert launcher.starts(0) == 0
+
+
+@pytest.mark.parametrize(
+    "command, status, message",
+    [
+        (["absent_program"], 1, "absent_program"),
+        ([], 2, "COMMAND is missing"),
+    ],
+)
+def test_command_that_is_none(launcher, command, status, message):
+    found, errors = launcher.run("local", command=command, num_workers=2)
+    assert found == status
+    assert message in errors and "Traceback" not in errors

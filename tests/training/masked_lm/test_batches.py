@@ -1,0 +1,489 @@
+"""Examples of a corpus in which every token is another one.
+
+So each token tells where it stood, and an example what it was made of.
+"""
+
+import collections
+import dataclasses
+import typing
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTokenizer
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from training.corpus.tokenized import Document, Shard, write_shard
+from training.masked_lm.batches import PretrainingBatches
+from training.masked_lm.configs import MaskedLMConfig
+
+START, END, MASK = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]", "[MASK]"))
+# Tokens of each document of each shard, 226 in all.
+LENGTHS = [[2, 9, 30], [8, 17, 5], [24, 16], [40, 3], [7, 65]]
+# With 113 in memory at a time there are two windows.
+WINDOWS = [[0, 2, 4], [1, 3]]
+CONFIG = MaskedLMConfig(
+    sequence_length=11,
+    max_predictions=2,
+    shuffle_tokens=113,
+    evaluation_examples=7,
+)
+# These have 22 and 11 chunks of at most 8 tokens, 5 and 2 batches of 4.
+BATCH, STEPS = 4, 7
+EPOCHS = 40
+ONE = tf.distribute.InputContext()
+
+
+class Text(typing.NamedTuple):
+    """All documents, one after the other. Tokens are numbered from 0."""
+
+    shards: list[Shard]
+    documents: list[tuple[int, int]]  # start and end
+    document: np.ndarray  # of each token
+    shard: np.ndarray  # of each token
+    line_starts: set[int]
+
+
+class Example(typing.NamedTuple):
+    """What an example was made of."""
+
+    first: np.ndarray  # tokens
+    second: np.ndarray
+    elsewhere: int
+    masked: list[int]  # places in the sequence
+    values: list[int]  # what stands there
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = np.random.default_rng(5)
+    shards, documents, line_starts = [], [], set()
+    for name, lengths in enumerate(LENGTHS):
+        contents = []
+        for length in lengths:
+            start = documents[-1][1] if documents else 0
+            documents.append((start, start + length))
+            cuts = np.flatnonzero(rng.random(length) < 0.15)
+            cuts = np.unique([0, *cuts])
+            line_starts.update((start + cuts).tolist())
+            contents.append(
+                Document(
+                    start + np.arange(length) + len(SPECIAL_TOKENS),
+                    np.diff([*cuts, length]),
+                )
+            )
+        entry = write_shard(folder, str(name), contents)
+        path = folder / entry["name"]
+        shards.append(Shard(path, np.array(lengths), entry["sha256"]))
+    return Text(
+        shards,
+        documents,
+        np.repeat(range(len(documents)), [b - a for a, b in documents]),
+        np.repeat(range(len(LENGTHS)), [sum(x) for x in LENGTHS]),
+        line_starts,
+    )
+
+
+def is_suffix(token):
+    return token % 4 in (1, 2)
+
+
+def batches(batch=BATCH, seed=3, **changes):
+    tokens = ("##" * is_suffix(i) + f"{i}" for i in range(226))
+    return PretrainingBatches(
+        dataclasses.replace(CONFIG, **changes),
+        batch,
+        FixedHeadTokenizer([*SPECIAL_TOKENS, *tokens]),
+        seed,
+    )
+
+
+def take(dataset, count):
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def assert_same(one, two):
+    for left, right in zip(one, two, strict=True):
+        assert left.keys() == right.keys()
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name], name)
+
+
+def examples(made):
+    """Reads batches; asserts that they are laid out as they should."""
+    read = []
+    for batch in made:
+        for values in zip(*batch.values(), strict=True):
+            row = dict(zip(batch, values))
+            ids, weights = row["token_ids"].copy(), row["mask_weights"].tolist()
+            number = weights.count(1.0)
+            assert weights == [1.0] * number + [0.0] * (len(weights) - number)
+            masked = row["mask_positions"][:number].tolist()
+            values = ids[masked].tolist()
+            ids[masked] = row["mask_ids"][:number]
+            assert not row["mask_positions"][number:].any()
+            assert not row["mask_ids"][number:].any()
+            ends = np.flatnonzero(ids == END)
+            size = ends[-1] + 1
+            places = np.arange(len(ids))
+            assert row["padding_mask"].tolist() == (places < size).tolist()
+            assert ids[0] == START and not ids[size:].any()
+            second = (places > ends[0]) & (places < size)
+            assert row["segment_ids"].tolist() == second.tolist()
+            first, second = (
+                part[:-1] - len(SPECIAL_TOKENS)
+                for part in np.split(ids[1:size], [ends[0]])
+            )
+            read.append(
+                Example(
+                    first,
+                    second,
+                    int(row["next_sentence_labels"]),
+                    masked,
+                    values,
+                )
+            )
+    return read
+
+
+@pytest.fixture(scope="module")
+def whole(text):
+    """The batches of many epochs, on one replica."""
+    return take(batches().training(text.shards, ONE, 0), EPOCHS * STEPS)
+
+
+@pytest.fixture(scope="module")
+def read(whole):
+    return examples(whole)
+
+
+@pytest.fixture(scope="module")
+def chunks(read):
+    """Where chunks end, by where they start."""
+    return {x.first[0]: x.second[-1] + 1 for x in read if not x.elsewhere}
+
+
+def assert_contiguous(tokens, text):
+    assert len(tokens)
+    assert (np.diff(tokens) == 1).all()
+    assert text.document[tokens[0]] == text.document[tokens[-1]]
+
+
+def test_shapes_are_static(text, whole):
+    shapes = {
+        **dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), (4, 11)),
+        **dict.fromkeys(("mask_positions", "mask_ids", "mask_weights"), (4, 2)),
+        "next_sentence_labels": (4,),
+    }
+    made = batches()
+    training = made.training(text.shards, ONE, 0).element_spec
+    assert {k: tuple(v.shape) for k, v in training.items()} == shapes
+    assert {k: v.dtype for k, v in training.items()} == {
+        k: "float32" if k == "mask_weights" else "int32" for k in shapes
+    }
+    evaluation = made.evaluation(text.shards, ONE).element_spec
+    assert evaluation.pop("index") == tf.TensorSpec([4], tf.int64)
+    assert evaluation == training
+
+
+def test_chunks_are_documents_in_few_and_equal_parts(text, chunks):
+    for start, end in text.documents:
+        lengths = []
+        while start < end:
+            lengths.append(chunks[start] - start)
+            start = chunks[start]
+        assert start == end
+        assert len(lengths) == -(-sum(lengths) // 8)
+        assert max(lengths) - min(lengths) <= 1
+    assert len(chunks) == 33
+
+
+def splits(start, end, text):
+    """Where a chunk may be divided."""
+    inside = range(start + 1, end)
+    return [x for x in inside if x in text.line_starts] or list(inside)
+
+
+def test_chunks_are_divided_where_a_line_begins(text, read, chunks):
+    divided = collections.defaultdict(set)
+    for example in read:
+        assert_contiguous(example.first, text)
+        divided[example.first[0]].add(example.first[-1] + 1)
+        if not example.elsewhere:
+            both = np.concatenate([example.first, example.second])
+            assert_contiguous(both, text)
+    # In so many epochs each place once.
+    assert divided == {
+        start: set(splits(start, end, text)) for start, end in chunks.items()
+    }
+    numbers = [len(divided[start]) for start in chunks]
+    assert min(numbers) == 1 and max(numbers) == 7
+
+
+def test_other_text_is_from_another_document(text, read, chunks):
+    sources, begins = collections.Counter(), collections.defaultdict(set)
+    for example in read:
+        if not example.elsewhere:
+            continue
+        assert_contiguous(example.second, text)
+        source = text.document[example.second[0]]
+        sources[source] += 1
+        assert source != text.document[example.first[0]]
+        start, end = text.documents[source]
+        begin, divided = example.second[0], example.first[-1] + 1
+        begins[source].add(begin - start)
+        # It begins a line where what it stands for does, and only there; one
+        # token further on there may be another line, or nothing.
+        if divided in text.line_starts:
+            assert begin in text.line_starts
+        elif begin in text.line_starts:
+            assert begin - 1 in text.line_starts or begin == end - 1
+        # As much as it stands for, or all there is.
+        size = chunks[example.first[0]] - divided
+        assert len(example.second) == min(size, end - begin)
+        assert len(example.second) >= min(size, end - start) - 1
+        # Of what is in memory.
+        one, other = (
+            text.shard[tokens[0]] in WINDOWS[0]
+            for tokens in (example.first, example.second)
+        )
+        assert one == other
+    assert sources.keys() == set(range(len(text.documents)))
+    assert len(begins[11]) > 20  # of 65 tokens
+    # Longer documents give more, as many as their chunks (9 here, 1 there).
+    assert sources[11] > 3 * sources[10] > 0
+
+
+def test_an_epoch_has_each_chunk_at_most_once(text, read, chunks):
+    orders, left_out, first_windows = [], set(), set()
+    for epoch in np.split(np.arange(len(read)), EPOCHS):
+        starts = [read[number].first[0] for number in epoch]
+        assert len(set(starts)) == STEPS * BATCH
+        windows = [text.shard[start] in WINDOWS[1] for start in starts]
+        # One window after the other, and of each as many batches as it has.
+        assert sorted(windows) in (windows, windows[::-1])
+        assert sum(windows) == 2 * BATCH
+        first_windows.add(windows[0])
+        orders.append(tuple(starts))
+        left_out.add(frozenset(chunks.keys() - set(starts)))
+    assert len(set(orders)) == EPOCHS and len(left_out) > EPOCHS / 2
+    assert first_windows == {False, True}
+    assert frozenset.intersection(*left_out) == frozenset()
+
+
+@pytest.mark.slow
+def test_all_of_a_corpus_that_fits_is_one_window(text):
+    made = batches(shuffle_tokens=226)
+    epoch = examples(take(made.training(text.shards, ONE, 0), 8))
+    windows = [text.shard[x.first[0]] in WINDOWS[1] for x in epoch]
+    assert windows not in (sorted(windows), sorted(windows)[::-1])
+    assert len({x.first[0] for x in epoch}) == 32
+
+
+def test_masks(read):
+    masks, shares = collections.defaultdict(set), collections.Counter()
+    for example in read:
+        size = len(example.first) + len(example.second)
+        may = {*range(1, size + 2)} - {len(example.first) + 1}
+        # 15%, rounded up.
+        assert len(example.masked) == (1 if size < 7 else 2)
+        assert sorted(example.masked) == example.masked
+        assert len({*example.masked} & may) == len(example.masked)
+        masks[example.first[0]].add(tuple(example.masked))
+        ids = [-1, *example.first, -1, *example.second]
+        for place, value in zip(example.masked, example.values):
+            if value == MASK:
+                shares["masked"] += 1
+            elif value == ids[place] + len(SPECIAL_TOKENS):
+                shares["kept"] += 1
+            else:
+                shares["random"] += 1
+    assert min(map(len, masks.values())) > 1
+    expected = {"masked": 0.8, "kept": 0.1, "random": 0.1}
+    for name, share in expected.items():
+        assert shares[name] / shares.total() == pytest.approx(share, abs=0.04)
+
+
+def test_half_of_the_second_segments_are_from_elsewhere(read):
+    part = np.mean([example.elsewhere for example in read])
+    assert part == pytest.approx(0.5, abs=0.06)  # four standard errors
+
+
+# A window ends after 2 or 5 steps of an epoch of 7.
+@pytest.mark.parametrize(
+    "first_step", [5, pytest.param(18, marks=pytest.mark.slow)]
+)
+def test_starting_later_gives_the_batches_of_later(text, whole, first_step):
+    later = batches().training(text.shards, ONE, first_step)
+    assert_same(take(later, 9), whole[first_step : first_step + 9])
+
+
+def contexts(workers, replicas):
+    return [
+        tf.distribute.InputContext(
+            num_input_pipelines=workers,
+            input_pipeline_id=worker,
+            num_replicas_in_sync=replicas,
+        )
+        for worker in range(workers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "replicas"),
+    [pytest.param(1, 2, marks=pytest.mark.slow), (2, 4)],
+)
+def test_workers_and_replicas_divide_the_global_batch(
+    text, whole, workers, replicas
+):
+    each = replicas // workers
+    parts = [
+        take(batches().training(text.shards, context, 2), 6 * each)
+        for context in contexts(workers, replicas)
+    ]
+    joined = [
+        {
+            name: np.concatenate(
+                [
+                    part[step * each + replica][name]
+                    for part in parts
+                    for replica in range(each)
+                ]
+            )
+            for name in whole[0]
+        }
+        for step in range(6)
+    ]
+    assert_same(joined, whole[2:8])
+
+
+@pytest.mark.slow
+def test_another_seed_gives_other_batches(text, whole):
+    (other,) = take(batches(seed=4).training(text.shards, ONE, 0), 1)
+    assert (other["token_ids"] != whole[0]["token_ids"]).any()
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "replicas"),
+    [
+        (7, 1, 2),
+        pytest.param(7, 2, 2, marks=pytest.mark.slow),
+        pytest.param(7, 2, 4, marks=pytest.mark.slow),
+        pytest.param(1000, 1, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_evaluation_has_each_example_once(text, count, workers, replicas):
+    made = batches(evaluation_examples=count)
+    dataset = made.evaluation(text.shards, ONE)
+    whole = take(dataset, -1)
+    assert_same(take(dataset, -1), whole)
+    indices = np.concatenate([batch.pop("index") for batch in whole])
+    number = min(count, 22)  # in memory there are no more
+    assert indices.tolist() == [*range(number), *[-1] * (-number % BATCH)]
+    expected = examples(whole)
+    assert len({example.first[0] for example in expected[:number]}) == number
+    # Each replica has as many batches, and together they have all of them.
+    found = []
+    for context in contexts(workers, replicas):
+        part = take(made.evaluation(text.shards, context), -1)
+        assert len(part) == len(whole) * replicas // workers
+        for batch in part:
+            index = batch.pop("index")
+            assert len(index) == BATCH // replicas
+            for number, example in zip(index, examples([batch])):
+                if number >= 0:
+                    found.append(number)
+                    np.testing.assert_equal(example, expected[number])
+    assert sorted(found) == indices[indices >= 0].tolist()
+
+
+@pytest.mark.slow
+def test_without_next_sentences(text):
+    made = batches(next_sentence=False, shuffle_tokens=1000)
+    epoch = take(made.training(text.shards, ONE, 0), 7)
+    found = set()
+    for example in examples([*epoch]):
+        assert_contiguous(example.first, text)
+        assert not example.elsewhere and not len(example.second)
+        start, end = text.documents[text.document[example.first[0]]]
+        # A token more than with two segments.
+        pieces = -(-(end - start) // 9)
+        assert len(example.first) in (
+            (end - start) // pieces,
+            -(-(end - start) // pieces),
+        )
+        assert found.isdisjoint(example.first)
+        found.update(example.first.tolist())
+
+
+@pytest.mark.slow
+def test_masks_whole_words(text):
+    made = batches(whole_word=True, mask_selection_rate=0.4, max_predictions=3)
+    beginnings, sizes = set(), set()
+    for example in examples(take(made.training(text.shards, ONE, 0), 60)):
+        masked = set(example.masked)
+        words = {}  # places by the token that a word begins with
+        places = iter(range(1, 11))
+        for segment in (example.first, example.second):
+            for index, token in enumerate(segment):
+                if index == 0 or not is_suffix(token):
+                    word = words[token] = set()
+                word.add(next(places))
+            next(places)
+        whole = {token for token in words if words[token] <= masked}
+        assert set().union(*(words[token] for token in whole)) == masked
+        size = len(example.first) + len(example.second)
+        assert len(masked) <= min(3, np.ceil(0.4 * size))
+        sizes.update(len(words[token]) for token in whole)
+        beginnings |= {bool(is_suffix(token)) for token in whole}
+    assert sizes == {1, 2, 3}
+    # Segments that begin in the middle of a word are masked there, too.
+    assert beginnings == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mask_selection_rate", -0.1),
+        ("mask_token_rate", 1.1),
+        ("random_token_rate", 2.0),
+        ("sequence_length", 7),
+        ("max_predictions", 0),
+        ("shuffle_tokens", 0),
+        ("evaluation_examples", 0),
+    ],
+)
+def test_values_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be .*: {value}$"):
+        batches(**{name: value})
+
+
+def test_rates_are_checked_together():
+    with pytest.raises(
+        ValueError, match="`mask_token_rate` and .* 0.8 and 0.3"
+    ):
+        batches(random_token_rate=0.3)
+    batches(mask_token_rate=0.0, random_token_rate=1.0)
+
+
+def test_a_batch_fits_into_each_window(text):
+    training = batches(batch=11).training(text.shards, ONE, 0)
+    assert len(examples(take(training, 3))) == 33
+    with pytest.raises(ValueError, match="`global_batch_size` .* 11 .*: 12$"):
+        batches(batch=12).training(text.shards, ONE, 0)
+    with pytest.raises(ValueError, match="`global_batch_size` .* 3 .*: 4$"):
+        batches().training(text.shards, contexts(1, 3)[0], 0)
+
+
+def test_next_sentences_need_two_documents(text):
+    one = [dataclasses.replace(text.shards[0], document_lengths=np.array([41]))]
+    for made in (batches(), batches(shuffle_tokens=1000)):
+        with pytest.raises(ValueError, match="`next_sentence` .* two at least"):
+            made.training(one, ONE, 0)
+        with pytest.raises(ValueError, match="`next_sentence` .* two at least"):
+            made.evaluation(one, ONE)
+    # In each of the windows.
+    with pytest.raises(ValueError, match="`next_sentence` .* two at least"):
+        batches(shuffle_tokens=41).training(one + text.shards[2:3], ONE, 0)
+    batches(next_sentence=False).training(one, ONE, 0)

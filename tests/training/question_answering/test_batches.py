@@ -1,0 +1,116 @@
+"""Windows of questions: what is marked in them, and their batches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadSpanLabelerPreprocessor, FixedHeadTokenizer
+from tests.training import tiny
+from training.corpus.squad import Answer, Question
+from training.question_answering.batches import WindowBatches, WindowedQuestions
+
+START, END = 2, 3  # [CLS] and [SEP]
+ONE = tf.distribute.InputContext()
+
+
+@pytest.fixture(scope="module")
+def preprocessor():
+    return FixedHeadSpanLabelerPreprocessor(
+        FixedHeadTokenizer(tiny.VOCABULARY),
+        sequence_length=13,
+        document_stride=4,
+        max_question_length=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def windowed(preprocessor):
+    return WindowedQuestions.of(tiny.questions(29), preprocessor)
+
+
+def tokens(windowed, row):
+    end = int(windowed.lengths[: row + 1].sum())
+    ids = windowed.token_ids[end - int(windowed.lengths[row]) : end]
+    return [tiny.VOCABULARY[i] for i in ids]
+
+
+def test_answers_are_marked_where_they_are_whole(windowed):
+    row, marked = 0, 0
+    for question, divided in zip(windowed.questions, windowed.windows):
+        (answer, _), *_ = question.answers
+        for window in divided:
+            first, last = windowed.spans[row]
+            words = tokens(windowed, row)
+            if first:
+                assert words[first : last + 1] == answer.split()
+                assert first >= window.context_start
+                marked += 1
+            else:
+                assert last == 0
+            row += 1
+    assert row == len(windowed) > len(windowed.questions)
+    assert windowed.without_answer == 0
+    assert len(windowed.questions) <= marked < row
+    assert windowed.question_tokens_cut == 0
+
+
+def test_what_fits_nowhere_is_counted(preprocessor):
+    context = "red cat runs. " * 9
+    answers = (Answer("cat", None), Answer(context, 0))
+    long = Question("a", "red blue green one two", context, answers)
+    none = Question("b", "red", "", ())
+    windowed = WindowedQuestions.of([long, none], preprocessor)
+    assert windowed.question_tokens_cut == 1
+    assert windowed.without_answer == 2
+    assert not windowed.spans.any()
+
+
+def test_batches_are_the_windows(windowed, preprocessor):
+    batches = WindowBatches(6, preprocessor, seed=3)
+    seen = []
+    for batch in batches.evaluation(windowed, ONE):
+        real = batch["index"].numpy() >= 0
+        chosen = batch["index"].numpy()[real]
+        rows = [row for divided in windowed.windows for row in divided]
+        length = batch["token_ids"].shape[1]
+        expected = preprocessor.pad([rows[i] for i in chosen], length)
+        for name, values in expected.items():
+            assert batch[name].dtype == tf.int32
+            np.testing.assert_array_equal(batch[name][real], values)
+        np.testing.assert_array_equal(
+            batch["spans"][real], windowed.spans[chosen]
+        )
+        seen.extend(chosen.tolist())
+    assert seen == list(range(len(windowed)))
+
+
+def test_an_epoch_has_no_window_twice(windowed, preprocessor):
+    batches = WindowBatches(6, preprocessor, seed=3, packed=False)
+    dataset = batches.training(windowed, ONE, 0)
+    assert dataset.element_spec["token_ids"].shape[1] == 13
+    steps = len(windowed) // 6
+    taken = list(dataset.take(2 * steps))
+    rows = [
+        [tuple(row) for batch in epoch for row in batch["token_ids"].numpy()]
+        for epoch in (taken[:steps], taken[steps:])
+    ]
+    assert all(len(set(epoch)) == len(epoch) for epoch in rows)
+    assert rows[0] != rows[1]
+    # A run that is continued sees what it would have seen.
+    later = next(iter(batches.training(windowed, ONE, steps + 1)))
+    for name, values in later.items():
+        np.testing.assert_array_equal(values, taken[steps + 1][name])
+
+
+def test_replicas_divide_a_batch(windowed, preprocessor):
+    def first(context):
+        batches = WindowBatches(6, preprocessor, 3, packed=False)
+        return next(iter(batches.training(windowed, context, 2)))
+
+    whole = first(ONE)
+    parts = [
+        first(tf.distribute.InputContext(2, worker, 2)) for worker in range(2)
+    ]
+    for name, values in whole.items():
+        joined = np.concatenate([part[name] for part in parts])
+        np.testing.assert_array_equal(joined, values)

@@ -1,0 +1,319 @@
+"""Batches of pairs: order, division over replicas, augmentation."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import (
+    FixedHeadTextEmbedderPreprocessor,
+    FixedHeadTokenizer,
+)
+from tests.training import tiny
+from training.corpus.pairs import Pair
+from training.retrieval.batches import PairBatches, Pairs
+from training.retrieval.configs import RetrievalConfig
+
+PAIRS = Pairs.of([Pair(**pair) for pair in tiny.pairs(29)])
+PROMPTS = {"query": "one two ", "document": ""}
+BATCH = 6
+
+
+def batches(prompts=None, packed=True, **changes):
+    config = {"query_length": 7, "document_length": 13, **changes}
+    preprocessor = FixedHeadTextEmbedderPreprocessor(
+        FixedHeadTokenizer(tiny.VOCABULARY),
+        sequence_length=17,
+        prompts=prompts,
+    )
+    return PairBatches(
+        RetrievalConfig(**config), BATCH, preprocessor, seed=3, packed=packed
+    )
+
+
+def take(made, count, first_step=0, context=None, pairs=PAIRS):
+    context = context or tf.distribute.InputContext()
+    dataset = made.training(pairs, context, first_step)
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def texts(features):
+    """The words of each row, special tokens and padding left out."""
+    return [
+        " ".join(tiny.VOCABULARY[i] for i in row if i > 4)
+        for row in features["token_ids"]
+    ]
+
+
+def assert_same(one, two):
+    for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(two)):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_keys_are_equal_for_equal_texts():
+    queries, documents = PAIRS.keys.T
+    assert queries[2] == queries[3] and documents[2] == documents[3]
+    assert len(set(queries)) == len({p["query"] for p in tiny.pairs(29)})
+    assert len(set(documents)) == len({p["document"] for p in tiny.pairs(29)})
+
+
+def test_split_sets_documents_aside():
+    pairs = Pairs.of(
+        [Pair(str(i), f"query {i}", f"document {i // 3}") for i in range(29)]
+    )
+    whole = set(zip(pairs.queries, pairs.documents))
+    for count in range(1, 27):
+        training, validation = pairs.split(count, seed=1)
+        assert len(validation) == count
+        # What is too much of the last document is in neither.
+        assert 0 <= 29 - len(training) - count <= 2
+        assert not set(training.documents) & set(validation.documents)
+        assert whole > set(zip(training.queries, training.documents))
+        assert whole > set(zip(validation.queries, validation.documents))
+    again, other = pairs.split(count, seed=1), pairs.split(count, seed=2)
+    np.testing.assert_array_equal(again[1].keys, validation.keys)
+    assert other[1].queries != validation.queries
+    for count in (0, 29):
+        with pytest.raises(ValueError, match=f"Received: {count}"):
+            pairs.split(count, seed=1)
+
+
+def test_documents_set_aside_are_no_negatives():
+    texts = [f"document {i}" for i in range(13)]
+    pairs = Pairs.of(
+        [
+            Pair(str(i), f"query {i}", text, (*texts[:i], f"other {i}"))
+            for i, text in enumerate(texts)
+        ]
+    )
+    training, validation = pairs.split(5, seed=1)
+    number = dict(zip(texts, pairs.keys[:, 1]))
+    for query, found, keys in zip(
+        training.queries, training.negatives, training.negative_keys
+    ):
+        i = int(query.split()[1])
+        left = [t for t in texts[:i] if t not in validation.documents]
+        assert found == (*left, f"other {i}")
+        assert keys[:-1] == tuple(number[text] for text in left)
+        assert len(keys) == len(found)
+
+
+def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
+    drawn = take(batches(), 8)
+    epochs = [
+        np.concatenate([batch["keys"][:, 0] for batch in drawn[i : i + 4]])
+        for i in (0, 4)
+    ]
+    for epoch in epochs:
+        counts = collections.Counter(epoch.tolist())
+        whole = collections.Counter(PAIRS.keys[:, 0].tolist())
+        assert sum(counts.values()) == 24 and counts <= whole
+    assert epochs[0].tolist() != epochs[1].tolist()
+
+
+@pytest.fixture(scope="module")
+def augmented():
+    """All that is random at work, on one replica: batches of 8 updates."""
+    made = batches(crop_document=0.5, inverse_cloze=0.5, packed=False)
+    return made, take(made, 8)
+
+
+@pytest.mark.parametrize("first_step", [4, 7])  # of 4 steps an epoch
+def test_starting_later_gives_the_batches_of_later(augmented, first_step):
+    made, whole = augmented
+    assert_same(take(made, 1, first_step), whole[first_step : first_step + 1])
+
+
+def test_workers_and_replicas_divide_the_global_batch(augmented):
+    made, whole = augmented
+    parts = [
+        take(
+            made,
+            6,
+            context=tf.distribute.InputContext(
+                num_input_pipelines=2,
+                input_pipeline_id=worker,
+                num_replicas_in_sync=6,
+            ),
+        )
+        for worker in range(2)
+    ]
+    for step in range(2):
+        replicas = [
+            parts[worker][3 * step + replica]
+            for worker in range(2)
+            for replica in range(3)
+        ]
+        joined = tf.nest.map_structure(
+            lambda *values: np.concatenate(values), *replicas
+        )
+        assert_same(joined, whole[step])
+
+
+def test_prompts_and_lengths():
+    (batch,) = take(batches(prompts=PROMPTS), 1)
+    assert all(t.startswith("one two ") for t in texts(batch["query"]))
+    assert batch["query"]["token_ids"].shape == (6, 6)  # two prompt, two own
+    assert batch["document"]["token_ids"].shape == (6, 13)  # cut
+    (batch,) = take(batches(query_length=5, packed=False), 1)
+    assert batch["query"]["token_ids"].shape == (6, 5)
+    np.testing.assert_array_equal(
+        batch["query"]["padding_mask"], [[1, 1, 1, 1, 0]] * 6
+    )
+    assert (batch["query"]["token_ids"][:, -1] == 0).all()
+
+
+# Number i has i % 4 documents that do not answer it.
+WITH_NEGATIVES = Pairs.of(
+    [
+        Pair(
+            str(i),
+            f"{word} dog",
+            f"{word} runs",
+            tuple(f"{word} {tiny.WORDS[j]} eats" for j in range(i % 4)),
+        )
+        for i, word in enumerate(tiny.WORDS)
+    ]
+)
+
+
+def test_negatives_are_the_pairs_own():
+    made = batches(hard_negatives=2, packed=False, prompts=PROMPTS)
+    drawn = collections.defaultdict(set)
+    for batch in take(made, 40, pairs=WITH_NEGATIVES):
+        assert batch["negative"]["token_ids"].shape == (12, 13)
+        found = np.reshape(texts(batch["negative"]), (6, 2))
+        numbers = batch["negative_keys"].reshape(6, 2)
+        for i, both, two in zip(batch["keys"][:, 0], found, numbers):
+            own = dict(
+                zip(
+                    WITH_NEGATIVES.negatives[i],
+                    WITH_NEGATIVES.negative_keys[i],
+                )
+            )
+            assert list(two) == [own.get(text, -1) for text in both]
+            real = {text for text in both if text}
+            assert len(real) == (two >= 0).sum() == min(i % 4, 2)
+            drawn[i].update(real)
+    assert len(drawn) == 20
+    assert all(drawn[i] == set(WITH_NEGATIVES.negatives[i]) for i in drawn)
+
+
+@pytest.mark.slow
+def test_negatives_divide_as_the_pairs_do():
+    made = batches(hard_negatives=3, packed=False)
+    (whole,) = take(made, 1, pairs=WITH_NEGATIVES)
+    replicas = take(
+        made,
+        2,
+        pairs=WITH_NEGATIVES,
+        context=tf.distribute.InputContext(num_replicas_in_sync=2),
+    )
+    joined = tf.nest.map_structure(
+        lambda *values: np.concatenate(values), *replicas
+    )
+    assert_same(joined, whole)
+
+
+def test_negatives_are_numbered_as_documents_and_answer_nothing():
+    pairs = Pairs.of(
+        [
+            Pair("a", "red", "cat", ("dog", "bird", "dog", "fish")),
+            Pair("b", "red", "bird"),
+            Pair("c", "blue", "fish", ("cat",)),
+        ]
+    )
+    assert pairs.negatives == [("dog", "fish"), (), ("cat",)]
+    assert pairs.keys[:, 1].tolist() == [0, 1, 2]
+    assert pairs.negative_keys == [(3, 2), (), (0,)]
+
+
+def sentences(key):
+    index = PAIRS.keys[:, 1].tolist().index(key)
+    document = PAIRS.documents[index].replace(".", " .")
+    return [part + "." for part in document.split(".")[:-1]]
+
+
+def test_crop_keeps_consecutive_sentences():
+    made = batches(crop_document=1.0, document_length=17)
+    spans = collections.Counter()
+    for batch in take(made, 20):
+        for text, key in zip(texts(batch["document"]), batch["keys"][:, 1]):
+            parts = [part.strip() for part in sentences(key)]
+            found = [
+                (i, j)
+                for i in range(3)
+                for j in range(i + 1, 4)
+                if " ".join(parts[i:j]) == text
+            ]
+            assert found, (text, parts)
+            spans[found[0]] += 1
+    assert set(spans) == {(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3)}
+    # A third of each length.
+    assert 20 <= spans[0, 3] <= 60
+
+
+def test_inverse_cloze_moves_a_sentence_into_the_query():
+    made = batches(inverse_cloze=0.5, query_length=17, document_length=17)
+    moved = collections.Counter()
+    for batch in take(made, 20):
+        rows = zip(
+            texts(batch["query"]),
+            texts(batch["document"]),
+            batch["keys"],
+        )
+        for query, document, (query_key, key) in rows:
+            parts = [part.strip() for part in sentences(key)]
+            if query in parts:
+                parts.remove(query)
+                moved[True] += 1
+            else:
+                index = PAIRS.keys[:, 0].tolist().index(query_key)
+                assert query == PAIRS.queries[index]
+                moved[False] += 1
+            assert document == " ".join(parts)
+    assert 35 <= moved[True] <= 85
+
+
+def test_documents_of_one_sentence_are_left_alone():
+    one = Pairs.of([Pair(str(i), "red", "cat runs") for i in range(6)])
+    made = batches(inverse_cloze=1.0, crop_document=1.0)
+    (batch,) = take(made, 1, pairs=one)
+    assert texts(batch["query"]) == ["red"] * 6
+    assert texts(batch["document"]) == ["cat runs"] * 6
+
+
+def test_evaluation_has_every_pair_once():
+    made = batches()
+    outputs = [
+        list(
+            made.evaluation(
+                PAIRS,
+                tf.distribute.InputContext(
+                    num_input_pipelines=2,
+                    input_pipeline_id=worker,
+                    num_replicas_in_sync=2,
+                ),
+            ).as_numpy_iterator()
+        )
+        for worker in range(2)
+    ]
+    assert len(outputs[0]) == len(outputs[1]) == 5
+    for batch in outputs[0] + outputs[1]:
+        assert len(batch["index"]) == 3
+        rows = zip(batch["index"], texts(batch["query"]))
+        assert all(PAIRS.queries[i] == text for i, text in rows if i >= 0)
+    indices = np.concatenate([b["index"] for b in outputs[0] + outputs[1]])
+    assert sorted(indices[indices >= 0]) == list(range(29))
+
+
+@pytest.mark.parametrize("name", ["crop_document", "inverse_cloze"])
+def test_probabilities_are_checked(name):
+    with pytest.raises(ValueError, match=f"`{name}` .* Received: 1.5"):
+        batches(**{name: 1.5})
+
+
+def test_a_batch_needs_as_many_pairs():
+    with pytest.raises(ValueError, match="`global_batch_size` .* 5. Received"):
+        take(batches(), 1, pairs=PAIRS.split(5, seed=1)[1])

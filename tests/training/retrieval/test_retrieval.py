@@ -1,0 +1,384 @@
+"""The verb: from a data folder to a preset, and its errors."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from tests.training import tiny
+from training import finetune
+from training.engine.encoder import SHAPE
+from training.retrieval import configs
+from training.retrieval.task import RetrievalTask, retrieval_figures
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+# KerasHub's TextEmbedder has a compile() of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+
+def flags(data, workdir, **changes):
+    return tiny.flags(
+        tiny.retrieval(data, workdir, **changes), "demo_retrieval"
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_pairs(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def workdir(data, tmp_path_factory):
+    """A finished run."""
+    workdir = tmp_path_factory.mktemp("run") / "train"
+    assert (
+        finetune.main(
+            flags(
+                data,
+                workdir,
+                query_prompt="one two ",
+                learn_temperature=True,
+                steps=12,
+            )
+        )
+        == 0
+    )
+    return workdir
+
+
+def test_run_learns(workdir):
+    losses = [r["loss"] for r in tiny.metrics(workdir) if "loss" in r]
+    assert len(losses) == 12
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_preset_is_the_embedder_that_was_trained(workdir):
+    embedder = FixedHeadTextEmbedder.from_preset(str(workdir / "preset"))
+    assert embedder.preprocessor.prompts == {
+        "query": "one two ",
+        "document": "",
+    }
+    assert embedder.preprocessor.sequence_length == 13
+    backbone = embedder.backbone
+    assert (backbone.num_heads, backbone.head_size) == (3, 5)
+    config = tiny.retrieval(
+        workdir.parent / "unused", workdir, query_prompt="one two "
+    )
+    # The figures of the last evaluation come from these weights.
+    pairs = _validation_pairs(config, workdir)
+    queries = embedder.encode_text(pairs.queries, prompt="query", verbose=0)
+    documents = embedder.encode_text(pairs.documents, verbose=0)
+    figures = retrieval_figures(queries, documents, pairs.keys)
+    last = tiny.metrics(workdir)[-1]
+    assert {name: last[name] for name in figures} == pytest.approx(figures)
+
+
+def _validation_pairs(config, workdir):
+    data = workdir.parent / "again"
+    tiny.write_pairs(data)
+    run = dataclasses.replace(config.run, data=data)
+    task = RetrievalTask(dataclasses.replace(config, run=run))
+    return task._validation_pairs
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """An embedder of other sizes, pooling and prompts than a run's own."""
+    folder = tmp_path_factory.mktemp("start")
+    embedder = tiny.embedder(prompts={"query": "two ", "other": "one "})
+    embedder.save_to_preset(str(folder))
+    return folder
+
+
+# What a run takes from the preset that it starts from.
+_FROM_INIT = dict.fromkeys(SHAPE)
+
+
+@pytest.mark.slow
+def test_starts_from_a_preset(data, start, tmp_path):
+    (data_alone := tmp_path / "data").mkdir()
+    # Not even a vocabulary is needed.
+    (data_alone / "train.jsonl").write_bytes(
+        (data / "train.jsonl").read_bytes()
+    )
+    changes = _FROM_INIT | {"init": start, "steps": 2, "warmup_steps": 1}
+    changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
+    changes |= {"document_prompt": "red ", "learning_rate": 1e-9}
+    args = flags(data_alone, tmp_path / "run", **changes)
+    assert finetune.main(args) == 0
+    before = FixedHeadTextEmbedder.from_preset(str(start))
+    after = FixedHeadTextEmbedder.from_preset(str(tmp_path / "run" / "preset"))
+    for one, two in zip(before.get_weights(), after.get_weights()):
+        np.testing.assert_allclose(one, two, atol=1e-7)
+    assert after.pooling_mode == "cls"
+    assert after.embedding_dim is None
+    assert after.preprocessor.prompts == {
+        "query": "two ",
+        "document": "red ",
+        "other": "one ",
+    }
+    config = after.backbone.get_config()
+    assert config.pop("dropout") == 0.1
+    theirs = before.backbone.get_config()
+    for name in config.keys() - {"name", "dtype"}:
+        assert config[name] == theirs[name], name
+    # Figures of each size are those of its first numbers.
+    last = tiny.metrics(tmp_path / "run")[-1]
+    config = tiny.retrieval(data_alone, tmp_path, **changes)
+    pairs = RetrievalTask(config)._validation_pairs
+    queries, documents = (
+        after.encode_text(texts, prompt=prompt, verbose=0)
+        for texts, prompt in (
+            (pairs.queries, "query"),
+            (pairs.documents, "document"),
+        )
+    )
+    for size in (5, 3):
+        figures = retrieval_figures(
+            *(
+                rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
+                for rows in (queries, documents)
+            ),
+            pairs.keys,
+        )
+        assert figures == pytest.approx(
+            {name: last[f"{name}_d{size}"] for name in figures}
+        )
+
+
+def numpy_loss(query, candidates, answer, left_out):
+    scores = candidates @ query / 0.05
+    kept = [i for i in range(len(scores)) if i == answer or not left_out[i]]
+    return np.log(np.exp(scores[kept]).sum()) - scores[answer]
+
+
+def test_loss_by_hand(data, start, tmp_path):
+    """Its mean over sizes, with the negatives of all and nobody's twice."""
+    changes = _FROM_INIT | {"init": start, "dropout": 0.0}
+    changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
+    task = RetrievalTask(
+        tiny.retrieval(data, tmp_path, global_batch_size=23, **changes)
+    )
+    task.build()
+    dataset = task.training_dataset(tf.distribute.InputContext(), 0)
+    batch = next(iter(dataset))
+    keys, negative_keys = batch["keys"].numpy(), batch["negative_keys"].numpy()
+    assert (negative_keys < 0).any()
+    assert set(negative_keys) & set(keys[:, 1])
+    queries, documents, negatives = (
+        task.model(batch[name]).numpy()
+        for name in ("query", "document", "negative")
+    )
+    same = (keys[:, None] == keys[None]).any(-1)
+    unfit = [(negative_keys < 0) | (negative_keys == key) for key in keys[:, 1]]
+    means = {}
+    for size in (13, 5, 3):
+        q, d, n = (
+            rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
+            for rows in (queries, documents, negatives)
+        )
+        both = [*d, *n]
+        means[size] = np.mean(
+            [
+                numpy_loss(q[i], np.array(both), i, [*same[i], *unfit[i]]) / 2
+                + numpy_loss(d[i], q, i, same[i]) / 2
+                for i in range(23)
+            ]
+        )
+    loss, sizes = task.loss(batch, task.totals(batch))
+    assert float(loss) == pytest.approx(np.mean(list(means.values())), abs=1e-4)
+    assert float(sizes["loss_d5"]) == pytest.approx(means[5], abs=1e-4)
+    assert float(sizes["loss_d3"]) == pytest.approx(means[3], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"init": None}, "`init` .* Received: init=None, without num_layers"),
+        ({"num_heads": 7}, r"num_heads \(there 5, now 7\)"),
+        ({"head_size": 5}, r"Different: head_size \(there 9, now 5\)"),
+        ({"lowercase": False}, "`lowercase` must be as in init, True"),
+        ({"document_length": 20}, "max_sequence_length=19. Received: 20"),
+        ({"matryoshka_dims": (13,)}, "below hidden_dim=13. Received: .13"),
+        ({"matryoshka_dims": (5, 5)}, "`matryoshka_dims` must be different"),
+        ({"matryoshka_dims": (0,)}, "`matryoshka_dims` .* Received: .0,"),
+        ({"hard_negatives": -1}, "`hard_negatives` .* Received: -1"),
+    ],
+)
+def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
+    changes = _FROM_INIT | {"init": start} | change
+    with pytest.raises(ValueError, match=message):
+        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
+    whole = FixedHeadTextEmbedder.from_preset(str(start))
+    cut = FixedHeadTextEmbedder(
+        whole.backbone, preprocessor=whole.preprocessor, embedding_dim=7
+    )
+    cut.save_to_preset(str(tmp_path / "cut"))
+    changes = _FROM_INIT | {"init": tmp_path / "cut"}
+    with pytest.raises(ValueError, match="embeddings have 7 of 13 numbers"):
+        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
+
+
+def test_hard_negatives_must_be_in_the_data(tmp_path):
+    data = tiny.write_pairs(tmp_path / "data")
+    lines = (data / "train.jsonl").read_text().splitlines()
+    pairs = [{**json.loads(line), "negatives": []} for line in lines]
+    (data / "train.jsonl").write_text(
+        "".join(f"{json.dumps(pair)}\n" for pair in pairs)
+    )
+    with pytest.raises(ValueError, match="no pair of the data has"):
+        finetune.train(tiny.retrieval(data, tmp_path / "run", hard_negatives=1))
+
+
+def test_finished_run_says_so(data, workdir, capsys):
+    before = (workdir / "metrics.jsonl").read_bytes()
+    args = flags(
+        data,
+        workdir,
+        query_prompt="one two ",
+        learn_temperature=True,
+        steps=12,
+    )
+    # How often it reports may change, and is not part of the run.
+    assert finetune.main([*args, "--log_interval", "5"]) == 0
+    assert "finished before" in capsys.readouterr().err
+    assert (workdir / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_run_is_refused(data, workdir, capsys):
+    args = flags(data, workdir, learn_temperature=True, head_size=7, steps=12)
+    assert finetune.main(args) == 1
+    error = capsys.readouterr().err
+    assert "model.head_size (there 5, now 7)" in error
+    assert "retrieval.query_prompt" in error
+    assert "learn_temperature" not in error
+
+
+def test_other_data_is_refused(data, workdir, tmp_path, capsys):
+    other = tiny.write_pairs(tmp_path / "other")
+    with open(other / "vocabulary.txt", "a") as vocabulary:
+        vocabulary.write("new\n")
+    args = flags(
+        other,
+        workdir,
+        query_prompt="one two ",
+        learn_temperature=True,
+        steps=12,
+    )
+    assert finetune.main(args) == 1
+    assert "data_sha256.vocabulary.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"strategy": "two"}, "`strategy` must be one of"),
+        ({"query_length": 2}, "`query_length` .* Received: 2"),
+        ({"document_length": 19}, "`document_length` .* Received: 19"),
+        ({"temperature": 0.0}, "`temperature` .* Received: 0.0"),
+        ({"validation_pairs": 37}, "`validation_pairs` .* Received: 37"),
+        ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
+        ({"warmup_steps": 9}, "`warmup_steps` .* Received: 9"),
+    ],
+)
+def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
+    assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
+    error = tiny.error(capsys)
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(error)
+
+
+def test_missing_data_and_bad_lines_are_named(tmp_path, capsys):
+    assert finetune.main(flags(tmp_path / "no", tmp_path / "run")) == 1
+    assert str(tmp_path / "no") in capsys.readouterr().err
+    data = tiny.write_pairs(tmp_path / "data")
+    with open(data / "train.jsonl", "a") as lines:
+        lines.write('{"query": "red"}\n')
+    assert finetune.main(flags(data, tmp_path / "run")) == 1
+    assert f"{data / 'train.jsonl'}:38" in capsys.readouterr().err
+    (data / "train.jsonl").write_text("\n")
+    assert finetune.main(flags(data, tmp_path / "run")) == 1
+    assert "some of the 0 pairs, of 0 documents" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_line_changes_the_named_run():
+    args = ["--data", "d", "--workdir", "w", "--learning_rate", "0.5"]
+    config = finetune.parse([*args, "--clip_norm", "None", "--no_packed"])
+    assert config.training.learning_rate == 0.5
+    assert config.training.clip_norm is None
+    assert not config.run.packed
+    assert config.model == configs.NAMED_RUNS["demo_retrieval"]().model
+
+
+def test_help_lists_the_named_runs(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        finetune.parse(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for name in (*configs.NAMED_RUNS, "--head_size", "--crop_document"):
+        assert name in shown
+
+
+def test_unknown_named_run(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        finetune.parse(["--config", "nothing"])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("training.finetune: error: --config must be one")
+    assert "compact_retrieval, mnli" in error and "Received: nothing" in error
+
+
+def test_figures_against_a_search_by_hand():
+    rng = np.random.default_rng(2)
+    queries, documents = rng.normal(size=(2, 23, 3))
+    keys = np.stack([np.arange(23), np.arange(23)], axis=1)
+    keys[7, 1] = keys[5, 1]  # one document twice
+    keys[11, 0] = keys[13, 0]  # one query twice
+    ranks = []
+    for i in range(23):
+        order = sorted(range(23), key=lambda j: -(queries[i] @ documents[j]))
+        other = {5: 7, 7: 5, 11: 13, 13: 11}.get(i)
+        ranks.append([j for j in order if j != other].index(i) + 1)
+    ranks = np.array(ranks)
+    assert retrieval_figures(queries, documents, keys) == pytest.approx(
+        {
+            "recall@1": np.mean(ranks == 1),
+            "recall@10": np.mean(ranks <= 10),
+            "mrr@10": np.mean([1 / r if r <= 10 else 0 for r in ranks]),
+        }
+    )
+
+
+@pytest.mark.slow
+def test_killed_run_goes_on_exactly(data, tmp_path):
+    def command(name):
+        args = flags(data, tmp_path / name, steps=40, checkpoint_interval=10)
+        return [sys.executable, "-m", "training.finetune", *args]
+
+    subprocess.run(command("whole"), cwd=ROOT, check=True)
+    killed = subprocess.Popen(command("killed"), cwd=ROOT)
+    while not (tmp_path / "killed" / "checkpoints" / "ckpt-11.index").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    subprocess.run(command("killed"), cwd=ROOT, check=True)
+    assert tiny.metrics(tmp_path / "killed") == tiny.metrics(tmp_path / "whole")
+    assert json.loads((tmp_path / "killed" / "config.json").read_text())

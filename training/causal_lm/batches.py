@@ -1,0 +1,88 @@
+"""Examples of a language model: chunks of documents, and what follows.
+
+Shape letters: M examples of one replica, T sequence length.
+"""
+
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTokenizer
+from training.causal_lm.configs import CausalLMConfig
+from training.corpus.chunk_batches import ChunkBatches
+from training.corpus.chunks import chunk_bounds, texts
+
+
+class LanguageModelBatches(ChunkBatches):
+    """Batches of chunks, in which each token is predicted once.
+
+    A row is [CLS], the tokens of a chunk and, where the chunk ends its
+    document, [SEP]; what is read is all of it but the last, what is predicted
+    all but the first. So a document of one chunk is what
+    `FixedHeadCausalLMPreprocessor` makes of its text.
+
+    Each batch is a dictionary of int32 tensors `[M, T]`: `token_ids`;
+    `padding_mask`, 1 where there is a token, and one to predict; `labels`,
+    that one.
+
+    Args:
+        config: Lengths.
+        global_batch_size: Integer, examples of a global batch.
+        tokenizer: The `FixedHeadTokenizer` that made the documents.
+        seed: Integer, decides the order.
+        packed: Bool, whether batches are as long as their longest sequence
+            only, not `config.sequence_length`.
+
+    Raises:
+        ValueError: A value of `config` is out of its range.
+    """
+
+    def __init__(
+        self,
+        config: CausalLMConfig,
+        global_batch_size: int,
+        tokenizer: FixedHeadTokenizer,
+        seed: int,
+        packed: bool = True,
+    ):
+        if config.sequence_length < 2:
+            raise ValueError(
+                "`sequence_length` must be at least 2. "
+                f"Received: {config.sequence_length}"
+            )
+        super().__init__(
+            global_batch_size,
+            seed,
+            # Beside [CLS]; [SEP] is read by nobody.
+            config.sequence_length - 1,
+            config.shuffle_tokens,
+            config.evaluation_examples,
+        )
+        self.tokenizer = tokenizer
+        self._length = None if packed else config.sequence_length
+
+    def _examples(self, window, chunks, indices):
+        start, end, document = chunk_bounds(window, chunks)
+        ends = end == tf.gather(window.document_starts, document + 1)
+        size = tf.ones_like(chunks)
+        rows = tf.concat(
+            [
+                self._repeated(self.tokenizer.start_token_id, size),
+                texts(window, start, end),
+                self._repeated(
+                    self.tokenizer.end_token_id, tf.cast(ends, size.dtype)
+                ),
+            ],
+            axis=1,
+        )
+        shape = [None, self._length]
+        inputs, pad = rows[:, :-1], self.tokenizer.pad_token_id
+        return {
+            "token_ids": inputs.to_tensor(pad, shape=shape),
+            "padding_mask": tf.ones_like(inputs).to_tensor(shape=shape),
+            "labels": rows[:, 1:].to_tensor(pad, shape=shape),
+        }
+
+    def _repeated(self, token_id, counts):
+        """Rows of one token, a ragged int32 tensor `[M, (counts)]`."""
+        return tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.reduce_sum(counts)], token_id), counts
+        )

@@ -1,0 +1,143 @@
+"""The language model's task: the next token of a text.
+
+Shape letters: M sequences of this replica, T tokens, P real tokens of a
+batch, V vocabulary size.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadCausalLM, FixedHeadCausalLMPreprocessor
+from training.causal_lm.batches import LanguageModelBatches
+from training.causal_lm.configs import LanguageModelConfig
+from training.corpus.task import CorpusTask
+from training.engine.cross_entropy import losses_and_hits
+from training.engine.encoder import make_encoder
+from training.engine.preset import read_task
+
+
+class LanguageModelTask(CorpusTask):
+    """Language modeling as of Bhojanapalli et al. 2020, section 4.1.
+
+    Each token of a text is predicted from those before it in its chunk, and
+    so is the end of each document. Held-out figures are
+
+    - `heldout_loss`, nats for a word piece or end,
+    - `heldout_perplexity_per_word_piece`, its exponential,
+    - `heldout_perplexity_per_word`, that of the nats for a word, which does
+      not depend on the vocabulary. Words are those between white space and
+      one for the end of each document, as in the One Billion Word Benchmark
+      (Chelba et al. 2013), which keeps upper case. With fewer
+      `evaluation_examples` than there are, pieces for a word are still those
+      of all held-out text, and it is an estimate,
+    - `heldout_accuracy`, the part of the pieces that were the likeliest.
+
+    Args:
+        config: The run.
+
+    Raises:
+        OSError: A file of the data folder is missing.
+        ValueError: The data folder, or a value of the configuration, is
+            wrong; or the folder is older than the count of words.
+    """
+
+    part = "language_model"
+    metrics = ("accuracy",)
+    inputs = ("token_ids", "padding_mask")
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__(config)
+        language_model, heldout = config.language_model, self._corpus.heldout
+        if any(shard.words is None for shard in heldout):
+            raise ValueError(
+                f"`data` {str(config.run.data)!r} does not say how many words "
+                "its held-out documents have, which perplexity per word takes. "
+                "Prepare the folder anew, with --overwrite"
+            )
+        documents = sum(len(shard.document_lengths) for shard in heldout)
+        pieces = sum(int(shard.document_lengths.sum()) for shard in heldout)
+        words = sum(shard.words for shard in heldout)
+        # Ends are pieces and words.
+        self._pieces_per_word = (pieces + documents) / (words + documents)
+        self._preprocessor = FixedHeadCausalLMPreprocessor(
+            self._tokenizer, sequence_length=language_model.sequence_length
+        )
+        self._batches = LanguageModelBatches(
+            language_model,
+            config.training.global_batch_size,
+            self._tokenizer,
+            config.training.seed,
+            packed=config.run.packed,
+        )
+
+    def build(self):
+        model, init = self.config.model, self.config.language_model.init
+        self.model = FixedHeadCausalLM(
+            make_encoder(
+                model, len(self._corpus.vocabulary), num_segments=1, causal=True
+            ),
+            preprocessor=self._preprocessor,
+        )
+        if init is not None:
+            self._start_from(
+                read_task(init, "init", FixedHeadCausalLM, dtype=model.dtype)
+            )
+
+    def loss(self, batch, totals):
+        # There is a token to predict for each that is read.
+        losses, hits = (
+            tf.reduce_sum(sums) / tf.cast(totals["tokens"], sums.dtype)
+            for sums in self._judge(batch, training=True)
+        )
+        return losses, {"accuracy": hits}
+
+    def _judge(self, batch, training):
+        """Losses in nats and hits of each example, sums over its tokens.
+
+        Returns:
+            Two float tensors `[M]`.
+        """
+        logits, packing = self.model.predict_packed(  # [P, V]
+            self.model_inputs(batch),
+            training=training,
+            fixed_size=not self.config.run.packed,
+        )
+        judged = losses_and_hits(logits, packing.pack(batch["labels"]))
+        judged = packing.pad(tf.stack(judged, axis=-1))  # [M, T, 2]
+        real = tf.cast(batch["padding_mask"], judged.dtype)[..., tf.newaxis]
+        return tf.unstack(tf.reduce_sum(judged * real, axis=1), axis=-1)
+
+    def flops(self, totals):
+        backbone = self.model.backbone
+        logits = 2 * backbone.hidden_dim * backbone.vocabulary_size
+        return super().flops(totals) + 3 * totals["tokens"] * logits
+
+    def attention_inputs(self, batch):
+        # Of the backbone, which reads segments.
+        segments = tf.zeros_like(batch["token_ids"])
+        return self.model, {**self.model_inputs(batch), "segment_ids": segments}
+
+    def evaluation_step(self, batch):
+        losses, hits = self._judge(batch, training=False)
+        return {
+            "index": batch["index"],
+            "losses": losses,
+            "hits": hits,
+            "pieces": tf.reduce_sum(batch["padding_mask"], axis=1),
+        }
+
+    def figures(self, outputs):
+        real = outputs["index"] >= 0
+        sums = {
+            name: float(outputs[name][real].sum(dtype="float64"))
+            for name in ("losses", "hits", "pieces")
+        }
+        loss = sums["losses"] / sums["pieces"]
+        return {
+            "heldout_loss": loss,
+            "heldout_accuracy": sums["hits"] / sums["pieces"],
+            "heldout_perplexity_per_word_piece": float(np.exp(loss)),
+            "heldout_perplexity_per_word": float(
+                np.exp(loss * self._pieces_per_word)
+            ),
+        }

@@ -1,0 +1,1 @@
+"""Fine-tuning to classify texts and pairs of texts."""

@@ -1,0 +1,39 @@
+"""Labelled texts and pairs of texts as batches of tokens.
+
+Shape letters: M examples of one replica, T tokens.
+"""
+
+import tensorflow as tf
+
+from training.corpus.labelled import Labelled
+from training.corpus.texts import of_length
+from training.engine.example_batches import ExampleBatches
+
+
+class LabelledBatches(ExampleBatches):
+    """Batches of tokenized, labelled texts.
+
+    Of `Labelled` examples; each batch has int32 `[M, T]` of what the
+    `FixedHeadTextClassifierPreprocessor` returns (`token_ids`,
+    `padding_mask`, `segment_ids`), and `labels`, int32 `[M]`.
+    """
+
+    def reader(self, examples: Labelled):
+        columns = [tf.constant(examples.first)]
+        if examples.second is not None:
+            columns.append(tf.constant(examples.second))
+        labels = tf.constant(examples.labels)
+
+        def batch(indices):
+            features = self.preprocessor.pad_to_longest(
+                *(tf.gather(texts, indices) for texts in columns)
+            )
+            if not self.packed:
+                features = of_length(
+                    features,
+                    self.preprocessor.sequence_length,
+                    self.preprocessor.tokenizer.pad_token_id,
+                )
+            return {**features, "labels": tf.gather(labels, indices)}
+
+        return batch

@@ -1,0 +1,1 @@
+"""Where text comes from: files, datasets and folders of prepared data."""

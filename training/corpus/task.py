@@ -1,0 +1,120 @@
+"""What tasks on the documents of a data folder have in common."""
+
+import dataclasses
+import pathlib
+
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTokenizer
+from training.corpus.tokenized import check_shards, read_corpus
+from training.engine.encoder import refuse_differences
+from training.engine.preset import weights_sha256
+from training.engine.sequences import SequenceTask
+
+
+class CorpusTask(SequenceTask):
+    """A task on a data folder of `python -m training.prepare text`.
+
+    A subclass names in `part` the part of its configuration that has
+    `sequence_length` and `init`, and sets `_batches`, `ChunkBatches`.
+
+    Args:
+        config: The run.
+
+    Raises:
+        OSError: A file of the data folder is missing.
+        ValueError: The data folder, or a value of the configuration, is
+            wrong.
+    """
+
+    part: str
+
+    def __init__(self, config):
+        self.config = config
+        model, length = config.model, self._examples.sequence_length
+        if length > model.max_sequence_length:
+            raise ValueError(
+                "`sequence_length` must be at most max_sequence_length="
+                f"{model.max_sequence_length}. Received: {length}"
+            )
+        self._corpus = read_corpus(config.run.data)
+        if not self._corpus.heldout:
+            raise ValueError(
+                f"`data` {str(config.run.data)!r} has no held-out documents "
+                "to evaluate on. Prepare it with --heldout or "
+                "--heldout_source"
+            )
+        self._tokenizer = FixedHeadTokenizer(
+            self._corpus.vocabulary, lowercase=self._corpus.lowercase
+        )
+
+    @property
+    def _examples(self):
+        """The part of the configuration that says what examples are."""
+        return getattr(self.config, self.part)
+
+    @property
+    def settings(self):
+        settings = dataclasses.asdict(self._examples)
+        init = settings.pop("init")
+        return {
+            self.part: settings,
+            "init_sha256": None
+            if init is None
+            else weights_sha256(init, "init"),
+            "data_sha256": self._corpus.manifest_sha256,
+        }
+
+    @property
+    def warnings(self):
+        model = self.config.model
+        head_size = model.head_size or model.max_sequence_length
+        length = self._examples.sequence_length
+        if head_size >= length:
+            return []
+        return [
+            f"heads of size {head_size} cannot represent every attention "
+            f"pattern over {length} tokens, a bottleneck (Bhojanapalli et al. "
+            "2020, Theorem 1)"
+        ]
+
+    def _start_from(self, earlier, values=None):
+        """Takes over the weights of a preset's model of the same shape.
+
+        Args:
+            earlier: The model of `init`.
+            values: What must agree beside the backbones, as
+                `refuse_differences` has it.
+        """
+        init = self._examples.init
+        ours = self.model.backbone.get_config()
+        theirs = earlier.backbone.get_config()
+        refuse_differences(
+            init,
+            {
+                name: (theirs[name], ours[name])
+                for name in ours.keys() - {"name", "dtype", "dropout"}
+            }
+            | (values or {}),
+        )
+        vocabulary = earlier.preprocessor.tokenizer.get_vocabulary()
+        if vocabulary != self._corpus.vocabulary:
+            raise ValueError(
+                f"`init` {str(init)!r} must have the vocabulary of the data."
+            )
+        self.model.set_weights(earlier.get_weights())
+
+    def training_dataset(self, context, first_step):
+        return self._batches.training(self._corpus.train, context, first_step)
+
+    def evaluation_dataset(self, context):
+        return self._batches.evaluation(self._corpus.heldout, context)
+
+    def save(self, folder: pathlib.Path):
+        self.model.save_to_preset(str(folder))
+
+    def check_data(self, error):
+        if isinstance(error, tf.errors.DataLossError):
+            # It says where in a shard, but not in which.
+            corpus = read_corpus(self._corpus.folder)
+            check_shards([*corpus.train, *corpus.heldout])

@@ -1,1 +1,0 @@
-"""Data of the training tasks, one file per kind."""

@@ -1,0 +1,1 @@
+"""Training of an embedder to give what a larger one gives."""

@@ -1,0 +1,1 @@
+"""What every run shares: the loop, checkpoints, records and strategies."""

@@ -1,0 +1,149 @@
+"""The optimizer of a run: AdamW, LAMB or SGD, and exact gradient clipping."""
+
+import keras
+import tensorflow as tf
+
+from training.engine.configs import TrainingConfig
+from training.engine.schedule import WarmupDecay
+
+
+class ReduceThenClip:
+    """Mixin that makes a Keras optimizer clip by the true global norm.
+
+    Keras 3 clips each replica's gradients and sums them afterwards, and takes
+    the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
+    the rows of repeated tokens. Both give another update than one device
+    makes on the same global batch. Here gradients are made dense, summed
+    across replicas, and clipped only then. The loss of each replica must be
+    its share of the global mean.
+
+    `gradient_norm` is a float variable of the optimizer: the global norm of
+    the last update before clipping.
+
+    Put it before the optimizer class: `class ClippedSGD(ReduceThenClip,
+    keras.optimizers.SGD)`.
+    """
+
+    def build(self, variables):
+        if not self.built:
+            self.gradient_norm = self.add_variable(
+                (),
+                dtype="float32",
+                name="gradient_norm",
+                aggregation="only_first_replica",
+            )
+        super().build(variables)
+
+    def _clip_gradients(self, grads):
+        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
+        grads = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, grads
+        )
+        norm = tf.linalg.global_norm(grads)
+        self.gradient_norm.assign(norm)
+        if self.global_clipnorm is None:
+            return super()._clip_gradients(grads)
+        # What Keras does, less a second time for the norm.
+        grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm, norm)
+        return grads
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        # `_clip_gradients` has summed them already.
+        return grads_and_vars
+
+
+class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
+    """AdamW whose clipping is the same on one device and on many.
+
+    An update is one pass over the memory of a weight and its moments. Keras's
+    is several, and takes twice as long.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        beta_1, beta_2 = (
+            tf.constant(beta, dtype) for beta in (self.beta_1, self.beta_2)
+        )
+        update = tf.cast(self.iterations.value + 1, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=beta_1**update,
+            beta2_power=beta_2**update,
+            lr=tf.cast(learning_rate, dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.constant(self.epsilon, dtype),
+            grad=tf.cast(gradient, dtype),
+        )
+
+
+class ClippedLamb(ReduceThenClip, keras.optimizers.Lamb):
+    """LAMB (You et al. 2019) with such clipping.
+
+    Keras decays weights beside the layer-wise scaled update, not inside it as
+    the paper's Algorithm 2 does.
+    """
+
+
+class ClippedSGD(ReduceThenClip, keras.optimizers.SGD):
+    """Plain gradient descent with such clipping."""
+
+
+_OPTIMIZERS = {"adamw": ClippedAdamW, "lamb": ClippedLamb, "sgd": ClippedSGD}
+
+
+def build_optimizer(config: TrainingConfig, variables) -> ReduceThenClip:
+    """Returns an optimizer, built on `variables`, as the configuration asks.
+
+    Weight decay spares variables of rank below 2: biases, the scales of
+    norms, a learned temperature. Embeddings decay, as in BERT.
+
+    Args:
+        config: The run's optimization.
+        variables: List of the `keras.Variable`s that train. The call must be
+            made in the scope of the strategy that they were made in.
+
+    Raises:
+        ValueError: A field of `config` is out of its range.
+    """
+    if config.optimizer not in _OPTIMIZERS:
+        raise ValueError(
+            f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}. Received: "
+            f"{config.optimizer!r}"
+        )
+    for name, fits in {
+        "learning_rate": config.learning_rate >= 0,
+        "weight_decay": config.weight_decay >= 0,
+        "clip_norm": config.clip_norm is None or config.clip_norm > 0,
+        "beta_1": 0 <= config.beta_1 < 1,
+        "beta_2": 0 <= config.beta_2 < 1,
+        "epsilon": config.epsilon > 0,
+    }.items():
+        if not fits:
+            raise ValueError(
+                f"`{name}` is out of its range: rates are at least 0, "
+                "betas from 0 to 1 (excluded), epsilon and clip_norm "
+                f"positive. Received: {getattr(config, name)}"
+            )
+    moments = {
+        name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon")
+    }
+    optimizer = _OPTIMIZERS[config.optimizer](
+        learning_rate=WarmupDecay(
+            config.learning_rate,
+            config.warmup_steps,
+            config.steps,
+            config.decay,
+        ),
+        weight_decay=config.weight_decay,
+        global_clipnorm=config.clip_norm,
+        **({} if config.optimizer == "sgd" else moments),
+    )
+    optimizer.exclude_from_weight_decay(
+        var_list=[v for v in variables if len(v.shape) < 2]
+    )
+    optimizer.build(variables)
+    return optimizer

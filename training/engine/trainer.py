@@ -1,0 +1,169 @@
+"""Updates and evaluations of a task's model, as Orbit calls them."""
+
+import time
+
+import numpy as np
+import orbit
+import tensorflow as tf
+
+from training.engine.hardware import peak_flops
+from training.engine.strategy import distribute
+
+
+class Trainer(orbit.StandardTrainer):
+    """Updates of a task's model; reports means since the last report."""
+
+    def __init__(self, task, optimizer, strategy, run):
+        super().__init__(train_dataset=None)
+        self._task = task
+        self._optimizer = optimizer
+        self._strategy = strategy
+        self._parts = run.accumulation_steps
+        self._variables = task.model.trainable_variables
+        if run.jit_compile:
+            self._update = tf.function(
+                self._update, jit_compile=True, autograph=False
+            )
+        names = ("loss", *task.metrics, *task.counts)
+        with strategy.scope():
+            self._sums = {
+                name: tf.Variable(0.0, trainable=False) for name in names
+            }
+            self._steps = tf.Variable(0.0, trainable=False)
+        dtype = task.model.dtype_policy.compute_dtype
+        self._peak_flops = peak_flops(dtype)
+        self._started = None
+
+    def _gradients(self, batch, totals):
+        """Share of the losses, `[1 + metrics]`, and dense gradients of it."""
+        with tf.GradientTape() as tape:
+            loss, metrics = self._task.loss(batch, totals)
+        values = [variable.value for variable in self._variables]
+        return (
+            tf.stack([loss, *(metrics[name] for name in self._task.metrics)]),
+            [
+                tf.convert_to_tensor(gradient)
+                for gradient in tape.gradient(loss, values)
+            ],
+        )
+
+    def _accumulated(self, batch, totals):
+        """The same, computed part by part."""
+
+        def divided(x):
+            # [M, ...] -> [parts, M / parts, ...]
+            sizes = [
+                tf.shape(x)[axis] if size is None else size
+                for axis, size in enumerate(x.shape[1:], start=1)
+            ]
+            return tf.reshape(x, [self._parts, -1, *sizes])
+
+        parts = tf.nest.map_structure(divided, batch)
+
+        def part(number):
+            one = tf.nest.map_structure(lambda x: x[number], parts)
+            return tf.nest.flatten(self._gradients(one, totals))
+
+        def add(number, sums):
+            return number + 1, [a + b for a, b in zip(sums, part(number))]
+
+        _, sums = tf.while_loop(
+            lambda number, sums: number < self._parts,
+            add,
+            (tf.constant(1), part(0)),
+            parallel_iterations=1,
+        )
+        return sums[0], sums[1:]
+
+    def _update(self, batch):
+        replica = tf.distribute.get_replica_context()
+        totals = self._task.totals(batch)
+        if totals:
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        gradients = self._gradients if self._parts == 1 else self._accumulated
+        losses, gradients = gradients(batch, totals)
+        self._optimizer.apply(gradients, self._variables)
+        return losses, [totals[name] for name in self._task.counts]
+
+    def train_loop_begin(self):
+        for variable in (*self._sums.values(), self._steps):
+            variable.assign(0.0)
+        self._started = time.monotonic()
+
+    @tf.autograph.experimental.do_not_convert
+    def train_step(self, iterator):
+        losses, totals = self._strategy.run(
+            self._update, args=(next(iterator),)
+        )
+        losses = tf.unstack(
+            self._strategy.reduce(
+                tf.distribute.ReduceOp.SUM, losses, axis=None
+            ),
+            1 + len(self._task.metrics),
+        )
+        # They are the same on each replica.
+        totals = [
+            self._strategy.experimental_local_results(total)[0]
+            for total in totals
+        ]
+        for variable, value in zip(self._sums.values(), [*losses, *totals]):
+            variable.assign_add(tf.cast(value, tf.float32))
+        self._steps.assign_add(1.0)
+
+    def train_loop_end(self):
+        steps = float(self._steps.numpy())
+        means = {
+            name: float(variable.numpy()) / steps
+            for name, variable in self._sums.items()
+        }
+        # After the results are here, and hence the updates done.
+        seconds = (time.monotonic() - self._started) / steps
+        totals = {name: means.pop(name) for name in self._task.counts}
+        rates = {"steps_per_second": 1 / seconds} | {
+            f"{name}_per_second": totals[name] / seconds
+            for name in ("examples", "tokens")
+            if name in totals
+        }
+        flops = self._task.flops(totals)
+        if flops is not None and self._peak_flops is not None:
+            peak = self._peak_flops * self._strategy.num_replicas_in_sync
+            rates["model_flops_utilization"] = flops / seconds / peak
+        return {
+            **means,
+            "gradient_norm": float(self._optimizer.gradient_norm.numpy()),
+            # The next update's.
+            "learning_rate": float(self._optimizer.learning_rate),
+            **rates,
+        }
+
+
+class Evaluator(orbit.StandardEvaluator):
+    """Outputs of all replicas, gathered for the task to make figures of."""
+
+    def __init__(self, task, strategy):
+        super().__init__(distribute(strategy, task.evaluation_dataset))
+        self._task = task
+        self._strategy = strategy
+
+    def eval_begin(self):
+        return []
+
+    @tf.autograph.experimental.do_not_convert
+    def eval_step(self, iterator):
+        outputs = self._strategy.run(
+            self._task.evaluation_step, args=(next(iterator),)
+        )
+        return tf.nest.map_structure(
+            lambda output: self._strategy.gather(output, axis=0), outputs
+        )
+
+    def eval_reduce(self, state, step_outputs):
+        return [*state, step_outputs]
+
+    def eval_end(self, batches):
+        return self._task.figures(
+            {
+                name: np.concatenate([batch[name] for batch in batches])
+                for name in batches[0]
+            }
+        )

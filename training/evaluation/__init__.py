@@ -1,1 +1,0 @@
-"""What `training.evaluate` and `training.embedding_report` compute."""

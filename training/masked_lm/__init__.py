@@ -1,0 +1,1 @@
+"""Pre-training on masked tokens and next sentences."""

@@ -1,0 +1,202 @@
+"""Examples of masked tokens and next sentences, out of tokenized documents.
+
+Shape letters: B examples of a global batch, M examples of one replica, L
+sequence length, K predictions at most.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_fixedhead import FixedHeadTokenizer
+from training.corpus.chunk_batches import ChunkBatches
+from training.corpus.chunks import chunk_bounds, sentence_pairs, texts
+from training.corpus.tokenized import Shard
+from training.masked_lm.configs import MaskedLMConfig
+from training.masked_lm.masking import (
+    DrawnItemSelector,
+    DrawnMaskValuesChooser,
+    Draws,
+    words,
+)
+
+
+class PretrainingBatches(ChunkBatches):
+    """Batches of examples for `tf.distribute`, all of one static shape.
+
+    Each batch is a dictionary of int32 tensors: `token_ids`, `segment_ids`
+    and `padding_mask` `[M, L]`; `mask_positions` and `mask_ids` (what stood
+    there) `[M, K]`; `mask_weights`, float32 `[M, K]`, 1 where there is a
+    prediction to make; `next_sentence_labels` `[M]`, 1 where the second
+    segment is from elsewhere.
+
+    Args:
+        config: Lengths and rates.
+        global_batch_size: Integer, B.
+        tokenizer: The `FixedHeadTokenizer` that made the documents.
+        seed: Integer, decides order, pairs and masks.
+
+    Raises:
+        ValueError: A value of `config` is out of its range.
+    """
+
+    def __init__(
+        self,
+        config: MaskedLMConfig,
+        global_batch_size: int,
+        tokenizer: FixedHeadTokenizer,
+        seed: int,
+    ):
+        _check(config)
+        super().__init__(
+            global_batch_size,
+            seed,
+            # [CLS] and a [SEP] behind each segment.
+            config.sequence_length - (3 if config.next_sentence else 2),
+            config.shuffle_tokens,
+            config.evaluation_examples,
+        )
+        self.config = config
+        self.tokenizer = tokenizer
+        self._is_suffix = np.array(
+            [
+                token.startswith(tokenizer.suffix_indicator)
+                for token in tokenizer.get_vocabulary()
+            ]
+        )
+
+    def _deal(self, shards: Sequence[Shard]):
+        """Deals the shards out into windows that fit into memory.
+
+        Raises:
+            ValueError: One of them has no second document to take other text
+                from.
+        """
+        dealt = super()._deal(shards)
+        if self.config.next_sentence and any(
+            sum(len(shard.document_lengths) for shard in window) < 2
+            for window in dealt
+        ):
+            raise ValueError(
+                "`next_sentence` takes text from other documents, of which "
+                "there must be two at least in memory at a time. Prepare "
+                "text with more documents or larger shards, or pass "
+                "--no_next_sentence"
+            )
+        return dealt
+
+    def _examples(self, window, chunks, indices):
+        config = self.config
+        # [M, 4 + L + 2 * K]
+        draws = tf.map_fn(
+            lambda index: tf.random.stateless_uniform(
+                [4 + config.sequence_length + 2 * config.max_predictions],
+                seed=self._example_seed(index),
+                dtype=tf.float64,
+            ),
+            indices,
+            fn_output_signature=tf.float64,
+        )
+        pair, order, action, replacement = tf.split(
+            draws,
+            [
+                4,
+                config.sequence_length,
+                config.max_predictions,
+                config.max_predictions,
+            ],
+            axis=1,
+        )
+        if config.next_sentence:
+            *segments, elsewhere = sentence_pairs(window, chunks, pair)
+        else:
+            start, end, _ = chunk_bounds(window, chunks)
+            segments = [texts(window, start, end)]
+            elsewhere = tf.zeros_like(chunks, dtype=tf.bool)
+        if config.whole_word:
+            segments = [words(ids, self._is_suffix) for ids in segments]
+        token_ids, segment_ids = tf_text.combine_segments(
+            segments,
+            self.tokenizer.start_token_id,
+            self.tokenizer.end_token_id,
+        )
+        segment_ids = segment_ids.merge_dims(1, -1)
+        length = config.sequence_length
+        return {
+            **self._mask(token_ids, Draws(order, action, replacement)),
+            "segment_ids": segment_ids.to_tensor(shape=[None, length]),
+            "padding_mask": tf.sequence_mask(
+                segment_ids.row_lengths(), length, tf.int32
+            ),
+            "next_sentence_labels": tf.cast(elsewhere, tf.int32),
+        }
+
+    def _mask(self, token_ids, draws):
+        """Masks ragged sequences and pads them.
+
+        Args:
+            token_ids: Ragged int tensor `[M, (tokens)]`, or
+                `[M, (words), (tokens)]` to mask whole words.
+            draws: `Draws`.
+        """
+        config, tokenizer = self.config, self.tokenizer
+        masked, positions, ids = tf_text.mask_language_model(
+            token_ids,
+            DrawnItemSelector(
+                draws.order,
+                config.max_predictions,
+                config.mask_selection_rate,
+                [tokenizer.start_token_id, tokenizer.end_token_id],
+            ),
+            DrawnMaskValuesChooser(
+                draws,
+                tokenizer.vocabulary_size(),
+                tokenizer.mask_token_id,
+                config.mask_token_rate,
+                config.random_token_rate,
+            ),
+        )
+        predictions = [None, config.max_predictions]
+        return {
+            "token_ids": masked.to_tensor(
+                tokenizer.pad_token_id, shape=[None, config.sequence_length]
+            ),
+            "mask_positions": tf.cast(
+                positions.to_tensor(shape=predictions), tf.int32
+            ),
+            "mask_ids": ids.to_tensor(shape=predictions),
+            "mask_weights": tf.sequence_mask(
+                ids.row_lengths(), config.max_predictions, tf.float32
+            ),
+        }
+
+
+def _check(config):
+    if not 0.0 < config.mask_selection_rate <= 1.0:
+        raise ValueError(
+            "`mask_selection_rate` must be over 0 and at most 1. "
+            f"Received: {config.mask_selection_rate}"
+        )
+    for name in ("mask_token_rate", "random_token_rate"):
+        if not 0.0 <= getattr(config, name) <= 1.0:
+            raise ValueError(
+                f"`{name}` must be between 0 and 1. "
+                f"Received: {getattr(config, name)}"
+            )
+    if config.mask_token_rate + config.random_token_rate > 1.0:
+        raise ValueError(
+            "`mask_token_rate` and `random_token_rate` must not add up to "
+            f"more than 1. Received: {config.mask_token_rate} and "
+            f"{config.random_token_rate}"
+        )
+    for name, least in {
+        "sequence_length": 8,
+        "max_predictions": 1,
+    }.items():
+        if getattr(config, name) < least:
+            raise ValueError(
+                f"`{name}` must be at least {least}. "
+                f"Received: {getattr(config, name)}"
+            )

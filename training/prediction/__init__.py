@@ -1,1 +1,0 @@
-"""What a fine-tuned model says of a file, task by task."""

@@ -1,0 +1,1 @@
+"""Fine-tuning to find the answers to questions in texts."""

@@ -1,0 +1,1 @@
+"""Fine-tuning for retrieval, and its evaluation."""

@@ -1,0 +1,223 @@
+"""Quality, bytes and time of indexes of the same embeddings."""
+
+import dataclasses
+import statistics
+import time
+
+import numpy as np
+import rich.console
+import rich.table
+
+from keras_fixedhead import pictures, retrieval
+from keras_fixedhead.files import write_json
+from keras_fixedhead.metrics import measure_queries
+from keras_fixedhead.text_encoder import TextEncoder
+from training.engine.preset import read_embedder
+from training.retrieval.evaluation import read_judged
+from training.retrieval.evaluation_configs import ReportConfig
+from training.retrieval.index_row import NATIVE, Row
+from training.retrieval.index_sizes_picture import draw_report
+
+_DEPTH = 100
+_FIGURES = ("nDCG@10", "R@100")
+_RESAMPLES = 2000
+
+
+def measure_sizes(config: ReportConfig) -> list[Row]:
+    """Measures, prints a table, and writes report.json and report.png.
+
+    Args:
+        config: What is measured, on what, and where to.
+
+    Returns:
+        A row for each way to keep and search embeddings.
+
+    Raises:
+        OSError: A file is missing or cannot be written.
+        ValueError: A collection is malformed, has nothing to measure or too
+            few documents for the principal components; there is no such
+            dimension.
+    """
+    for name in ("timed_queries", "rounds"):
+        if getattr(config, name) < 1:
+            raise ValueError(
+                f"`{name}` must be positive. Received: {getattr(config, name)}"
+            )
+    collections = {
+        str(folder): read_judged(folder, config.split)
+        for folder in config.collection
+    }
+    config.output.mkdir(parents=True, exist_ok=True)
+    pictures.check_picture(config.output / "report.png")
+    encode = TextEncoder(
+        read_embedder(config.model, "model"),
+        config.sequence_length,
+        config.batch_size,
+    )
+    ways = _ways(encode.size, config.dimensions)
+    fewest = min(len(each.documents) for each in collections.values())
+    for way in ways:
+        retrieval.check_index(fewest, encode.size, **way)
+    measured, words = [], []
+    for folder, collection in collections.items():
+        documents, queries = encode.embed_collection(collection, folder)
+        measured.append(_measure(config, ways, documents, queries, collection))
+        ranking = retrieval.bm25(
+            collection.documents, collection.queries, _DEPTH
+        )
+        words.append(
+            measure_queries(ranking.documents, collection.relevant, _FIGURES)
+        )
+    rows = _rows(ways, measured, encode.size, config.seed)
+    bm25 = {
+        name: float(np.mean([values[name].mean() for values in words]))
+        for name in _FIGURES
+    }
+    title = (
+        f"{config.model}, {sum(len(c.queries) for c in collections.values()):,}"
+        f" queries, {sum(len(c.documents) for c in collections.values()):,} "
+        f"documents of {', '.join(f.name for f in config.collection)}"
+    )
+    _print(rows, bm25, title)
+    write_json(
+        config.output / "report.json",
+        {
+            "model": str(config.model),
+            "collections": {
+                folder: {
+                    "documents": len(collection.documents),
+                    "queries": len(collection.queries),
+                }
+                for folder, collection in collections.items()
+            },
+            "rows": [dataclasses.asdict(row) for row in rows],
+            "bm25": {
+                "ndcg_at_10": bm25["nDCG@10"],
+                "recall_at_100": bm25["R@100"],
+            },
+        },
+    )
+    draw_report(rows, bm25["nDCG@10"], title, config.output / "report.png")
+    return rows
+
+
+def _ways(size, dimensions):
+    """Arguments of `new_index` for each row, all numbers first."""
+    if dimensions is None:
+        dimensions = (size // 2, size // 4)
+    kept = [{"dimension": None, "reduction": "truncate"}]
+    kept += [
+        {"dimension": dimension, "reduction": reduction}
+        for dimension in dimensions
+        for reduction in retrieval.REDUCTIONS
+    ]
+    return [
+        {**each, "precision": precision, "approximate": approximate}
+        for each in kept
+        for precision in retrieval.PRECISIONS
+        for approximate in (False, True)
+    ]
+
+
+def _measure(config, ways, documents, queries, collection):
+    """What each index of one collection does, in the order of `ways`."""
+    import faiss
+
+    indexes, found = [], []
+    for way in ways:
+        began = time.perf_counter()
+        index = retrieval.build_index(documents, **way)
+        seconds = time.perf_counter() - began
+        ranking = retrieval.search_index(index, queries, _DEPTH)
+        figures = measure_queries(
+            ranking.documents, collection.relevant, _FIGURES
+        )
+        size = retrieval.bytes_per_document(index)
+        found.append(
+            {"seconds": seconds, "bytes": size, "times": [], **figures}
+        )
+        indexes.append(index)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        # In turn, so that other work on the machine slows all.
+        for _ in range(config.rounds):
+            for index, figures in zip(indexes, found):
+                for row in range(min(len(queries), config.timed_queries)):
+                    began = time.perf_counter()
+                    index.search(queries[row : row + 1], _DEPTH)
+                    seconds = time.perf_counter() - began
+                    figures["times"].append(1000 * seconds)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return found
+
+
+def _rows(ways, measured, size, seed):
+    """Averages collections, each of which counts the same."""
+    rng = np.random.default_rng(seed)
+    counts = [len(found[0]["nDCG@10"]) for found in measured]
+    draws = [rng.integers(n, size=(_RESAMPLES, n)) for n in counts]
+    rows = []
+    for number, way in enumerate(ways):
+        each = [found[number] for found in measured]
+        differences = [
+            found[number]["nDCG@10"] - found[0]["nDCG@10"] for found in measured
+        ]
+        resampled = np.mean(
+            [
+                difference[draw].mean(axis=1)
+                for difference, draw in zip(differences, draws)
+            ],
+            axis=0,
+        )
+        low, high = np.quantile(resampled, (0.025, 0.975))
+        rows.append(
+            Row(
+                dimension=way["dimension"] or size,
+                reduction=way["reduction"] if way["dimension"] else NATIVE,
+                precision=way["precision"],
+                search="approximate" if way["approximate"] else "exact",
+                ndcg_at_10=float(np.mean([f["nDCG@10"].mean() for f in each])),
+                difference=float(np.mean([d.mean() for d in differences])),
+                interval=(float(low), float(high)),
+                recall_at_100=float(np.mean([f["R@100"].mean() for f in each])),
+                bytes_per_document=float(np.mean([f["bytes"] for f in each])),
+                milliseconds_per_query=float(
+                    np.mean([statistics.median(f["times"]) for f in each])
+                ),
+                build_seconds=float(np.mean([f["seconds"] for f in each])),
+            )
+        )
+    return rows
+
+
+def _print(rows, bm25, title):
+    table = rich.table.Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for name in ("numbers", "precision", "search"):
+        table.add_column(name, no_wrap=True)
+    for name in ("nDCG@10", "95% of diff.", "R@100", "bytes", "ms", "build s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        low, high = row.interval
+        table.add_row(
+            f"{row.dimension} {row.reduction}",
+            row.precision,
+            "exact" if row.search == "exact" else "approx.",
+            f"{row.ndcg_at_10:.4f}",
+            f"{low:+.3f} {high:+.3f}",
+            f"{row.recall_at_100:.3f}",
+            f"{row.bytes_per_document:,.0f}",
+            f"{row.milliseconds_per_query:.3f}",
+            f"{row.build_seconds:.2f}",
+        )
+    table.add_row(
+        "BM25", "", "", f"{bm25['nDCG@10']:.4f}", "", f"{bm25['R@100']:.3f}"
+    )
+    rich.console.Console().print(table)

@@ -1,0 +1,161 @@
+"""Quality of indexes drawn against their bytes and their time."""
+
+import pathlib
+
+from keras_fixedhead import pictures
+from training.retrieval.index_row import NATIVE, Row
+
+_COLORS = {
+    "float32": "#4269d0",
+    "int8": "#d9541e",
+    "binary": "#2f9e6e",
+    "binary_int8": "#8a5bc7",
+}
+_MARKERS = {NATIVE: "o", "truncate": "s", "pca": "^"}
+_LABELS = {
+    NATIVE: "all numbers",
+    "truncate": "first numbers",
+    "pca": "principal components",
+}
+
+
+def pareto_front(rows: list[Row]) -> list[Row]:
+    """The rows than which none is both smaller and better.
+
+    Args:
+        rows: Any.
+
+    Returns:
+        Those rows, from the smallest to the largest.
+    """
+    front: list[Row] = []
+    for row in sorted(
+        rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
+    ):
+        if not front or row.ndcg_at_10 > front[-1].ndcg_at_10:
+            front.append(row)
+    return front
+
+
+def draw_report(
+    rows: list[Row], bm25: float, title: str, output: pathlib.Path
+) -> None:
+    """Draws quality against bytes, and against time.
+
+    Args:
+        rows: What was measured.
+        bm25: nDCG@10 of BM25.
+        title: Stands above.
+        output: The picture; its ending names the format.
+
+    Raises:
+        OSError: It cannot be written.
+        ValueError: Its ending names no format.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import LogLocator
+
+    figure = pictures.new_figure(13, 6)
+    sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    front = pareto_front(rows)
+    for axis, x in (
+        (sizes, "bytes_per_document"),
+        (times, "milliseconds_per_query"),
+    ):
+        axis.axhline(bm25, color="#6b6b6b", linestyle="--", linewidth=1)
+        for row in rows:
+            color = _COLORS[row.precision]
+            exact = row.search == "exact"
+            axis.plot(
+                getattr(row, x),
+                row.ndcg_at_10,
+                marker=_MARKERS[row.reduction],
+                markersize=8,
+                linestyle="none",
+                markeredgecolor=color,
+                markerfacecolor=color if exact else "white",
+            )
+        axis.set_xscale("log")
+        axis.grid(color="#e5e5e5")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    sizes.plot(
+        [row.bytes_per_document for row in front],
+        [row.ndcg_at_10 for row in front],
+        color="#b0b0b0",
+        linewidth=1.5,
+        zorder=1,
+    )
+    _label(sizes, rows)
+    sizes.annotate(
+        "BM25",
+        (1, bm25),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+        color="#6b6b6b",
+    )
+    ticks = sorted(
+        {round(row.bytes_per_document) for row in rows if row.search == "exact"}
+    )
+    ticks = [
+        tick
+        for number, tick in enumerate(ticks)
+        if not number or tick > 1.25 * ticks[number - 1]
+    ]
+    sizes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    sizes.minorticks_off()
+    sizes.set_xlabel("bytes a document in the index")
+    sizes.set_ylabel("nDCG@10")
+    times.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    times.xaxis.set_major_formatter("{x:g}")
+    times.minorticks_off()
+    times.set_xlabel("milliseconds a query, one thread")
+
+    def sample(color, marker, label, fill=True, line="none"):
+        return Line2D(
+            [],
+            [],
+            color=color,
+            marker=marker,
+            markerfacecolor=color if fill else "white",
+            linestyle=line,
+            label=label,
+        )
+
+    used = {row.reduction for row in rows}
+    figure.legend(
+        handles=[
+            *(sample(color, "o", name) for name, color in _COLORS.items()),
+            *(
+                sample("#6b6b6b", marker, _LABELS[name])
+                for name, marker in _MARKERS.items()
+                if name in used
+            ),
+            sample("#6b6b6b", "o", "approximate search", fill=False),
+            sample("#b0b0b0", "", "none smaller and better", line="-"),
+        ],
+        loc="outside lower center",
+        ncols=5,
+        frameon=False,
+        fontsize=9,
+    )
+    figure.suptitle(title, fontsize=11)
+    pictures.save_figure(figure, output)
+
+
+def _label(axis, rows):
+    """Writes the dimension beside each exact search."""
+    for row in rows:
+        if row.search == "exact":
+            axis.annotate(
+                row.dimension,
+                (row.bytes_per_document, row.ndcg_at_10),
+                xytext=(0, 8 if row.reduction == "pca" else -16),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8,
+                color=_COLORS[row.precision],
+            )

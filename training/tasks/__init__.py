@@ -1,1 +1,0 @@
-"""What can be learned: one file per task, each a `training.tasks.task.Task`."""

@@ -1,7 +1,6 @@
 """The WordPiece vocabulary: learned from text, or read from a file."""
 
 import os
-import pathlib
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -10,7 +9,6 @@ from tensorflow_text.tools.wordpiece_vocab import (
 )
 
 from keras_fixedhead import graph_text
-from keras_fixedhead.files import replaced
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 # Rarer words tell nothing about sub-words and cost most of the time.
@@ -115,21 +113,3 @@ def write_vocabulary(path: str | os.PathLike, tokens: Sequence[str]) -> None:
     """Writes a vocabulary as `read_vocabulary` reads it."""
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.writelines(f"{token}\n" for token in tokens)
-
-
-def make_vocabulary(
-    path: pathlib.Path,
-    given: pathlib.Path | None,
-    sample: pathlib.Path,
-    vocabulary_size: int,
-    lowercase: bool,
-) -> None:
-    """Writes the `given` vocabulary, or one learned from lines of a sample."""
-    if given is None:
-        tokens = learn_vocabulary(
-            sample.read_bytes().split(b"\n"), vocabulary_size, lowercase
-        )
-    else:
-        tokens = read_vocabulary(given)
-    with replaced(path) as partial:
-        write_vocabulary(partial, tokens)

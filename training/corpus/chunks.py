@@ -1,11 +1,10 @@
 """Documents cut into chunks, and chunks into two segments.
 
-Each document is cut into chunks of nearly equal length, as few as fit. A
-chunk's two segments are divided at a random line that begins inside it, in a
-chunk of one line at a random token; text from another document may take the
-place of the latter.
+A document is cut into as few chunks as fit, of nearly equal length. A chunk is
+split at a random line that begins inside it, or at a random token of its only
+line; text from another document may replace the second segment.
 
-A window is what is in memory at a time, the documents of some shards.
+A window holds the documents of the shards that are in memory together.
 
 Shape letters: M chunks, N tokens of a window.
 """
@@ -21,12 +20,9 @@ from training.engine.global_batch import scaled
 class Window(typing.NamedTuple):
     """The documents of some shards.
 
-    Attributes:
-        token_ids: int32 tensor `[N]`.
-        line_starts: int64 tensor `[lines]`, where in `token_ids`.
-        document_starts: int64 tensor `[documents + 1]`, where in `token_ids`.
-        chunk_starts: int64 tensor `[documents + 1]`, the number of each
-            document's first chunk.
+    int32 `token_ids` `[N]`, and int64 indices into them: `line_starts`
+    `[lines + 1]` and `document_starts` `[documents + 1]`. int64 `chunk_starts`
+    `[documents + 1]` has the number of each document's first chunk.
     """
 
     token_ids: tf.Tensor
@@ -35,18 +31,13 @@ class Window(typing.NamedTuple):
     chunk_starts: tf.Tensor
 
 
-def num_chunks(document_lengths, chunk_length):
-    """How many chunks documents give; an integer array or tensor as theirs."""
+def num_chunks(document_lengths, chunk_length: int):
+    """Returns the chunks in each document, for integer arrays or tensors."""
     return -(-document_lengths // chunk_length)
 
 
 def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
-    """Loads some shards, string tensor `[shards]`, and cuts their documents.
-
-    Args:
-        paths: What to load.
-        chunk_length: Integer, tokens of a chunk at most.
-    """
+    """Loads shards, string tensor `[shards]`, and cuts their documents."""
     loaded = load_shards(paths)
     document_starts = loaded["document_starts"]
     chunks = num_chunks(
@@ -60,13 +51,13 @@ def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
     )
 
 
-def chunk_bounds(window, chunks):
-    """Where chunks begin and end, and which documents they are of.
+def chunk_bounds(
+    window: Window, chunks: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the start and end of chunks in `token_ids`, and their documents.
 
-    Documents are cut into pieces whose lengths differ by one at most.
-
-    Returns:
-        int64 tensors `[M]`: start and end in `token_ids`, document.
+    All are int64 tensors `[M]`. The lengths of a document's chunks differ by
+    one at most.
     """
     document = tf.searchsorted(window.chunk_starts, chunks, side="right") - 1
     first = tf.gather(window.chunk_starts, document)
@@ -81,27 +72,25 @@ def chunk_bounds(window, chunks):
     )
 
 
-def sentence_pairs(window, chunks, draws):
-    """Two segments of each chunk, the second one from elsewhere or not.
+def sentence_pairs(
+    window: Window, chunks: tf.Tensor, draws: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+    """Splits chunks, int64 `[M]`, into two segments, for next-sentence loss.
 
-    Text from elsewhere is as long as what it stands for, and begins a line
-    where that does, so that neither gives it away. Only a document that is
-    shorter gives all it has.
+    The second segment may come from elsewhere. It then has the length of what
+    it replaces, and begins a line if that did, so that neither gives it away;
+    only a document that is shorter gives all it has.
 
-    Args:
-        window: `Window`.
-        chunks: int64 tensor `[M]`.
-        draws: Float tensor `[M, 4]`: where to divide, whether to take other
-            text, from which chunk, where in it to begin.
+    Columns of `draws`, float `[M, 4]`, decide where to split, whether to take
+    other text, from which chunk, and where in it to begin.
 
-    Returns:
-        Ragged int32 tensors `[M, (tokens)]` of the first and the second
-        segments, and a bool tensor `[M]`, true for text from elsewhere.
+    Returns the first and second segments, ragged int32 `[M, (tokens)]`, and a
+    bool tensor `[M]`, true for text from elsewhere.
     """
     start, end, document = chunk_bounds(window, chunks)
     split = _split(window, start, end, draws[:, 0])
     elsewhere = draws[:, 1] < 0.5
-    # Any chunk but those of the same document.
+    # Any chunk of another document.
     first = tf.gather(window.chunk_starts, document)
     own = tf.gather(window.chunk_starts, document + 1) - first
     other = scaled(draws[:, 2], window.chunk_starts[-1] - own)
@@ -131,20 +120,15 @@ def sentence_pairs(window, chunks, draws):
     )
 
 
-def texts(window, starts, ends):
-    """Stretches of a window's tokens, a ragged int32 tensor `[M, (tokens)]`."""
+def texts(
+    window: Window, starts: tf.Tensor, ends: tf.Tensor
+) -> tf.RaggedTensor:
+    """Returns stretches of a window's tokens, ragged int32 `[M, (tokens)]`."""
     return tf.gather(window.token_ids, tf.ragged.range(starts, ends))
 
 
 def _split(window, start, end, draws):
-    """Where to divide chunks: where a line begins, if one does inside.
-
-    Args:
-        draws: Float tensor `[M]` in `[0, 1)`, decides which.
-
-    Returns:
-        int64 tensor `[M]`, greater than `start` and smaller than `end`.
-    """
+    """Draws a line that begins inside each chunk, or else a token inside."""
     lines = window.line_starts
     first = tf.searchsorted(lines, start, side="right", out_type=tf.int64)
     count = tf.searchsorted(lines, end, side="left", out_type=tf.int64) - first
@@ -155,11 +139,11 @@ def _split(window, start, end, draws):
 
 
 def _inside(start, end, draws):
-    """Any place greater than `start` and smaller than `end`."""
+    """Draws a position greater than `start` and smaller than `end`."""
     return start + 1 + scaled(draws, end - start - 1)
 
 
 def _line_start(window, positions):
-    """Where the lines begin that positions are in, int64 tensors `[M]`."""
+    """Returns the start of the line that each position is in."""
     lines = window.line_starts
     return tf.gather(lines, tf.searchsorted(lines, positions, "right") - 1)

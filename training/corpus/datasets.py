@@ -1,27 +1,18 @@
-"""Datasets of TensorFlow Datasets by the names that flags give them."""
+"""TensorFlow Datasets by name: tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
 
 import os
 import re
+from collections.abc import Collection, Iterator
 
-# What starts such a name.
 PREFIX = "tfds:"
 
-# NAME[/CONFIG][:VERSION] and a split.
 _NAME = re.compile(
     r"(?P<name>[^:]+(?::\d+\.[\d*]+\.[\d*]+)?)(?::(?P<split>.+))?"
 )
 
 
 def parse_name(name: str, argument: str) -> tuple[str, str | None]:
-    """A dataset's name, with configuration and version, and its split.
-
-    Args:
-        name: `tfds:NAME[/CONFIG][:VERSION][:SPLIT]`.
-        argument: What the user calls it, for messages.
-
-    Raises:
-        ValueError: It is not as described.
-    """
+    """Returns the dataset (with config and version) and the split, if any."""
     match = _NAME.fullmatch(name.removeprefix(PREFIX))
     if match is None:
         raise ValueError(
@@ -34,22 +25,8 @@ def parse_name(name: str, argument: str) -> tuple[str, str | None]:
 def open_dataset(
     name: str, argument: str, data_dir: str | os.PathLike | None = None
 ):
-    """Finds a dataset, and prepares it if it is not.
-
-    Args:
-        name: `tfds:NAME[/CONFIG][:VERSION][:SPLIT]`.
-        argument: What the user calls it, for messages.
-        data_dir: Folder of datasets; `None` is their default.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`, and the split, `train` where none is
-        named. Whether there is such a split is not checked.
-
-    Raises:
-        OSError: The dataset cannot be prepared.
-        ValueError: The name is not as described, or of no dataset.
-    """
-    # Brings TensorFlow, which who has files does not need here.
+    """Prepares a dataset if needed; returns its builder and the split."""
+    # Slow to import, and needed only by those who name a dataset.
     import tensorflow_datasets as tfds
 
     dataset, split = parse_name(name, argument)
@@ -57,9 +34,27 @@ def open_dataset(
     try:
         builder = tfds.builder(dataset, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
-        # Its other lines list every dataset there is.
+        # The other lines list every dataset there is.
         raise ValueError(
             f"`{argument}` {name!r}: {str(error).splitlines()[0]}"
         ) from error
     builder.download_and_prepare()
     return builder, split or "train"
+
+
+def read_dataset(
+    builder, split: str, name: str, features: Collection[str]
+) -> Iterator[dict]:
+    """Yields some features of a split's examples, as NumPy values."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    try:
+        yield from builder.as_dataset(
+            split=split,
+            # Otherwise small datasets stay in memory.
+            read_config=tfds.ReadConfig(try_autocache=False),
+            decoders=tfds.decode.PartialDecoding(dict.fromkeys(features, True)),
+        ).as_numpy_iterator()
+    except tf.errors.OpError as error:
+        raise OSError(f"{name}: cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""What every data folder has: a manifest."""
+"""The manifest that every data folder has."""
 
 import hashlib
 import json
@@ -6,19 +6,9 @@ import pathlib
 
 
 def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
-    """Reads `manifest.json`.
+    """Returns the manifest of a `text`, `pairs` or `stream` folder.
 
-    Args:
-        folder: A data folder.
-        kind: What it must hold: `text`, `pairs` or `stream`.
-
-    Returns:
-        The manifest, and the SHA-256 of the file.
-
-    Raises:
-        OSError: There is no such file.
-        ValueError: It is none that `python -m training.prepare` wrote, or that
-            of a folder of another kind.
+    The second value is the SHA-256 of the file.
     """
     path = folder / "manifest.json"
     content = path.read_bytes()

@@ -1,7 +1,4 @@
-"""Labelled texts and pairs of texts, as files and datasets have them.
-
-Shape letters: N examples.
-"""
+"""Labelled texts and pairs of texts, from tables, JSON lines and datasets."""
 
 import collections
 import csv
@@ -15,13 +12,12 @@ import typing
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from keras_fixedhead import beir
-from training.corpus.datasets import PREFIX, open_dataset
+from training.corpus.datasets import PREFIX, open_dataset, read_dataset
 
-# What columns are called in public data: MNLI and SNLI, as published and in
-# TensorFlow Datasets; GLUE's other tasks.
+# Columns of MNLI and SNLI, as published and in TensorFlow Datasets, and of
+# GLUE's other tasks.
 _KNOWN_COLUMNS = (
     ("sentence1", "sentence2", "gold_label"),
     ("sentence1", "sentence2", "label"),
@@ -30,7 +26,7 @@ _KNOWN_COLUMNS = (
     ("text", "label"),
 )
 
-# What stands where annotators did not agree, or labels are kept secret.
+# Stand for a label where annotators disagreed or labels are secret.
 _NO_LABEL = ("-", "-1")
 
 NO_LABEL = "no label"
@@ -42,14 +38,10 @@ _TABLES = (".tsv", ".txt", ".csv")
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """Texts, or pairs of texts, each of a class.
+    """N labelled texts, or pairs of texts if `second` is not `None`.
 
-    Attributes:
-        first: List of N strings.
-        second: List of N strings, or `None` where examples are single texts.
-        labels: int32 array `[N]`, places in `names`.
-        names: The classes.
-        left_out: How many examples were left out for which reason.
+    `labels` is an int32 array `[N]` of indices into `names`; `left_out` counts
+    the examples that were left out, by reason.
     """
 
     first: list[str]
@@ -62,20 +54,12 @@ class Labelled:
         return len(self.first)
 
     def renumbered(self, names: Sequence[str], source: str) -> "Labelled":
-        """The same examples, their labels as places in other names.
-
-        Args:
-            names: The classes of a model.
-            source: What was read, for messages.
-
-        Raises:
-            ValueError: An example is of no such class.
-        """
-        places = {name: place for place, name in enumerate(names)}
+        """Returns the same examples, labelled by index into other `names`."""
+        numbers = {name: number for number, name in enumerate(names)}
         unknown = [
             self.names[label]
             for label in np.unique(self.labels)
-            if self.names[label] not in places
+            if self.names[label] not in numbers
         ]
         if unknown:
             raise ValueError(
@@ -83,10 +67,10 @@ class Labelled:
                 "training data, or numbers that --labels gives names. "
                 f"Received: {', '.join(unknown)}"
             )
-        place = np.array([places.get(name, -1) for name in self.names])
+        renumber = np.array([numbers.get(name, -1) for name in self.names])
         return dataclasses.replace(
             self,
-            labels=place[self.labels].astype(np.int32),
+            labels=renumber[self.labels].astype(np.int32),
             names=tuple(names),
         )
 
@@ -97,68 +81,51 @@ class Labelled:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+class Row(typing.NamedTuple):
+    """An example: where it is (for errors), one or two texts, the label."""
+
+    where: str
+    texts: list[str]
+    label: str | None
+
+
 def read_examples(
     source: str | os.PathLike,
     columns: Sequence[str] = (),
     labels: Sequence[str] = (),
 ) -> Labelled:
-    """Reads labelled texts.
+    """Reads the examples of `read_rows` that have a label.
 
-    Examples whose label is `-` or -1 have none and are left out.
-
-    Args:
-        source: A `.tsv` file (tabs between columns, and no quoting, as
-            GLUE's), `.csv` (with quoting), `.jsonl`, or
-            `tfds:NAME[/CONFIG][:VERSION][:SPLIT]`.
-        columns: The columns, or keys, of the text, of the second text where
-            there is one, and of the label; numbers, from 0 on, for a file
-            without a header. None are needed where they are called as in
-            MNLI (`sentence1`, `sentence2`, `gold_label`), SNLI or GLUE.
-        labels: The names of the classes, in the order of the numbers that
-            may stand for them. Without, all that are found: names in
-            alphabetical order, numbers in theirs.
-
-    Raises:
-        OSError: The file cannot be read, or the dataset not prepared.
-        ValueError: It is not as described; names the file and the line.
+    `labels` names the classes, in the order of the numbers that may stand for
+    them. By default they are the labels found: names in alphabetical order,
+    numbers in numerical order.
     """
     source = os.fspath(source)
-    texts, found = [], []
+    rows = []
     left_out: collections.Counter[str] = collections.Counter()
-    for where, row, label in read_rows(source, columns):
-        if label is None:
+    for row in read_rows(source, columns):
+        if row.label is None:
             left_out[NO_LABEL] += 1
         else:
-            texts.append(row)
-            found.append((where, label))
-    if not texts:
+            rows.append(row)
+    if not rows:
         raise ValueError(
             f"{source} must hold an example with a label. Received: "
             f"{left_out[NO_LABEL]} without"
         )
-    first, *second = map(list, zip(*texts))
-    names = tuple(labels) or _names(label for _, label in found)
+    names = tuple(labels)
+    if not names:
+        found = {row.label for row in rows}
+        numeric = all(map(_INTEGER.fullmatch, found))
+        names = tuple(sorted(found, key=int if numeric else None))
+    first, *second = map(list, zip(*(row.texts for row in rows)))
     return Labelled(
         first,
         second[0] if second else None,
-        np.array(_numbers(found, names), np.int32),
+        np.array(_class_numbers(rows, names), np.int32),
         names,
         left_out,
     )
-
-
-class Row(typing.NamedTuple):
-    """An example as it is in its source.
-
-    Attributes:
-        where: What a message says of where it is.
-        texts: One or two strings.
-        label: Its label, or `None` where it has none.
-    """
-
-    where: str
-    texts: list[str]
-    label: str | None
 
 
 def read_rows(
@@ -166,20 +133,15 @@ def read_rows(
     columns: Sequence[str] = (),
     labelled: bool = True,
 ) -> Iterator[Row]:
-    """Reads texts, also those without a label.
+    """Reads texts in order; the label is `None` where it is `-` or -1.
 
     Args:
-        source: As in `read_examples`.
-        columns: As in `read_examples`; of the texts alone where there are no
-            labels.
-        labelled: Whether there is a column of labels.
-
-    Yields:
-        `Row`s, in the order of the source.
-
-    Raises:
-        OSError: The file cannot be read, or the dataset not prepared.
-        ValueError: It is not as described; names the file and the line.
+        source: A `.tsv` or `.txt` file (tabs and no quoting, like GLUE's),
+            `.csv` (with quoting), `.jsonl`, or a dataset, `tfds:...`.
+        columns: Columns, or keys, of the text, of the second text if there is
+            one, and of the label; numbers, from 0, for a file without a
+            header. Not needed if they are named as in MNLI, SNLI or GLUE.
+        labelled: Whether there is a column of labels, named last.
     """
     source = os.fspath(source)
     if columns and len(columns) - labelled not in (1, 2):
@@ -190,64 +152,57 @@ def read_rows(
         )
     suffix = pathlib.Path(source).suffix
     if source.startswith(PREFIX):
-        read = _read_dataset
+        records = _dataset_records(source, columns, labelled)
     elif suffix == ".jsonl":
-        read = _read_json_lines
+        records = beir.read_records(source)
     elif suffix in _TABLES:
-        read = _read_table
+        records = _table_records(source, columns, labelled)
     else:
         raise ValueError(
             f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
             f"with {PREFIX}"
         )
-    for where, texts, label in read(source, columns, labelled):
+    for where, record in records:
+        columns = _choose(record, columns, where, labelled)
+        label = _label(record, columns[-1], where) if labelled else None
+        keys = columns[:-1] if labelled else columns
+        texts = [beir.text(record, key, where) for key in keys]
         yield Row(where, texts, None if label in _NO_LABEL else label)
 
 
-def _names(labels):
-    """The classes that labels are of, in order."""
-    different = set(labels)
-    if all(map(_INTEGER.fullmatch, different)):
-        return tuple(sorted(different, key=int))
-    return tuple(sorted(different))
-
-
-def _numbers(found, names):
-    """The places of labels in the names of classes."""
-    places = {name: place for place, name in enumerate(names)}
-    numbers = []
-    for where, label in found:
-        place = places.get(label)
-        if place is None and _INTEGER.fullmatch(label):
-            place = int(label)
-        if place is None or not 0 <= place < len(names):
+def _class_numbers(rows, names):
+    numbers = {name: number for number, name in enumerate(names)}
+    found = []
+    for where, _, label in rows:
+        number = numbers.get(label)
+        if number is None and _INTEGER.fullmatch(label):
+            number = int(label)
+        if number is None or not 0 <= number < len(names):
             raise ValueError(
                 f"{where}: the label must be one of {', '.join(names)}, or a "
                 f"number from 0 to {len(names) - 1}. Received: {label!r}"
             )
-        numbers.append(place)
-    return numbers
+        found.append(number)
+    return found
 
 
-def _choose(
-    there, columns, where, labelled
-) -> tuple[tuple[str, ...], str | None]:
-    """The columns to read, of those that are there: of texts and labels."""
-    known = [tuple(columns)] if columns else _KNOWN_COLUMNS
+def _choose(available, columns, where, labelled) -> Sequence[str]:
+    """Returns `columns`, or known ones, if all of them are available."""
+    known = [columns] if columns else _KNOWN_COLUMNS
     if not labelled and not columns:
         known = [names[:-1] for names in known]
     for names in known:
-        if set(names) <= set(there):
-            return (names[:-1], names[-1]) if labelled else (names, None)
+        if all(name in available for name in names):
+            return names
     wanted = " ".join(columns) or " ".join(known[0]) + ", or --columns"
     raise ValueError(
         f"{where}: must have the columns {wanted}. "
-        f"Received: {' '.join(map(str, there))[:200]}"
+        f"Received: {' '.join(map(str, available))[:200]}"
     )
 
 
-def _label(value, key, where) -> str:
-    """A label as its name, which may be a number's."""
+def _label(record, key, where) -> str:
+    value = record[key]
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise ValueError(
             f"{where}: {key!r} must be a name or a whole number. "
@@ -258,56 +213,27 @@ def _label(value, key, where) -> str:
     return str(value)
 
 
-def _read_json_lines(source, columns, labelled) -> Iterator:
-    """Yields ("file:line", texts, label or None)."""
-    chosen = None
-    for where, record in beir.read_records(source):
-        chosen = chosen or _choose(record, columns, where, labelled)
-        keys, label = chosen
-        if labelled and label not in record:
-            raise ValueError(
-                f"{where}: must have {label!r}. Received: {str(record)[:200]}"
-            )
-        yield (
-            where,
-            [beir.text(record, key, where) for key in keys],
-            _label(record[label], label, where) if labelled else None,
-        )
-
-
-def _read_table(source, columns, labelled) -> Iterator:
-    """Yields ("file:line", texts, label or None)."""
-    rows = _rows(source)
-    numbers = [column for column in columns if column.isdecimal()]
-    if columns and len(numbers) == len(columns):
-        places = [int(number) for number in numbers]
-        label = columns[-1]
-        header = None
-    else:
-        where, header = next(rows, (source, []))
-        names, label = _choose(header, columns, where, labelled)
-        places = [header.index(name) for name in names]
-        if labelled:
-            places.append(header.index(label))
+def _table_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
+    rows = _table_rows(source)
+    if columns and all(column.isdecimal() for column in columns):
+        for where, row in rows:
+            yield where, {str(n): value for n, value in enumerate(row)}
+        return
+    where, header = next(rows, (source, []))
+    _choose(header, columns, where, labelled)
     for where, row in rows:
-        if header is None and len(row) <= max(places):
+        if len(row) != len(header):
             raise ValueError(
-                f"{where}: must have the columns {' '.join(columns)}, counted "
-                f"from 0. Received {len(row)}: {str(row)[:200]}"
-            )
-        if header is not None and len(row) != len(header):
-            raise ValueError(
-                f"{where}: must have {len(header)} columns, as the header. "
+                f"{where}: must have {len(header)} columns, like the header. "
                 f"Received {len(row)}: {str(row)[:200]}"
             )
-        texts = [row[place] for place in places]
-        value = _label(texts.pop(), label, where) if labelled else None
-        yield where, texts, value
+        # Reversed, so that the first of two columns of one name counts.
+        yield where, dict(zip(reversed(header), reversed(row)))
 
 
-def _rows(source):
-    """Yields ("file:line", strings) of the lines that are not empty."""
-    # Spaces and line feeds of other kinds are part of the text.
+def _table_rows(source) -> Iterator[tuple[str, list[str]]]:
+    """Yields ("file:line", values) of the lines that are not empty."""
+    # Spaces and other kinds of line feeds belong to the text.
     with open(source, encoding="utf-8-sig", newline="\n") as lines:
         try:
             if source.endswith(".csv"):
@@ -326,34 +252,18 @@ def _rows(source):
             raise ValueError(f"{source}:{table.line_num}: {error}") from error
 
 
-def _read_dataset(source, columns, labelled) -> Iterator:
-    """Yields (source and number, texts, label or None)."""
-    import tensorflow_datasets as tfds
-
+def _dataset_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
     builder, split = open_dataset(source, "source")
     features = builder.info.features
-    names, label = _choose(features, columns, source, labelled)
-    wanted = [*names, label] if labelled else names
-    try:
-        examples = builder.as_dataset(
-            split=split,
-            # Or small datasets would be held in memory.
-            read_config=tfds.ReadConfig(try_autocache=False),
-            decoders=tfds.decode.PartialDecoding(dict.fromkeys(wanted, True)),
-        )
-        for number, example in enumerate(examples.as_numpy_iterator()):
-            where = f"{source}[{number}]"
-            texts = [example[name].decode() for name in names]
-            if not labelled:
-                yield where, texts, None
-                continue
-            value = example[label]
+    wanted = _choose(features, columns, source, labelled)
+    examples = read_dataset(builder, split, source, wanted)
+    for number, example in enumerate(examples):
+        record = {}
+        for name, value in example.items():
             if isinstance(value, bytes):
-                value = value.decode()
-            elif value >= 0 and hasattr(features[label], "int2str"):
-                value = features[label].int2str(int(value))
+                record[name] = value.decode()
+            elif value >= 0 and hasattr(features[name], "int2str"):
+                record[name] = features[name].int2str(int(value))
             else:
-                value = int(value)
-            yield where, texts, _label(value, label, where)
-    except tf.errors.OpError as error:
-        raise OSError(f"{source}: cannot be read: {error}") from error
+                record[name] = int(value)
+        yield f"{source}[{number}]", record

@@ -7,9 +7,8 @@ import re
 import typing
 from collections.abc import Sequence
 
-# `keras_fixedhead` is imported where it is used: it brings Keras, which the
-# processes that read docstrings into pairs need not wait for.
-
+from keras_fixedhead import beir
+from training.corpus.squad import read_squad
 
 _NEGATIVE = re.compile(r"negative(_\d+)?")
 
@@ -26,20 +25,10 @@ class Pair(typing.NamedTuple):
 def read_pairs(
     source: str | os.PathLike, split: str | None = None
 ) -> tuple[list[Pair], dict[str, int]]:
-    """Reads pairs of any format, told by the name.
+    """Reads pairs, and counts the other rows of the source by reason.
 
-    Args:
-        source: a folder is one of BEIR, `.json` SQuAD's, and any other file
-            one of JSON lines.
-        split: which `qrels/SPLIT.tsv` of a BEIR folder; `None` takes all.
-
-    Returns:
-        The pairs, and how many other rows (judgements, or questions of SQuAD)
-        there are for which reason.
-
-    Raises:
-        OSError, ValueError: See `read_jsonl`, `pairs_of`,
-            `training.corpus.squad.read_squad` and `keras_fixedhead.beir`.
+    The source is a BEIR folder (one `qrels/SPLIT.tsv` of it, or all), SQuAD's
+    `.json`, or a file of JSON lines.
     """
     collection = read_judged(source, split)
     if collection is None:
@@ -48,11 +37,11 @@ def read_pairs(
     return pairs, left_out | unanswered(source, collection)
 
 
-def unanswered(source: str | os.PathLike, collection) -> dict[str, int]:
-    """How many questions of SQuAD have no answer, if any.
-
-    Of a BEIR folder another split may judge the other queries.
-    """
+def unanswered(
+    source: str | os.PathLike, collection: beir.Beir
+) -> dict[str, int]:
+    """Counts SQuAD's questions without an answer, if there are any."""
+    # In a BEIR folder another split may judge the other queries.
     if pathlib.Path(source).is_dir():
         return {}
     judged = {judgement.query for judgement in collection.judgements}
@@ -60,20 +49,10 @@ def unanswered(source: str | os.PathLike, collection) -> dict[str, int]:
     return {"questions without an answer": count} if count else {}
 
 
-def read_judged(source: str | os.PathLike, split: str | None = None):
-    """Reads a `keras_fixedhead.beir.Beir`; `None` from a file of pairs.
-
-    Args:
-        source: As in `read_pairs`.
-        split: As in `read_pairs`.
-
-    Raises:
-        OSError, ValueError: As `read_pairs`; or `split` is given for a file,
-            which has none.
-    """
-    from keras_fixedhead import beir
-    from training.corpus.squad import read_squad
-
+def read_judged(
+    source: str | os.PathLike, split: str | None = None
+) -> beir.Beir | None:
+    """Reads a source of `read_pairs`; `None` if it is a file of pairs."""
     source = pathlib.Path(source)
     if source.is_dir():
         return beir.read_beir(source, split)
@@ -88,33 +67,20 @@ def read_judged(source: str | os.PathLike, split: str | None = None):
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     """Reads pairs from a file of one JSON object a line.
 
-    Args:
-        path: File whose lines are objects with the strings `query` and
-            `document`; optionally an `id` without whitespace (the line's
-            number where it is missing), and `negatives`, a list of documents
-            that do not answer the query. Names of sentence-transformers may
-            stand for these: `anchor` for the query, `positive` for the
-            document, and `negative`, or `negative_1`, `negative_2`, ..., for
-            negatives.
-
-    Returns:
-        The pairs, in the order of the file.
-
-    Raises:
-        ValueError: Names the file and the line that is malformed, or whose
-            `id` was there before.
+    An object has the strings `query` and `document`, and optionally an `id`
+    (default: the line's number) and `negatives`, a list of documents that do
+    not answer the query. It may instead use sentence-transformers' names:
+    `anchor`, `positive`, and `negative` or `negative_1`, `negative_2`, ...
     """
-    from keras_fixedhead import beir
-
     pairs: dict[str, Pair] = {}
     for where, record in beir.read_records(path):
-        number = where.rpartition(":")[2]
+        line_number = where.rpartition(":")[2]
+        query = _either(record, "query", "anchor", where)
+        document = _either(record, "document", "positive", where)
         pair = Pair(
-            beir.identifier(record.get("id", number), "id", where),
-            beir.text(record, _either(record, "query", "anchor", where), where),
-            beir.text(
-                record, _either(record, "document", "positive", where), where
-            ),
+            beir.identifier(record.get("id", line_number), "id", where),
+            beir.text(record, query, where),
+            beir.text(record, document, where),
             _negatives(record, where),
         )
         if not all(text.strip() for text in (*pair[1:3], *pair.negatives)):
@@ -132,7 +98,6 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
 
 
 def _either(record, ours, theirs, where):
-    """The one of two names that the record has."""
     if (ours in record) == (theirs in record):
         raise ValueError(
             f"{where}: a line must have {ours!r} or {theirs!r}, one of them. "
@@ -142,11 +107,8 @@ def _either(record, ours, theirs, where):
 
 
 def _negatives(record, where):
-    from keras_fixedhead import beir
-
-    names = sorted(
-        filter(_NEGATIVE.fullmatch, record), key=lambda n: (len(n), n)
-    )
+    names = filter(_NEGATIVE.fullmatch, record)
+    names = sorted(names, key=lambda name: (len(name), name))
     texts = record.get("negatives", [])
     if not isinstance(texts, list) or (names and "negatives" in record):
         raise ValueError(
@@ -160,33 +122,20 @@ def _negatives(record, where):
 
 
 def write_jsonl(path: str | os.PathLike, pairs: Sequence[Pair]) -> None:
-    """Writes pairs as one JSON object a line, as `read_jsonl` reads them."""
-    from keras_fixedhead import beir
-
-    beir.write_records(
-        path,
-        (
-            {
-                name: value
-                for name, value in pair._asdict().items()
-                if name != "negatives" or value
-            }
-            for pair in pairs
-        ),
-    )
+    """Writes pairs as `read_jsonl` reads them."""
+    records = []
+    for pair in pairs:
+        record = pair._asdict()
+        if not pair.negatives:
+            del record["negatives"]
+        records.append(record)
+    beir.write_records(path, records)
 
 
-def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
-    """The positive judgements of a collection as pairs.
+def pairs_of(collection: beir.Beir) -> tuple[list[Pair], dict[str, int]]:
+    """Turns judgements above 0 into pairs, and counts the others by reason.
 
-    Args:
-        collection: A `keras_fixedhead.beir.Beir`.
-
-    Returns:
-        One pair for each query and document that are judged above 0, in the
-        order of the judgements; what is judged 0 or less for its query are
-        its negatives. And how many other judgements there are for which
-        reason, so that both add up to all.
+    Documents that are judged 0 or less for a query are its negatives.
     """
     documents, queries, judgements = collection
     found: dict[tuple[str, str], None] = {}
@@ -219,15 +168,12 @@ def pairs_of(collection) -> tuple[list[Pair], dict[str, int]]:
     return pairs, {reason: n for reason, n in left_out.items() if n}
 
 
-def as_beir(pairs: Sequence[Pair]):
-    """Pairs as a `keras_fixedhead.beir.Beir`.
+def as_beir(pairs: Sequence[Pair]) -> beir.Beir:
+    """Turns pairs into a collection, with one copy of each text.
 
-    Queries and documents have the identifier of the first pair that they are
-    in: a text that is in several is there once, or a search that finds it
-    would count as wrong.
+    Finding a second copy would count as wrong. A text has the identifier of
+    its first pair.
     """
-    from keras_fixedhead import beir
-
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
     judgements = {}

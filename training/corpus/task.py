@@ -15,16 +15,8 @@ from training.engine.sequences import SequenceTask
 class CorpusTask(SequenceTask):
     """A task on a data folder of `python -m training.prepare text`.
 
-    A subclass names in `part` the part of its configuration that has
-    `sequence_length` and `init`, and sets `_batches`, `ChunkBatches`.
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: A file of the data folder is missing.
-        ValueError: The data folder, or a value of the configuration, is
-            wrong.
+    A subclass sets `part`, the name of the part of its configuration that has
+    `sequence_length` and `init`, and `_batches`, its `ChunkBatches`.
     """
 
     part: str
@@ -50,18 +42,16 @@ class CorpusTask(SequenceTask):
 
     @property
     def _examples(self):
-        """The part of the configuration that says what examples are."""
         return getattr(self.config, self.part)
 
     @property
     def settings(self):
         settings = dataclasses.asdict(self._examples)
         init = settings.pop("init")
+        init_sha256 = None if init is None else weights_sha256(init, "init")
         return {
             self.part: settings,
-            "init_sha256": None
-            if init is None
-            else weights_sha256(init, "init"),
+            "init_sha256": init_sha256,
             "data_sha256": self._corpus.manifest_sha256,
         }
 
@@ -79,24 +69,19 @@ class CorpusTask(SequenceTask):
         ]
 
     def _start_from(self, earlier, values=None):
-        """Takes over the weights of a preset's model of the same shape.
+        """Copies the weights of `init`, a model of the same shape.
 
-        Args:
-            earlier: The model of `init`.
-            values: What must agree beside the backbones, as
-                `refuse_differences` has it.
+        `values` are what must agree beside the backbones, in the form that
+        `refuse_differences` takes.
         """
         init = self._examples.init
         ours = self.model.backbone.get_config()
         theirs = earlier.backbone.get_config()
-        refuse_differences(
-            init,
-            {
-                name: (theirs[name], ours[name])
-                for name in ours.keys() - {"name", "dtype", "dropout"}
-            }
-            | (values or {}),
-        )
+        shapes = {
+            name: (theirs[name], ours[name])
+            for name in ours.keys() - {"name", "dtype", "dropout"}
+        }
+        refuse_differences(init, shapes | (values or {}))
         vocabulary = earlier.preprocessor.tokenizer.get_vocabulary()
         if vocabulary != self._corpus.vocabulary:
             raise ValueError(
@@ -115,6 +100,6 @@ class CorpusTask(SequenceTask):
 
     def check_data(self, error):
         if isinstance(error, tf.errors.DataLossError):
-            # It says where in a shard, but not in which.
+            # The error does not say which shard is damaged.
             corpus = read_corpus(self._corpus.folder)
             check_shards([*corpus.train, *corpus.heldout])

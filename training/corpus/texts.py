@@ -1,12 +1,11 @@
-"""Texts by themselves, one a line, and as inputs of an encoder.
+"""Single texts: read from files, and tokenized as inputs of an encoder.
 
 Shape letters: B batch, T sequence length.
 """
 
-import itertools
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -18,31 +17,20 @@ def read_texts(
     most: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Reads texts that are not empty.
+    """Reads the texts that are not blank, at most `most`.
 
-    Args:
-        path: A file with a text a line, or a `.jsonl` file with `text` and
-            perhaps `title`, such as the corpus of a BEIR folder.
-        most: The most to read; `None` reads all.
-        say: Called with a line on the blank texts, if there are any.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not UTF-8, a line is not as described, or there are
-            no texts.
+    The file has a text a line, or is a `.jsonl` file with `text` and perhaps
+    `title`, such as a BEIR corpus. `say` is told how many texts were blank.
     """
     path = pathlib.Path(path)
-    blank = 0
-
-    def texts_left():
-        nonlocal blank
-        for text in _texts(path):
-            if text:
-                yield text
-            else:
-                blank += 1
-
-    texts = list(itertools.islice(texts_left(), most))
+    texts, blank = [], 0
+    for text in _texts(path):
+        if not text:
+            blank += 1
+            continue
+        texts.append(text)
+        if len(texts) == most:
+            break
     if not texts:
         raise ValueError(f"{path} has no text in it")
     if blank and say is not None:
@@ -57,18 +45,11 @@ def tokenized(
     sequence_length: int,
     fixed_size: bool,
 ) -> dict[str, tf.Tensor]:
-    """Texts as inputs of an encoder, by operations of TensorFlow's graphs.
+    """Tokenizes a string tensor `[B]` into int32 tensors `[B, T]`, in graphs.
 
-    Args:
-        preprocessor: Tokenizes.
-        text: String tensor `[B]`.
-        prompt: The name of the prompt to put before each, or `None`.
-        sequence_length: The most tokens of a text.
-        fixed_size: Whether T is `sequence_length`, not that of the longest:
-            one static shape, which XLA compiles once.
-
-    Returns:
-        A dictionary of int32 tensors `[B, T]`.
+    `prompt` names the prompt to put before each text. With `fixed_size`, T is
+    `sequence_length`: a static shape, which XLA compiles once. Otherwise T is
+    the length of the longest text.
     """
     features = preprocessor.pad_to_longest(
         text, prompt=prompt, sequence_length=sequence_length
@@ -83,33 +64,20 @@ def tokenized(
 def of_length(
     features: dict[str, tf.Tensor], sequence_length: int, pad_token_id: int
 ) -> dict[str, tf.Tensor]:
-    """Inputs of an encoder, padded to a static shape.
+    """Pads int32 tensors `[B, T]` to the static `[B, sequence_length]`.
 
-    Args:
-        features: int32 tensors `[B, T]`: `token_ids`, `padding_mask` and
-            `segment_ids`.
-        sequence_length: Integer, at least T.
-        pad_token_id: Integer, fills up `token_ids`.
-
-    Returns:
-        A dictionary of int32 tensors `[B, sequence_length]`.
+    `pad_token_id` fills `token_ids`; zeros fill the other features.
     """
     missing = sequence_length - tf.shape(features["token_ids"])[1]
-    fill = {"token_ids": pad_token_id}
-    return {
-        name: tf.ensure_shape(
-            tf.pad(
-                values,
-                [[0, 0], [0, missing]],
-                constant_values=fill.get(name, 0),
-            ),
-            [None, sequence_length],
-        )
-        for name, values in features.items()
-    }
+    padded = {}
+    for name, values in features.items():
+        fill = pad_token_id if name == "token_ids" else 0
+        values = tf.pad(values, [[0, 0], [0, missing]], constant_values=fill)
+        padded[name] = tf.ensure_shape(values, [None, sequence_length])
+    return padded
 
 
-def _texts(path):
+def _texts(path: pathlib.Path) -> Iterator[str]:
     if path.suffix == ".jsonl":
         for where, record in beir.read_records(path):
             text = beir.text(record, "text", where)

@@ -1,11 +1,9 @@
-"""The tokenized documents of a data folder: how they are written and read.
+"""Shards: the tokenized documents of a data folder, written and read.
 
 A shard is a file of TFRecords, one `tf.train.Example` a document, with the
-int64 lists `token_ids` (those of all lines, without special tokens) and
+int64 lists `token_ids` (of all lines, without special tokens) and
 `line_lengths` (tokens of each line). A NumPy file beside it holds the length of
 each document, so that training plans its epochs without reading the shards.
-
-Shape letters: N tokens of all documents, L their lines, D documents.
 """
 
 import dataclasses
@@ -24,12 +22,9 @@ from training.corpus.vocabulary import read_vocabulary
 
 
 class Document(typing.NamedTuple):
-    """A tokenized document.
+    """Integer arrays: `token_ids` `[tokens]` and `line_lengths` `[lines]`.
 
-    Attributes:
-        token_ids: Integer array `[tokens]`, those of all lines.
-        line_lengths: Integer array `[lines]`, each above 0; their sum is the
-            number of tokens.
+    Each line has a token; the lengths add up to the number of tokens.
     """
 
     token_ids: np.ndarray
@@ -38,14 +33,10 @@ class Document(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A file of documents.
+    """A file of documents, and an int32 array of the tokens in each.
 
-    Attributes:
-        path: The file.
-        document_lengths: int32 array `[documents]`, tokens of each.
-        sha256: What the content of the file hashes to.
-        words: What stands between white space in the text of the documents;
-            None where the folder is older than the count.
+    `words` counts words between white space in the text of the documents; it
+    is `None` in folders that are older than the count.
     """
 
     path: pathlib.Path
@@ -56,16 +47,10 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What `python -m training.prepare text` wrote.
+    """A folder that `python -m training.prepare text` wrote.
 
-    Attributes:
-        folder: The data folder.
-        vocabulary: The tokens, by their ids.
-        lowercase: Whether the documents were lower-cased.
-        manifest_sha256: What the manifest hashes to. It holds the hash of
-            every shard, and so names the whole content.
-        train: Shards to train on.
-        heldout: Shards to evaluate on; may be none.
+    `manifest_sha256` identifies all of its content, as the manifest holds the
+    hash of every shard. `heldout` may be empty.
     """
 
     folder: pathlib.Path
@@ -79,20 +64,7 @@ class Corpus:
 def write_shard(
     folder: pathlib.Path, name: str, documents: Iterable[Document]
 ) -> dict:
-    """Writes the files of one shard, each of them whole or not at all.
-
-    Args:
-        folder: Where to.
-        name: Name of the shard, such as `train-00000`.
-        documents: What to write, in this order.
-
-    Returns:
-        The entry of the manifest: `name`, `documents`, `tokens`, `bytes`,
-        `sha256`.
-
-    Raises:
-        OSError: The files cannot be written.
-    """
+    """Writes a shard, and returns its entry of the manifest."""
     path = folder / f"{name}.tfrecord"
     lengths = []
     with replaced(path) as partial:
@@ -103,7 +75,7 @@ def write_shard(
                     lengths.append(len(document.token_ids))
         except tf.errors.OpError as error:
             raise OSError(f"{path}: cannot be written: {error}") from error
-        digest = _sha256(partial)
+        digest = file_sha256(partial)
         num_bytes = partial.stat().st_size
     with replaced(_lengths_path(path)) as partial:
         with open(partial, "wb") as stream:
@@ -118,20 +90,14 @@ def write_shard(
 
 
 def read_corpus(folder: str | os.PathLike) -> Corpus:
-    """Reads a data folder, all of it but the content of the shards.
-
-    Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: The folder is none of `python -m training.prepare text`,
-            or a file in it is not the one that was written.
-    """
+    """Reads a data folder, apart from the content of the shards."""
     folder = pathlib.Path(folder)
     manifest, digest = read_manifest(folder, "text")
     vocabulary = folder / "vocabulary.txt"
-    if _sha256(vocabulary) != manifest["vocabulary_sha256"]:
+    if file_sha256(vocabulary) != manifest["vocabulary_sha256"]:
         raise ValueError(
             f"{vocabulary} is not the one that the shards were made with. "
-            "Prepare the folder anew"
+            "Prepare the folder again"
         )
     shards = {
         split: [_read_shard(folder, entry) for entry in entries]
@@ -148,32 +114,21 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
 
 
 def load_shards(paths: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Reads shards whole, as TensorFlow operations (for `tf.data` too).
+    """Reads the shards of a string tensor `[shards]`, in graphs too.
 
-    Args:
-        paths: String tensor `[shards]`.
-
-    Returns:
-        - `token_ids`: int32 `[N]`, the documents of the shards in order, one
-          after the other.
-        - `line_starts`: int64 `[L + 1]`, where in `token_ids` each line
-          starts, and N.
-        - `document_starts`: int64 `[D + 1]`, where each document starts, and
-          N.
-
-    Raises:
-        tf.errors.NotFoundError: A shard is missing; names it.
-        tf.errors.DataLossError: A shard is damaged; `check_shards` finds out
-            which.
+    Returns `token_ids`, int32 `[N]`, of all documents in order; and where in
+    it lines and documents start, then N: `line_starts`, int64 `[lines + 1]`,
+    and `document_starts`, int64 `[documents + 1]`. A damaged shard is a
+    `tf.errors.DataLossError`; `check_shards` finds out which it is.
     """
-    # More than there are: all of them are one batch.
+    # More than there are, so that all of them are one batch.
     records = tf.data.TFRecordDataset(paths).batch(2**40).get_single_element()
     ragged = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
     documents = tf.io.parse_example(
         records, {name: ragged for name in Document._fields}
     )
-    token_ids = documents["token_ids"]  # [D, None]
-    line_lengths = documents["line_lengths"].flat_values  # [L]
+    token_ids = documents["token_ids"]  # [documents, None]
+    line_lengths = documents["line_lengths"].flat_values  # [lines]
     return {
         "token_ids": tf.cast(token_ids.flat_values, tf.int32),
         "line_starts": tf.concat([[0], tf.cumsum(line_lengths)], axis=0),
@@ -182,14 +137,9 @@ def load_shards(paths: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def check_shards(shards: Iterable[Shard]) -> None:
-    """Reads shards through, to find the one that is damaged.
-
-    Raises:
-        OSError: A shard cannot be read.
-        ValueError: A shard is not the file that was written; names it.
-    """
+    """Reads shards through; a `ValueError` names one that was changed."""
     for shard in shards:
-        if _sha256(shard.path) != shard.sha256:
+        if file_sha256(shard.path) != shard.sha256:
             raise _changed(shard.path)
 
 
@@ -219,7 +169,8 @@ def _lengths_path(path):
     return path.with_suffix(".lengths.npy")
 
 
-def _sha256(path):
+def file_sha256(path: pathlib.Path) -> str:
+    """Returns the checksum of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -227,5 +178,5 @@ def _sha256(path):
 def _changed(path):
     return ValueError(
         f"{path} is damaged, or was changed after it was written. Prepare the "
-        "folder anew"
+        "folder again"
     )

@@ -1,13 +1,15 @@
 """The WordPiece vocabulary: learned from text, or read from a file."""
 
 import os
-import pathlib
 from collections.abc import Sequence
 
-from keras_fixedhead.files import replaced
+import tensorflow as tf
+from tensorflow_text.tools.wordpiece_vocab import (
+    wordpiece_tokenizer_learner_lib as learner,
+)
 
-# TensorFlow and `keras_fixedhead`, which brings it, are imported where they are
-# used: a process that hands the work to another does without them.
+from keras_fixedhead import graph_text
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 # Rarer words tell nothing about sub-words and cost most of the time.
 _MIN_WORD_COUNT = 3
@@ -18,31 +20,12 @@ _BATCH_SIZE = 256
 def learn_vocabulary(
     texts: Sequence[str | bytes], vocabulary_size: int, lowercase: bool
 ) -> list[str]:
-    """Learns a WordPiece vocabulary with tensorflow-text.
+    """Learns a WordPiece vocabulary of at most `vocabulary_size` tokens.
 
-    The texts are divided into words as `FixedHeadTokenizer` divides them.
-
-    Args:
-        texts: The texts to learn from.
-        vocabulary_size: The most tokens; a small corpus gives fewer.
-        lowercase: Whether the tokenizer will lower-case and strip accents.
-
-    Returns:
-        The special tokens, then all letters of the texts (of more than 1,000
-        the most frequent), then the sub-words by their frequency.
-
-    Raises:
-        ValueError: `texts` hold no word, or more letters than
-            `vocabulary_size` has room for.
+    The texts are split into words as `FixedHeadTokenizer` splits them. The
+    vocabulary is the special tokens, then all letters of the texts (or the
+    1,000 most frequent), then sub-words by frequency.
     """
-    import tensorflow as tf
-    from tensorflow_text.tools.wordpiece_vocab import (
-        wordpiece_tokenizer_learner_lib as learner,
-    )
-
-    from keras_fixedhead import graph_text
-    from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-
     words = (
         tf.data.Dataset.from_tensor_slices(list(texts))
         .batch(_BATCH_SIZE)
@@ -64,8 +47,8 @@ def learn_vocabulary(
         for word, count in counts.items()
         if count >= _MIN_WORD_COUNT
     }
-    # The learner keeps the letters of the words it is given: one word of each
-    # letter keeps those of the rare words.
+    # The learner keeps the letters of its words, so give it each letter as a
+    # word to keep those of rare words.
     letters = {letter: 1 for word in counts for letter in word}
     least = len(SPECIAL_TOKENS) + min(len(letters), _MAX_LETTERS)
     if vocabulary_size < least:
@@ -73,9 +56,9 @@ def learn_vocabulary(
             f"`vocabulary_size` must be at least {least}, for special tokens "
             f"and letters. Received: {vocabulary_size}"
         )
-    # The search is for the frequency from which on a sub-word is a token.
-    # That of the last whole word that fits is near it; a search from the top,
-    # as the learner does by itself, takes ten times longer.
+    # The learner searches for the least frequency of a token. Start near the
+    # frequency of the last whole word that fits: from the top, as by default,
+    # the search takes ten times longer.
     ranked = sorted(frequent.values(), reverse=True)
     near = ranked[:vocabulary_size][-1] if ranked else 1
     tokens = learner.learn(
@@ -86,9 +69,9 @@ def learn_vocabulary(
         upper_thresh=10 * near,
         max_unique_chars=_MAX_LETTERS,
     )
-    # It stops at the nearest frequency, which may give too many. The letters
-    # that go on with a word ("##s") are rare by themselves and yet what the
-    # words that are no tokens are made of: they stay while there is room.
+    # It stops at the nearest frequency, which may give too many tokens. Drop
+    # whole pieces before letters ("##s"), which are rare by themselves but
+    # spell the words that are no tokens.
     if len(tokens) > vocabulary_size:
         pieces = [
             token
@@ -101,14 +84,7 @@ def learn_vocabulary(
 
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
-    """Reads a vocabulary of one token a line and checks it.
-
-    Raises:
-        ValueError: Names the file and what is wrong with it: a special
-            token is missing, or a line is no token or repeats one.
-    """
-    from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-
+    """Reads and checks a vocabulary of one token a line."""
     with open(path, encoding="utf-8") as stream:
         tokens = [line.rstrip("\n") for line in stream]
     lines: dict[str, int] = {}
@@ -120,7 +96,7 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
             )
         if token in lines:
             raise ValueError(
-                f"{path}:{number}: a token must stand there once; {token!r} "
+                f"{path}:{number}: a token must be there once; {token!r} "
                 f"is on line {lines[token]} too."
             )
         lines[token] = number
@@ -134,35 +110,6 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
 
 
 def write_vocabulary(path: str | os.PathLike, tokens: Sequence[str]) -> None:
-    """Writes a vocabulary, one token a line, as `read_vocabulary` reads it."""
+    """Writes a vocabulary as `read_vocabulary` reads it."""
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
         stream.writelines(f"{token}\n" for token in tokens)
-
-
-def make_vocabulary(
-    path: pathlib.Path,
-    given: pathlib.Path | None,
-    sample: pathlib.Path,
-    vocabulary_size: int,
-    lowercase: bool,
-) -> None:
-    """Writes the vocabulary at `given`, or one learned from `sample`.
-
-    Args:
-        path: Where to.
-        given: A vocabulary, or None.
-        sample: Lines of text.
-        vocabulary_size: See `learn_vocabulary`.
-        lowercase: See `learn_vocabulary`.
-
-    Raises:
-        OSError, ValueError: See `read_vocabulary` and `learn_vocabulary`.
-    """
-    if given is None:
-        tokens = learn_vocabulary(
-            sample.read_bytes().split(b"\n"), vocabulary_size, lowercase
-        )
-    else:
-        tokens = read_vocabulary(given)
-    with replaced(path) as partial:
-        write_vocabulary(partial, tokens)

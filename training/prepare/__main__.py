@@ -18,8 +18,8 @@ from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
 
 def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
     """Makes the folder, and prints what is in it and what is not."""
-    # There is nothing here for a GPU to do, and what TensorFlow logs of one
-    # that it misses would bury the progress bar.
+    # Nothing here uses a GPU, and TensorFlow's log messages about a missing
+    # one would hide the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     cli.import_tensorflow()

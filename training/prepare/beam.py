@@ -1,8 +1,8 @@
 """Text to shards of token ids as an Apache Beam pipeline, on any runner.
 
 The documents are those that `training.prepare.local` writes, in other shards:
-here nothing has an order, and a document goes to the shard that its hash names.
-What a shard holds does not depend on the number of workers here either.
+documents have no order here, and the hash of a document chooses its shard. The
+number of workers does not change what a shard holds.
 """
 
 import collections
@@ -20,11 +20,9 @@ except ImportError as error:
 
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
-from training.prepare.local import write_sample, write_vocabulary
-from training.prepare.sampling import Sample, shard_number
+from training.prepare.local import sample_path, write_vocabulary
 from training.prepare.shards import is_written, shard_name, write_part
-from training.prepare.sources import Sources
-from training.prepare.workers import worker_pool
+from training.prepare.sources import Sample, Sources, shard_number
 
 _MET = "met"
 
@@ -34,22 +32,13 @@ def tokenize(
 ) -> collections.Counter:
     """Writes the vocabulary and the shards that the work folder lacks.
 
-    Args:
-        config: The arguments of the run; `beam` holds those of the pipeline.
-        sources: Where the documents come from. A file is read by one worker.
-        work: The work folder, see `training.prepare.shards`, which all workers
-            must see under this path.
-
-    Returns:
-        What was met while reading, by the names in
-        `training.prepare.documents`.
-
-    Raises:
-        OSError, ValueError: The vocabulary is wrong or cannot be written.
+    All workers must see the work folder under this path. Returns the counts of
+    all `Tally`s.
     """
     options = PipelineOptions([f"--{option}" for option in config.beam])
     if not work.joinpath("data", "vocabulary.txt").exists():
         if config.vocabulary is None:
+            path = sample_path(work)
             sample = _Draw(config.vocabulary_megabytes * 10**6, config.seed)
             with beam.Pipeline(options=options) as pipeline:
                 _ = (
@@ -57,10 +46,9 @@ def tokenize(
                     | beam.Filter(lambda element: element[0] == "train")
                     | beam.Values()
                     | beam.CombineGlobally(sample)
-                    | beam.Map(lambda drawn: write_sample(work, drawn))
+                    | beam.Map(lambda drawn: path.write_bytes(drawn))
                 )
-        with worker_pool(1) as pool:
-            write_vocabulary(config, work, pool)
+        write_vocabulary(config, work)
 
     met_path = work / "met.json"
     with beam.Pipeline(options=options) as pipeline:
@@ -68,7 +56,7 @@ def tokenize(
         sizes = (
             read.documents
             | beam.MapTuple(lambda split, document: (split, len(document)))
-            | beam.CombinePerKey(sum)
+            | "Sum sizes" >> beam.CombinePerKey(sum)
         )
         _ = (
             read.documents
@@ -82,48 +70,44 @@ def tokenize(
         )
         _ = (
             read[_MET]
-            | beam.CombineGlobally(_add_up)
+            | "Sum counts" >> beam.CombinePerKey(sum)
+            | beam.combiners.ToDict()
             | beam.Map(lambda met: met_path.write_text(json.dumps(met)))
         )
     return collections.Counter(json.loads(met_path.read_bytes()))
 
 
 def _read(pipeline, sources):
-    """PCollections of (split, document), and of what each source had."""
+    """PCollections of (split, document), and of (name, count) of `Tally`."""
+    parts = [(part, True) for s in sources.train for part in s.parts()]
+    parts += [(part, False) for s in sources.heldout for part in s.parts()]
     return (
         pipeline
-        | beam.Create(
-            [(part, True) for s in sources.train for part in s.parts()]
-            + [(part, False) for s in sources.heldout for part in s.parts()]
-        )
+        | beam.Create(parts)
         | beam.Reshuffle()
-        | beam.ParDo(_Read(sources)).with_outputs(_MET, main="documents")
+        | beam.FlatMap(_read_part, sources=sources).with_outputs(
+            _MET, main="documents"
+        )
     )
 
 
-class _Read(beam.DoFn):
-    def __init__(self, sources):
-        self._sources = sources
-
-    def process(self, element):
-        source, for_training = element
-        tally = Tally()
-        for document in source.documents(tally):
-            if for_training:
-                yield self._sources.split(document), document
-            else:
-                yield "heldout", document
-        yield beam.pvalue.TaggedOutput(_MET, dict(tally.counts))
+def _read_part(element, sources):
+    part, for_training = element
+    tally = Tally()
+    for document in part.documents(tally):
+        yield sources.split(document) if for_training else "heldout", document
+    for name_and_count in tally.counts.items():
+        yield beam.pvalue.TaggedOutput(_MET, name_and_count)
 
 
 class _Draw(beam.CombineFn):
-    """A `Sample` of all documents."""
+    """The text of a `Sample` of all documents."""
 
     def __init__(self, max_bytes, seed):
-        self._new = max_bytes, seed
+        self._arguments = max_bytes, seed
 
     def create_accumulator(self):
-        return Sample(*self._new)
+        return Sample(*self._arguments)
 
     def add_input(self, sample, document):
         sample.add(document)
@@ -137,14 +121,7 @@ class _Draw(beam.CombineFn):
         return merged
 
     def extract_output(self, sample):
-        return sample.documents()
-
-
-def _add_up(counters):
-    total = collections.Counter()
-    for counts in counters:
-        total.update(counts)
-    return dict(total)
+        return b"\n".join(sample.documents())
 
 
 def _name_shard(element, sizes, shard_bytes):

@@ -1,4 +1,4 @@
-"""What the data folders are made with: the arguments of the verb."""
+"""The arguments of the verb."""
 
 import dataclasses
 import pathlib
@@ -15,15 +15,14 @@ class PairsConfig:
     perhaps `negatives`; or sentence-transformers' `anchor`, `positive` and
     `negative`), a BEIR folder, or SQuAD's .json."""
     source_split: str | None = None
-    """Judgements of a BEIR folder to train on, qrels/SPLIT.tsv; None takes
-    all."""
+    """Judgements of a BEIR folder to train on, qrels/SPLIT.tsv; None: all."""
     heldout_source: str | None = None
-    """A file or folder of these formats to hold out, as it is; None holds out
-    a part of source."""
+    """File or folder of these formats to hold out whole; None holds out a
+    fraction of source."""
     heldout_split: str | None = None
-    """Judgements of a BEIR folder to hold out; None takes all."""
+    """Judgements of a BEIR folder to hold out; None: all."""
     heldout: float = 0.16
-    """Part of the clusters of near-duplicates in source to hold out."""
+    """Fraction of the clusters of near-duplicates in source to hold out."""
     seed: int = 0
     """Decides which clusters."""
     vocabulary: pathlib.Path | None = None
@@ -31,9 +30,9 @@ class PairsConfig:
     vocabulary_size: int = 16_000
     """The most tokens to learn."""
     lowercase: bool = True
-    """Learn them from lower-cased text."""
+    """Learn the vocabulary from lower-cased text."""
     overwrite: bool = False
-    """Replace a data folder that is there."""
+    """Replace an existing data folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,43 +49,43 @@ class TextConfig:
     document a line, in `text`), either with .gz; folders and globs of them;
     tfds:NAME[/CONFIG][:VERSION][:SPLIT]. Each counts once."""
     heldout: float | None = None
-    """Part of the documents to hold out; None is 0.01 where there is no
+    """Fraction of the documents to hold out; default 0.01, or 0 with
     heldout_source."""
     heldout_source: tuple[str, ...] = ()
-    """Sources to hold out whole, also where they are among source."""
+    """Sources to hold out whole; they may be among source."""
     lines_are_documents: bool = False
     """Each line of text is a document, as in LM1B; a record of .jsonl or of
-    TensorFlow Datasets is one anyway."""
+    TensorFlow Datasets always is."""
     seed: int = 0
-    """Decides which documents, and which the vocabulary is learned from."""
+    """Decides which documents to hold out and to learn a vocabulary from."""
     vocabulary: pathlib.Path | None = None
     """WordPiece vocabulary, one token a line; None learns one."""
     vocabulary_size: int = 30_522
     """The most tokens to learn."""
     vocabulary_megabytes: int = 64
-    """The most text to learn them from."""
+    """The most text to learn the vocabulary from."""
     lowercase: bool = True
     """Lower-case the text and strip accents."""
     shard_megabytes: float = 16
-    """Text of a shard; workers have a few shards in memory."""
+    """Text of a shard; each worker has a few shards in memory."""
     tfds_data_dir: pathlib.Path | None = None
-    """Folder of TensorFlow datasets; None is their default."""
+    """Folder of TensorFlow Datasets; None is their default."""
     workers: int | None = None
-    """Processes that tokenize, each in two threads and about a gigabyte; None
-    is one for two CPUs."""
+    """Processes that tokenize, each with two threads and about a gigabyte;
+    None is one for every two CPUs."""
     beam: tuple[str, ...] | None = None
     """Run as an Apache Beam pipeline with these options, such as
     runner=FlinkRunner flink_master=HOST:PORT; every machine must see sources
     and output under the same paths."""
     overwrite: bool = False
-    """Replace a data folder, or an unfinished one, that is there."""
+    """Replace an existing data folder, or an unfinished one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
     """The tokens of a text folder as plain arrays, for training.reproduce.
 
-    Machines without TensorFlow read them. Every other held-out document is
+    Machines without TensorFlow can read them. Every other held-out document is
     for the choice of learning rates, the rest for the test.
     """
 
@@ -95,4 +94,4 @@ class StreamConfig:
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     overwrite: bool = False
-    """Replace a data folder that is there."""
+    """Replace an existing data folder."""

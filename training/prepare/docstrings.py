@@ -10,20 +10,19 @@ import os
 import pathlib
 import re
 import sysconfig
-import typing
 import warnings
 from collections.abc import Iterator, Sequence
 
 from keras_fixedhead.progress import progress
 from training.corpus.pairs import Pair
 
-# What is shorter says nothing one could search for ("Return name."); what is
-# longer is no summary.
+# A shorter query says nothing to search for ("Return name."); a longer one is
+# not a summary.
 _QUERY_WORDS = range(3, 65)
 _MIN_DOCUMENT_WORDS = 16
 
 _SKIPPED_FOLDERS = {
-    # found by themselves, as the folders of installed packages
+    # listed by themselves, as the folders of installed packages
     "dist-packages",
     "site-packages",
     "test",
@@ -34,7 +33,7 @@ _SKIPPED_FOLDERS = {
 }
 _SKIPPED_FILE = re.compile(r"(test_.*|.*_tests?|conftest|setup)\.py")
 _FILES_PER_TASK = 32
-# Read in less time than other processes take to start.
+# Faster to read here than to start other processes.
 _FEW_FILES = 1000
 
 _SENTENCE_END = re.compile(r"[.!?][\"'`)]*(?=\s+[A-Z`\"'(])")
@@ -42,7 +41,7 @@ _ABBREVIATION = re.compile(r"\b(?:cf|e\.g|eq|etc|fig|i\.e|no|vs)\.$", re.I)
 _LINE_OF_MARKS = re.compile(r"\W{4,}")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _DEPRECATED = re.compile(r"\W*deprecated\b", re.I)
-# Headings, notices and signatures that stand where a summary should.
+# Headings, notices and signatures in the place of a summary.
 _BOILERPLATE = re.compile(
     r"\W*(?:(?:alias|args|arguments|attributes|copyright|examples?|license|"
     r"note|parameters|raises|returns?|see|usage|warning|yields)\b\W*"
@@ -50,13 +49,6 @@ _BOILERPLATE = re.compile(
     r"[\w.]+\(.*\)(?:$| *->))",
     re.I,
 )
-
-
-class _FileOfPairs(typing.NamedTuple):
-    """The pairs of one source file, and why others were left out."""
-
-    pairs: list[Pair]
-    left_out: collections.Counter
 
 
 def installed_folders() -> list[pathlib.Path]:
@@ -69,20 +61,12 @@ def installed_folders() -> list[pathlib.Path]:
 def read_docstrings(
     folders: Sequence[str | os.PathLike],
 ) -> tuple[list[Pair], dict[str, int]]:
-    """Reads the public docstrings of every Python file under `folders`.
+    """Reads the public docstrings of the modules and packages in folders.
 
-    The query is the summary sentence, the document the rest. Files are parsed
-    with `ast`, many of them in as many processes as there are CPUs, and never
-    imported. A file that cannot be read or parsed is counted, never an error.
-
-    Args:
-        folders: Folders that hold top-level modules and packages. Tests,
-            private names and this project are skipped.
-
-    Returns:
-        The pairs, their dotted names as identifiers, in the order of folders,
-        files and lines; and how many files or docstrings were left out for
-        which reason.
+    The query is the summary sentence, the document the rest, the identifier
+    the dotted name. Files are parsed, many of them in parallel, but never
+    imported. Tests, private names and this project are skipped. Also counts
+    the files and docstrings that were left out, by reason.
     """
     modules = [module for folder in folders for module in _list_modules(folder)]
     pairs: dict[str, Pair] = {}
@@ -92,8 +76,7 @@ def read_docstrings(
         if len(modules) > _FEW_FILES:
             pool = stack.enter_context(
                 concurrent.futures.ProcessPoolExecutor(
-                    # Spawned processes hold no threads or memory of this one,
-                    # whatever else it has imported.
+                    # Inherits no threads or memory of this process.
                     mp_context=multiprocessing.get_context("spawn")
                 )
             )
@@ -101,10 +84,10 @@ def read_docstrings(
         advance = stack.enter_context(
             progress("Reading docstrings", len(modules))
         )
-        for file in files:
+        for found, file_left_out in files:
             advance(1)
-            left_out.update(file.left_out)
-            for pair in file.pairs:
+            left_out.update(file_left_out)
+            for pair in found:
                 # The getter of a property comes before its setter.
                 if pair.id in pairs:
                     left_out["redefinitions"] += 1
@@ -116,13 +99,8 @@ def read_docstrings(
 def split_docstring(docstring: str) -> tuple[str, str]:
     """Splits a docstring into its summary and the text after it.
 
-    Args:
-        docstring: The docstring as it stands in the source.
-
-    Returns:
-        The first sentence of the first paragraph, on one line (the whole
-        paragraph where no sentence ends in it), and what follows, without
-        its indentation. Either may be empty.
+    The summary is the first sentence of the first paragraph, on one line, or
+    the whole paragraph. The text after it is not indented. Either may be empty.
     """
     paragraph, _, rest = re.sub(
         r"[ \t]*\n", "\n", inspect.cleandoc(docstring)
@@ -170,31 +148,34 @@ def _is_public(name: str) -> bool:
     return name.isidentifier() and not name.startswith("_")
 
 
-def _read_file(module: tuple[str, str]) -> _FileOfPairs:
+def _read_file(
+    module: tuple[str, str],
+) -> tuple[list[Pair], collections.Counter[str]]:
     path, name = module
-    file = _FileOfPairs([], collections.Counter())
+    pairs: list[Pair] = []
+    left_out: collections.Counter[str] = collections.Counter()
     try:
         source = pathlib.Path(path).read_bytes()
     except OSError:
-        file.left_out["unreadable files"] += 1
-        return file
+        left_out["unreadable files"] += 1
+        return pairs, left_out
     try:
         with warnings.catch_warnings():
-            # Invalid escapes in other people's strings are no news here.
+            # Other people's strings have invalid escapes.
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     # ValueError: null bytes. The last two: an expression nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        file.left_out["unparsable files"] += 1
-        return file
+        left_out["unparsable files"] += 1
+        return pairs, left_out
     for dotted_name, docstring in _public_docstrings(tree, name):
         query, document = split_docstring(docstring)
         reason = _reason_against(query, document)
         if reason is None:
-            file.pairs.append(Pair(dotted_name, query, document))
+            pairs.append(Pair(dotted_name, query, document))
         else:
-            file.left_out[reason] += 1
-    return file
+            left_out[reason] += 1
+    return pairs, left_out
 
 
 def _public_docstrings(
@@ -216,13 +197,13 @@ def _public_docstrings(
             if isinstance(child, ast.ClassDef | functions):
                 if _is_public(child.name):
                     stack.append((child, f"{name}.{child.name}"))
-            # Branches define names like the body they stand in.
+            # A branch defines names in the body that it is in.
             elif isinstance(child, ast.stmt | ast.excepthandler):
                 stack.append((child, name))
 
 
 def _reason_against(query: str, document: str) -> str | None:
-    """Why a pair is of no use for search; None where it is of use."""
+    """Why a pair is of no use for search, or None."""
     query_words = _count_words(query)
     if query_words < _QUERY_WORDS.start:
         return "short queries"

@@ -1,8 +1,7 @@
-"""Documents out of files: streamed, cleaned and cut to sizes that fit.
+"""Documents read from files: streamed, cleaned and cut to sizes that fit.
 
-A document is UTF-8 bytes: its lines, one paragraph each and none blank, with a
-newline between. Nothing here imports TensorFlow, as the process that reads the
-sources must stay small.
+A document is UTF-8 bytes: lines with a newline between, one paragraph each and
+none blank.
 """
 
 import codecs
@@ -18,24 +17,24 @@ import typing
 import zlib
 from collections.abc import Iterable, Iterator
 
-# Far above any paragraph and most books, far below what would be felt in
-# memory. What is longer is cut.
+# Longer than any paragraph and most books, but small beside the memory. Longer
+# lines and documents are cut.
 MAX_LINE_BYTES = 2**20
 MAX_DOCUMENT_BYTES = 2**22
-# A line of JSON is one value, which cannot be cut; it is left out.
+# A longer line of JSON cannot be cut; it is left out.
 MAX_JSON_BYTES = 2**26
 
-# What documents are divided by.
+# What divides documents.
 BLANK_LINES = "blank lines"
 EACH_LINE = "each line"
 
-# What is counted, as the manifest names it: while reading,
+# Names of counts in the manifest: of what was read,
 EMPTY = "empty documents"
 BAD_UTF8 = "lines with bytes that are not UTF-8, removed"
 LONG_LINES = "over-long lines, cut"
 LONG_JSON = "over-long lines of JSON"
 LONG_DOCUMENTS = "over-long documents, cut"
-# and of what was read, in tokens.
+# and of what was tokenized.
 LINES = "lines"
 WORDS = "words"
 UNKNOWN = "unknown tokens"
@@ -44,12 +43,7 @@ SHORT = "documents of fewer than 2 tokens"
 
 
 class Tally:
-    """What was met while reading.
-
-    Attributes:
-        counts: How often what was left out or repaired, by the names above.
-        bytes_read: How far reading is, in bytes of the sources.
-    """
+    """Counts of what was left out or repaired, and bytes read of sources."""
 
     def __init__(self):
         self.counts: collections.Counter[str] = collections.Counter()
@@ -59,19 +53,11 @@ class Tally:
 def read_file(
     path: pathlib.Path, tally: Tally, *, lines_are_documents: bool = False
 ) -> Iterator[bytes]:
-    """Yields the documents of a file.
+    """Yields the documents of a file, and tallies what it meets.
 
-    Args:
-        path: The file. `.jsonl` holds a document a line, an object with the
-            string `text`; any other is text, a paragraph a line, with blank
-            lines between documents. `.gz` after it is decompressed.
-        tally: Takes what is met.
-        lines_are_documents: Whether each line of text is a document.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: A line of JSON lacks the text, or the compressed file is
-            damaged. Names the file.
+    `.jsonl` has a document a line, an object with the string `text`. Any other
+    file is text, a paragraph a line, with blank lines between documents (or a
+    document a line). Either may be compressed, with `.gz` after the name.
     """
     before = tally.bytes_read
     with open(path, "rb") as file, _decompressed(path, file) as stream:
@@ -97,17 +83,12 @@ def read_text(
     *,
     divide: str | None = BLANK_LINES,
 ) -> Iterator[bytes]:
-    """Yields the documents of a stream of text.
+    """Yields the documents of a stream of text, a paragraph a line.
 
-    White space around lines is dropped (the line ends of any system, form
-    feeds), and so are bytes that are not UTF-8, as BERT drops them.
-
-    Args:
-        stream: Text, a paragraph a line.
-        counts: Takes what is met.
-        divide: `BLANK_LINES` where there are documents between such,
-            `EACH_LINE` where each line is one (a line that is cut, several);
-            None where the stream is one.
+    Strips white space around lines (line ends of any system, form feeds), and
+    drops bytes that are not UTF-8, like BERT. `divide` is `BLANK_LINES`,
+    `EACH_LINE` (a long line is cut into several documents), or `None` for one
+    document.
     """
     lines = _read_lines(stream, counts)
     if divide != BLANK_LINES:
@@ -132,8 +113,8 @@ def _read_jsonl(path, stream, counts):
         if not line.strip():
             continue
         try:
-            # Bytes that are not UTF-8 become surrogates, and these become
-            # bytes that are not UTF-8 below, like those that JSON escapes.
+            # Bytes that are not UTF-8, and surrogates that JSON escapes, end
+            # up as bytes that are not UTF-8, which `read_text` drops.
             record = json.loads(line.decode(errors="surrogateescape"))
             text = record["text"].encode(errors="surrogatepass")
         except (
@@ -158,10 +139,7 @@ def _decompressed(path, file):
 
 
 def _read_lines(stream, counts):
-    """Yields the lines without white space around; b"" where one is blank.
-
-    Of a line of any length no more than `MAX_LINE_BYTES` are in memory.
-    """
+    """Yields stripped lines, in pieces of at most `MAX_LINE_BYTES`."""
     rest = b""
     while line := rest + stream.readline(MAX_LINE_BYTES + 1 - len(rest)):
         whole = len(line) <= MAX_LINE_BYTES or line.endswith(b"\n")
@@ -174,24 +152,24 @@ def _read_lines(stream, counts):
             text = line.decode(errors="ignore")
             counts[BAD_UTF8] += 1
         line = text.strip().encode()
-        # White space within a long line is no blank line.
+        # A piece of a long line that is white space is not a blank line.
         if line or not (rest or continues):
             yield line
 
 
 def _end_of_words(line: bytes) -> int:
-    """Where to cut a line that is longer than it may be."""
+    """Where to cut a line that is too long."""
     space = max(line.rfind(space) for space in (b" ", b"\t", b"\r"))
     if space > 0:
         return space
     end = MAX_LINE_BYTES
     while end > MAX_LINE_BYTES - 4 and line[end] & 0b1100_0000 == 0b1000_0000:
-        end -= 1  # within a character
+        end -= 1  # not within a character
     return end
 
 
 def _group(lines: Iterable[bytes], counts) -> Iterator[bytes]:
-    """Yields what stands between blank lines, or that in pieces."""
+    """Yields the text between blank lines, cut where it is too long."""
     paragraphs, size, cut = [], 0, False
     for line in itertools.chain(lines, [b""]):
         full = size + len(line) > MAX_DOCUMENT_BYTES

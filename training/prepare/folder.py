@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from keras_fixedhead.files import replaced
+from keras_fixedhead.files import replaced, write_json
 from training.corpus.folder import read_manifest
 from training.engine.lock import held
 
@@ -21,14 +21,7 @@ _STAMPS = "sources.json"
 
 
 def arguments_of(config) -> dict:
-    """What decides the content of the folder, of a verb's arguments.
-
-    Args:
-        config: A dataclass.
-
-    Returns:
-        The arguments, as JSON values.
-    """
+    """The fields of a dataclass that decide the folder's content, as JSON."""
     arguments = dataclasses.asdict(config)
     for name in ("output", "overwrite", "workers"):
         arguments.pop(name, None)
@@ -36,34 +29,19 @@ def arguments_of(config) -> dict:
 
 
 def as_json(values: dict) -> dict:
-    """The same values as JSON has them: lists for tuples, names for paths."""
+    """Converts tuples to lists and paths to strings, as in a JSON file."""
     return json.loads(json.dumps(values, default=os.fspath))
 
 
 def made_before(
-    output: pathlib.Path,
-    kind: str,
-    arguments: dict,
-    stamps: list | None,
-    overwrite: bool,
+    config, kind: str, arguments: dict, stamps: list | None
 ) -> dict | None:
-    """The manifest of a folder that need not be made again.
+    """Returns the manifest if the `output` of a verb need not be made.
 
-    Args:
-        output: The data folder to make.
-        kind: What it is to hold.
-        arguments: What it is to be made with, as JSON values.
-        stamps: Sizes and times of the files it is to be made of, as JSON
-            values; None where they are gone and it cannot be made again.
-        overwrite: Whether one that is there is to be made again.
-
-    Returns:
-        None where the folder is to be made.
-
-    Raises:
-        ValueError: What is there is no data folder, or was made with other
-            arguments or of other files and is not to be overwritten.
+    `stamps` are those of the sources; `None` if a source is gone, so that the
+    folder cannot be made again.
     """
+    output = config.output
     if not output.exists():
         return None
     try:
@@ -73,7 +51,7 @@ def made_before(
             "`output` must be a new folder, or one that this command wrote. "
             f"Received: {str(output)!r}"
         ) from None
-    if overwrite:
+    if config.overwrite:
         return None
     if manifest["arguments"] != arguments:
         raise ValueError(
@@ -92,25 +70,27 @@ def made_before(
     return manifest
 
 
+@contextlib.contextmanager
+def new_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a temporary folder beside `output`, to write and `finish`."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary_folder(output) as temporary:
+        folder = pathlib.Path(temporary, "new")
+        folder.mkdir()
+        yield folder
+
+
 def finish(
     folder: pathlib.Path,
     output: pathlib.Path,
     manifest: dict,
     stamps: list | None,
 ) -> dict:
-    """Writes the manifest and puts the folder in the place of `output`.
+    """Adds the manifest and moves the folder, on the same disk, to `output`.
 
-    Args:
-        folder: Holds everything else, `vocabulary.txt` too. It is on the disk
-            of `output`, and gone afterwards.
-        output: The data folder.
-        manifest: What to record beside the vocabulary's hash and versions.
-        stamps: Sizes and times of the files it is made of, from before they
-            were read. They are no part of the manifest, of which runs keep
-            the hash.
-
-    Returns:
-        The whole manifest.
+    `folder` has everything else. The manifest gets the vocabulary's hash and
+    versions. `stamps`, from before the sources were read, have a file of their
+    own because runs record the hash of the manifest.
     """
     vocabulary = (folder / "vocabulary.txt").read_bytes()
     manifest = manifest | {
@@ -122,14 +102,9 @@ def finish(
     }
     for leftover in folder.glob(".*.partial"):  # of a process that was killed
         leftover.unlink()
-    for name, values in {"manifest.json": manifest, _STAMPS: stamps}.items():
-        with replaced(folder / name) as path:
-            path.write_text(
-                json.dumps(values, indent=2) + "\n", encoding="utf-8"
-            )
-    with tempfile.TemporaryDirectory(
-        prefix=f".{output.name}.", dir=output.parent
-    ) as old:
+    write_json(folder / "manifest.json", manifest)
+    write_json(folder / _STAMPS, stamps)
+    with _temporary_folder(output) as old:
         if output.exists():
             os.replace(output, pathlib.Path(old, "old"))
         os.replace(folder, output)
@@ -137,26 +112,24 @@ def finish(
     return manifest
 
 
+def _temporary_folder(output):
+    return tempfile.TemporaryDirectory(
+        prefix=f".{output.name}.", dir=output.parent
+    )
+
+
 @contextlib.contextmanager
 def work_folder(
     output: pathlib.Path, plan: dict, overwrite: bool
 ) -> Iterator[pathlib.Path]:
-    """Yields the folder beside `output` in which an unfinished run is kept.
+    """Yields the folder beside `output` that keeps an unfinished run.
 
-    Args:
-        output: The data folder to make.
-        plan: What decides its content, as JSON values. A run that is there
-            with the same plan is continued.
-        overwrite: Whether one that is there with another is thrown away.
+    `plan` is what decides the content, as JSON values. A run with the same
+    plan is continued; one with another plan is an error unless `overwrite`.
 
-    Yields:
-        A folder with the folders `data` and, for accounts of what is
-        finished, `parts`. It is removed at the end, also after a `ValueError`,
-        which the same plan would raise again. After anything else it is kept
-        if there is something in `parts`.
-
-    Raises:
-        ValueError: An unfinished run has another plan, or is running.
+    The folder has the folders `data` and, for what is finished, `parts`. It is
+    removed at the end, also after a `ValueError`, which the same plan would
+    raise again. After another error it stays if `parts` is not empty.
     """
     work = output.with_name(f".{output.name}.partial")
     data, parts, path = work / "data", work / "parts", work / "plan.json"
@@ -169,8 +142,8 @@ def work_folder(
                 raise ValueError(
                     f"{work} holds an unfinished run, which differs in "
                     f"{' and '.join(_differences(recorded, plan))}. Continue "
-                    "it with what it was given, or pass --overwrite to begin "
-                    "anew"
+                    "it with the same arguments and sources, or pass "
+                    "--overwrite to start again"
                 )
             for folder in (data, parts):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -197,7 +170,7 @@ def _any_in(folder):
 
 
 def _differences(recorded, plan):
-    """Names of the arguments that differ, or else of what does."""
+    """Names the arguments that differ, or else the parts of the plan."""
     was, now = recorded["arguments"], plan["arguments"]
     return [name for name in now if was.get(name) != now[name]] or [
         name for name in plan if recorded.get(name) != plan[name]

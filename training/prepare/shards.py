@@ -1,60 +1,38 @@
-"""Shards written by worker processes, each of them once.
+"""Shards tokenized and written by worker processes, each of them once.
 
-The work folder of an unfinished run holds what will be the data folder in
-`data/` and, in `parts/`, an account of every shard that is finished. What a
-shard holds depends on the sources and arguments alone, so a run that is started
-again makes the shards that are missing, in as many processes as it likes.
+The work folder of an unfinished run has in `data/` what will be the data folder
+and in `parts/` a part, the counts of a finished shard, for each. What a shard
+holds depends on the sources and arguments alone, so a run that is started again
+makes the missing shards, in any number of processes.
 """
 
 import collections
 import concurrent.futures
 import functools
+import itertools
 import json
 import pathlib
-import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.files import replaced
-from training.prepare.documents import (
-    BAD_UTF8,
-    EMPTY,
-    EMPTY_LINES,
-    LINES,
-    LONG_DOCUMENTS,
-    LONG_JSON,
-    LONG_LINES,
-    SHORT,
-    UNKNOWN,
-    WORDS,
-    Tally,
-)
+from training.corpus.tokenized import Document, write_shard
+from training.corpus.vocabulary import read_vocabulary
+from training.prepare import documents as counted
+from training.prepare.workers import THREADS
 
 SPLITS = ("train", "heldout")
 
-# As many as five digits number: names sort like what they name.
+# Five digits, so that names sort like numbers.
 _MAX_SHARDS = 100_000
 
-
-class Unit(typing.NamedTuple):
-    """What one shard is made of.
-
-    Attributes:
-        name: Name of the shard.
-        text: The documents, with blank lines between.
-        bytes_read: Bytes of the sources read since the unit before.
-    """
-
-    name: str
-    text: bytes
-    bytes_read: int
+_BATCH_BYTES = 2**18
 
 
 def shard_name(split: str, number: int) -> str:
-    """Names a shard; the names of a split sort like their numbers.
-
-    Raises:
-        ValueError: There are too many shards.
-    """
+    """Names a shard; the names of a split sort like their numbers."""
     if number >= _MAX_SHARDS:
         raise ValueError(
             "`shard_megabytes` must be larger: it would take more than "
@@ -64,101 +42,65 @@ def shard_name(split: str, number: int) -> str:
 
 
 def divide(
-    documents: Iterable[tuple[str, bytes]], shard_bytes: int, tally: Tally
-) -> Iterator[Unit]:
-    """Yields units of whole documents.
-
-    Args:
-        documents: The split of each document, and the document.
-        shard_bytes: The most text of a unit; a longer document is one alone.
-        tally: Knows how much is read.
-    """
+    documents: Iterable[tuple[str, bytes]], shard_bytes: int
+) -> Iterator[tuple[str, list[bytes]]]:
+    """Yields names of shards and their documents, of at most `shard_bytes`."""
     gathered: dict[str, list[bytes]] = {split: [] for split in SPLITS}
     sizes = dict.fromkeys(SPLITS, 0)
     numbers = dict.fromkeys(SPLITS, 0)
-    reported = 0
-
-    def take(split):
-        nonlocal reported
-        unit = Unit(
-            shard_name(split, numbers[split]),
-            b"\n\n".join(gathered[split]),
-            tally.bytes_read - reported,
-        )
-        gathered[split], sizes[split] = [], 0
-        numbers[split] += 1
-        reported = tally.bytes_read
-        return unit
-
-    for split, document in documents:
-        if gathered[split] and sizes[split] + len(document) > shard_bytes:
-            yield take(split)
-        gathered[split].append(document)
-        sizes[split] += len(document)
-    for split in SPLITS:
-        if gathered[split]:
-            yield take(split)
+    ends = [(split, None) for split in SPLITS]
+    for split, document in itertools.chain(documents, ends):
+        full = document is None or sizes[split] + len(document) > shard_bytes
+        if gathered[split] and full:
+            yield shard_name(split, numbers[split]), gathered[split]
+            gathered[split], sizes[split] = [], 0
+            numbers[split] += 1
+        if document is not None:
+            gathered[split].append(document)
+            sizes[split] += len(document)
 
 
 def write_shards(
-    units: Iterable[Unit],
+    shards: Iterable[tuple[str, list[bytes]]],
     work: pathlib.Path,
     lowercase: bool,
     pool: concurrent.futures.Executor,
     max_pending: int,
-    advance: Callable[[int], None],
 ) -> None:
-    """Writes the shards that the work folder lacks.
+    """Writes the shards that the work folder lacks; it has the vocabulary.
 
-    Args:
-        units: What to write; reading waits where writing does not keep up.
-        work: The work folder; has the vocabulary.
-        lowercase: Whether to lower-case.
-        pool: Where to write.
-        max_pending: The most units in memory.
-        advance: Called with the `bytes_read` of each unit that is done.
-
-    Raises:
-        OSError: A shard cannot be written.
+    At most `max_pending` shards are in memory: reading waits for writing.
     """
-    pending: dict[concurrent.futures.Future, int] = {}
-    for unit in units:
-        if is_written(work, unit.name):
-            advance(unit.bytes_read)
+    pending = set()
+    for name, documents in shards:
+        if is_written(work, name):
             continue
-        future = pool.submit(_write_unit, work, unit, lowercase)
-        pending[future] = unit.bytes_read
+        pending.add(pool.submit(write_part, work, name, documents, lowercase))
         if len(pending) == max_pending:
-            done, _ = concurrent.futures.wait(
+            done, pending = concurrent.futures.wait(
                 pending, return_when=concurrent.futures.FIRST_COMPLETED
             )
             for future in done:
                 future.result()
-                advance(pending.pop(future))
-    for future in concurrent.futures.as_completed(list(pending)):
+    for future in concurrent.futures.as_completed(pending):
         future.result()
-        advance(pending[future])
 
 
 def is_written(work: pathlib.Path, name: str) -> bool:
-    """Whether the work folder has a shard and the account of it."""
+    """Whether the work folder has a shard and its part."""
     return _part_path(work, name).exists()
 
 
 def write_part(
     work: pathlib.Path, name: str, documents: Iterable[bytes], lowercase: bool
 ) -> None:
-    """Writes a shard and then the account of it into the work folder."""
-    # The processes that only read sources do without TensorFlow.
-    from training.corpus.tokenized import write_shard
-
-    tokenize = _tokenizer(work / "data" / "vocabulary.txt", lowercase)
+    """Writes a shard and then its part into the work folder."""
     counts, left_out = collections.Counter(), collections.Counter()
-    shard = write_shard(
-        work / "data", name, tokenize(documents, counts, left_out)
-    )
+    tokenizer = _tokenizer(work / "data" / "vocabulary.txt", lowercase)
+    tokenized = _tokenize(documents, *tokenizer, counts, left_out)
+    shard = write_shard(work / "data", name, tokenized)
     part = {
-        "shard": shard | {"words": counts[WORDS]},
+        "shard": shard | {"words": counts[counted.WORDS]},
         "counts": counts,
         "left_out": left_out,
     }
@@ -166,15 +108,75 @@ def write_part(
         path.write_text(json.dumps(part), encoding="utf-8")
 
 
+def _part_path(work, name):
+    return work / "parts" / f"{name}.json"
+
+
+@functools.cache
+def _tokenizer(vocabulary, lowercase):
+    """Returns the models' tokenizer as a graph, and its id of unknown words."""
+    tokenizer = FixedHeadTokenizer(
+        read_vocabulary(vocabulary), lowercase=lowercase
+    )
+    graph = tf.function(
+        tokenizer.tokenize_in_graph,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
+    return graph, tokenizer.unk_token_id
+
+
+def _tokenize(documents, graph, unknown, counts, left_out):
+    """Yields `Document`s of at least two tokens, in order."""
+
+    def tokenize_lines(batch):
+        lines = [line for document in batch for line in document]
+        ids = graph(tf.constant(lines))
+        return ids.flat_values.numpy(), ids.row_lengths().numpy()
+
+    batches = list(_batch(documents))
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as threads:
+        for batch, (token_ids, line_lengths) in zip(
+            batches, threads.map(tokenize_lines, batches)
+        ):
+            counts[counted.UNKNOWN] += int((token_ids == unknown).sum())
+            left_out[counted.EMPTY_LINES] += int((line_lengths == 0).sum())
+            token = line = 0
+            for lines in batch:
+                lengths = line_lengths[line : line + len(lines)]
+                line += len(lines)
+                tokens = token_ids[token : token + lengths.sum()]
+                token += len(tokens)
+                if len(tokens) < 2:
+                    left_out[counted.SHORT] += 1
+                    continue
+                counts[counted.WORDS] += sum(
+                    len(text.decode().split())
+                    for text, length in zip(lines, lengths)
+                    if length
+                )
+                lengths = lengths[lengths > 0]
+                counts[counted.LINES] += len(lengths)
+                yield Document(tokens, lengths)
+
+
+def _batch(documents):
+    """Yields lists of documents, each a list of lines."""
+    batch, size = [], 0
+    for document in documents:
+        batch.append(document.split(b"\n"))
+        size += len(document)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
 def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
-    """Adds up the accounts of all shards.
+    """Adds up the parts: `counts`, `left_out` and `shards` of the manifest.
 
-    Args:
-        work: The work folder. Shards without a document are removed.
-        met: What was met while reading the sources.
-
-    Returns:
-        The entries `counts`, `left_out` and `shards` of the manifest.
+    `met` is what `Tally.counts` counted. Removes shards without a document.
     """
     counts, left_out = collections.Counter(), collections.Counter()
     shards: dict[str, list[dict]] = {split: [] for split in SPLITS}
@@ -196,38 +198,21 @@ def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
         "counts": {
             "training documents": total("train", "documents"),
             "held-out documents": total("heldout", "documents"),
-            LINES: counts[LINES],
+            counted.LINES: counts[counted.LINES],
             "training words": total("train", "words"),
             "held-out words": total("heldout", "words"),
             "training tokens": total("train", "tokens"),
             "held-out tokens": total("heldout", "tokens"),
-            UNKNOWN: counts[UNKNOWN],
-            **{
-                name: met[name]
-                for name in (BAD_UTF8, LONG_LINES, LONG_DOCUMENTS)
-            },
+            counted.UNKNOWN: counts[counted.UNKNOWN],
+            counted.BAD_UTF8: met[counted.BAD_UTF8],
+            counted.LONG_LINES: met[counted.LONG_LINES],
+            counted.LONG_DOCUMENTS: met[counted.LONG_DOCUMENTS],
         },
         "left_out": {
-            EMPTY: met[EMPTY],
-            LONG_JSON: met[LONG_JSON],
-            SHORT: left_out[SHORT],
-            EMPTY_LINES: left_out[EMPTY_LINES],
+            counted.EMPTY: met[counted.EMPTY],
+            counted.LONG_JSON: met[counted.LONG_JSON],
+            counted.SHORT: left_out[counted.SHORT],
+            counted.EMPTY_LINES: left_out[counted.EMPTY_LINES],
         },
         "shards": shards,
     }
-
-
-def _write_unit(work, unit, lowercase):
-    write_part(work, unit.name, unit.text.split(b"\n\n"), lowercase)
-
-
-def _part_path(work, name):
-    return work / "parts" / f"{name}.json"
-
-
-@functools.cache
-def _tokenizer(vocabulary, lowercase):
-    from training.corpus.vocabulary import read_vocabulary
-    from training.prepare.tokens import DocumentTokenizer
-
-    return DocumentTokenizer(read_vocabulary(vocabulary), lowercase)

@@ -1,7 +1,14 @@
-"""Where text comes from: files, folders, globs and TensorFlow Datasets."""
+"""Where documents come from, and which of them are held out or drawn.
+
+The hash of a document decides whether it is held out and whether it is in a
+sample, so other documents can come and go, in any order, and equal documents
+stay together.
+"""
 
 import dataclasses
 import glob
+import hashlib
+import heapq
 import io
 import os
 import pathlib
@@ -10,23 +17,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from training.corpus.datasets import PREFIX as _TFDS
-from training.corpus.datasets import open_dataset
+from training.corpus.datasets import open_dataset, read_dataset
 from training.prepare.documents import Tally, read_file, read_text
-from training.prepare.sampling import is_held_out
 
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file of text or of JSON lines.
-
-    Attributes:
-        path: The file.
-        num_bytes: Its size.
-        modified: When it was changed last, in nanoseconds.
-        lines_are_documents: Whether each line of text is a document.
-    """
+    """A file of text or JSON lines; `modified` is in nanoseconds."""
 
     path: pathlib.Path
     num_bytes: int
@@ -40,21 +39,15 @@ class File:
         )
 
     def parts(self) -> list["Source"]:
-        """What can be read by itself."""
+        """Divides the source into sources that workers can read."""
         return [self]
 
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A split of a prepared TensorFlow dataset.
+    """A split, or part of one, of a prepared TensorFlow dataset.
 
-    Attributes:
-        name: Full name of the dataset, with configuration and version.
-        split: Split, or a part of one.
-        data_dir: Folder of datasets; None is that of TensorFlow Datasets.
-        feature: The feature that holds the text.
-        num_bytes: Size of the split, estimated by its examples.
-        num_examples: Examples in the split.
+    `feature` is its text; `num_bytes` is estimated from `num_examples`.
     """
 
     name: str
@@ -65,45 +58,24 @@ class TfdsSplit:
     num_examples: int
 
     def documents(self, tally: Tally) -> Iterator[bytes]:
-        """Yields the documents, one an example.
-
-        Raises:
-            OSError: The dataset cannot be read.
-        """
-        import tensorflow as tf
-        import tensorflow_datasets as tfds
-
+        """Yields the documents, one per example."""
         before = tally.bytes_read
-        try:
-            examples = tfds.builder(
-                self.name, data_dir=self.data_dir
-            ).as_dataset(
-                split=self.split,
-                # Or small datasets would be held in memory.
-                read_config=tfds.ReadConfig(try_autocache=False),
-                decoders=tfds.decode.PartialDecoding({self.feature: True}),
+        examples = read_dataset(
+            self._builder(),
+            self.split,
+            f"{_TFDS}{self.name}:{self.split}",
+            [self.feature],
+        )
+        for number, example in enumerate(examples, start=1):
+            tally.bytes_read = before + (
+                self.num_bytes * number // self.num_examples
             )
-            for number, example in enumerate(
-                examples.as_numpy_iterator(), start=1
-            ):
-                tally.bytes_read = before + (
-                    self.num_bytes * number // self.num_examples
-                )
-                yield from read_text(
-                    io.BytesIO(example[self.feature]),
-                    tally.counts,
-                    divide=None,
-                )
-        except tf.errors.OpError as error:
-            raise OSError(
-                f"{_TFDS}{self.name}:{self.split}: cannot be read: {error}"
-            ) from error
+            text = io.BytesIO(example[self.feature])
+            yield from read_text(text, tally.counts, divide=None)
 
     def parts(self) -> list["Source"]:
-        """The files of the dataset; all of them where `split` is not whole."""
-        import tensorflow_datasets as tfds
-
-        splits = tfds.builder(self.name, data_dir=self.data_dir).info.splits
+        """Divides a whole split into its files."""
+        splits = self.splits()
         if self.split not in splits:
             return [self]
         return [
@@ -111,19 +83,25 @@ class TfdsSplit:
             for n in range(splits[self.split].num_shards)
         ]
 
+    def splits(self):
+        """Returns the `tfds.core.SplitDict` of the dataset."""
+        return self._builder().info.splits
+
+    def _builder(self):
+        import tensorflow_datasets as tfds
+
+        return tfds.builder(self.name, data_dir=self.data_dir)
+
 
 Source = File | TfdsSplit
 
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-    """Where documents to train on and held-out ones come from.
+    """Sources of `train` and of held-out documents.
 
-    Attributes:
-        train: Sources of both.
-        heldout: Sources of held-out documents.
-        heldout_part: Part of the documents of `train` to hold out.
-        seed: Decides which.
+    The fraction `heldout_part` of the documents in `train` is held out; `seed`
+    decides which.
     """
 
     train: list[Source]
@@ -137,7 +115,7 @@ class Sources:
         return sum(s.num_bytes for s in self.train + self.heldout)
 
     def documents(self, tally: Tally) -> Iterator[tuple[str, bytes]]:
-        """Yields `train` or `heldout`, and a document that belongs there."""
+        """Yields the split of each document, and the document."""
         for source in self.train:
             for document in source.documents(tally):
                 yield self.split(document), document
@@ -146,9 +124,47 @@ class Sources:
                 yield "heldout", document
 
     def split(self, document: bytes) -> str:
-        """Where a document of `train` belongs."""
-        held_out = is_held_out(document, self.heldout_part, self.seed)
-        return "heldout" if held_out else "train"
+        """Returns the split, `train` or `heldout`, of a document in `train`."""
+        number = _hash(document, b"heldout", self.seed)
+        return "heldout" if number < self.heldout_part * 2**64 else "train"
+
+
+class Sample:
+    """Draws documents of at most `max_bytes`, those with the smallest hashes.
+
+    Neither their order nor merging samples makes a difference. The first
+    document is drawn even if it is longer.
+    """
+
+    def __init__(self, max_bytes: int, seed: int):
+        self._max_bytes = max_bytes
+        self._seed = seed
+        self._size = 0
+        self._drawn: list[tuple[int, bytes]] = []  # the largest hash first
+
+    def add(self, document: bytes) -> None:
+        """Draws the document if its hash is small, and drops larger ones."""
+        drawn = -_hash(document, b"sample", self._seed), document
+        heapq.heappush(self._drawn, drawn)
+        self._size += len(document)
+        while self._size > self._max_bytes and len(self._drawn) > 1:
+            self._size -= len(heapq.heappop(self._drawn)[1])
+
+    def documents(self) -> list[bytes]:
+        """Returns the drawn documents, by hash."""
+        return [document for _, document in sorted(self._drawn, reverse=True)]
+
+
+def shard_number(document: bytes, num_shards: int) -> int:
+    """Returns the shard of a document when documents have no order."""
+    return _hash(document, b"shard", 0) % num_shards
+
+
+def _hash(document: bytes, purpose: bytes, seed: int) -> int:
+    """Returns a number below 2**64, independent for each purpose and seed."""
+    salt = seed.to_bytes(hashlib.blake2b.SALT_SIZE, "little", signed=True)
+    digest = hashlib.blake2b(document, digest_size=8, person=purpose, salt=salt)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def find_sources(
@@ -156,45 +172,26 @@ def find_sources(
     tfds_data_dir: pathlib.Path | None,
     lines_are_documents: bool = False,
 ) -> list[Source]:
-    """Finds what names of sources stand for.
+    """Finds sources by name, each once, in the order of the names.
 
-    Args:
-        names: Files, globs, folders (every .txt and .jsonl in them, and those
-            with .gz, by their paths) and `tfds:NAME[/CONFIG][:VERSION]
-            [:SPLIT]`, which is prepared if it is not.
-        tfds_data_dir: Folder of TensorFlow datasets; None is their default.
-        lines_are_documents: Whether each line of text is a document.
-
-    Returns:
-        The sources, in the order of their names, each once.
-
-    Raises:
-        OSError: A file is missing, or a dataset cannot be prepared.
-        ValueError: A name stands for no text.
+    A name is a file, a glob, a folder (its .txt and .jsonl files, also with
+    .gz), or a dataset `tfds:...`, which is prepared if needed.
     """
-    sources: list[Source] = []
+    first: dict = {}
     for name in names:
         if name.startswith(_TFDS):
-            sources.append(_find_tfds(name, tfds_data_dir))
+            found = [_find_dataset(name, tfds_data_dir)]
         else:
-            sources += [
-                dataclasses.replace(
-                    file, lines_are_documents=lines_are_documents
-                )
-                for file in _find_files(name)
-            ]
-    first: dict = {}
-    for source in sources:
-        first.setdefault(_identity(source), source)
+            found = _find_files(name, lines_are_documents)
+        for source in found:
+            first.setdefault(_identity(source), source)
     return list(first.values())
 
 
-def without(sources: Sequence[Source], heldout: Sequence[Source]):
-    """Returns the sources that are not held out.
-
-    Raises:
-        ValueError: Only a part of one is held out.
-    """
+def without(
+    sources: Sequence[Source], heldout: Sequence[Source]
+) -> list[Source]:
+    """Returns the sources that are not held out."""
     for source in sources:
         for other in heldout:
             if source != other and _overlap(source, other):
@@ -208,7 +205,7 @@ def without(sources: Sequence[Source], heldout: Sequence[Source]):
 
 
 def _identity(source):
-    """The same for one source, however it is spelled."""
+    """Returns the same key for a source under each of its names."""
     if isinstance(source, File):
         return os.path.realpath(source.path)
     return source
@@ -220,9 +217,7 @@ def _overlap(one, other):
         return False
     if (one.name, one.data_dir) != (other.name, other.data_dir):
         return False
-    import tensorflow_datasets as tfds
-
-    splits = tfds.builder(one.name, data_dir=one.data_dir).info.splits
+    splits = one.splits()
     return any(
         a.filename == b.filename
         and a.skip < b.skip + b.take
@@ -232,19 +227,10 @@ def _overlap(one, other):
     )
 
 
-def check_outside(output: pathlib.Path, names: Sequence[str]):
-    """Checks that no folder among sources is one that `output` lies in.
-
-    Args:
-        output: The data folder to make.
-        names: As in `find_sources`.
-
-    Raises:
-        ValueError: What is written would be read the next time.
-    """
+def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
+    """Refuses an `output` in a folder of sources: it would become a source."""
     for name in names:
-        folders = [name, *glob.glob(name)]
-        for folder in map(pathlib.Path, folders):
+        for folder in map(pathlib.Path, [name, *glob.glob(name)]):
             if folder.is_dir() and output.resolve().is_relative_to(
                 folder.resolve()
             ):
@@ -255,29 +241,22 @@ def check_outside(output: pathlib.Path, names: Sequence[str]):
 
 
 def stamps(names: Sequence[str]) -> list | None:
-    """Sizes and times of the files that sources are in, as JSON values.
+    """Returns path, size and time of the files of sources, as JSON values.
 
-    Args:
-        names: As in `find_sources`. What is not in files has a version.
-
-    Returns:
-        None where a file is gone.
+    Datasets have versions instead. Returns `None` if a file is gone.
     """
     try:
-        files = [
-            file
+        return [
+            [os.fspath(file.path), file.num_bytes, file.modified]
             for name in names
             if not name.startswith(_TFDS)
             for file in _find_files(name)
         ]
     except (OSError, ValueError):
         return None
-    return [
-        [os.fspath(file.path), file.num_bytes, file.modified] for file in files
-    ]
 
 
-def _find_files(name):
+def _find_files(name, lines_are_documents=False) -> list[File]:
     paths = [name] if os.path.exists(name) else glob.glob(name, recursive=True)
     if not paths:
         raise FileNotFoundError(f"`source` {name!r}: there is no such file")
@@ -289,7 +268,7 @@ def _find_files(name):
                 for file in path.rglob("*")
                 if file.name.endswith(_SUFFIXES) and file.is_file()
             )
-        # A pipe could be read but once.
+        # A pipe could be read only once.
         elif path.is_file():
             files.append(path)
     if not files:
@@ -297,23 +276,26 @@ def _find_files(name):
             f"`source` must be text ({', '.join(_SUFFIXES)} in a folder). "
             f"Received: {name!r}"
         )
-    return [
-        File(path, stat.st_size, stat.st_mtime_ns)
-        for path in files
-        for stat in [path.stat()]
-    ]
+    found = []
+    for path in files:
+        stat = path.stat()
+        found.append(
+            File(path, stat.st_size, stat.st_mtime_ns, lines_are_documents)
+        )
+    return found
 
 
-def _find_tfds(name, data_dir):
+def _find_dataset(name, data_dir) -> TfdsSplit:
     builder, split = open_dataset(name, "source", data_dir)
-    num_examples = builder.info.splits[split].num_examples
-    in_all = sum(part.num_examples for part in builder.info.splits.values())
+    info = builder.info
+    num_examples = info.splits[split].num_examples
+    in_all = sum(part.num_examples for part in info.splits.values())
     return TfdsSplit(
-        name=":".join(builder.info.full_name.rsplit("/", 1)),
+        name=":".join(info.full_name.rsplit("/", 1)),
         split=split,
         data_dir=None if data_dir is None else os.fspath(data_dir),
-        feature=_text_feature(name, builder.info.features),
-        num_bytes=int(builder.info.dataset_size) * num_examples // in_all,
+        feature=_text_feature(name, info.features),
+        num_bytes=int(info.dataset_size) * num_examples // in_all,
         num_examples=num_examples,
     )
 

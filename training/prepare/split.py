@@ -10,17 +10,16 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from training.corpus.pairs import Pair
 
-# Documents with this part of their distinct words in common are
-# near-duplicates: the copies of a function in two packages, overloads that
-# differ by a word.
+# Documents with this fraction of their distinct words in common are
+# near-duplicates: copies of a function in two packages, or overloads.
 _MIN_JACCARD = 0.75
-# Bands and rows of the index: documents just alike enough are proposed with
+# Bands and rows of the index: it proposes documents of this similarity with
 # probability 1 - (1 - 0.75**5)**25 = 0.999.
 _BANDS, _ROWS = 25, 5
 
 _WORD = re.compile(r"\w+")
 
-# Why a pair is neither to train on nor held out.
+# Why a pair is left out.
 _REPEATS = "repeats of a training pair"
 _HELD_OUT_COPIES = "near-duplicates of a held-out pair"
 
@@ -35,24 +34,16 @@ class Split(typing.NamedTuple):
 
 
 def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
-    """Splits pairs so that no near-duplicate is on both sides.
+    """Holds out a fraction of the clusters of near-duplicates.
 
-    Whether a cluster is held out depends on nothing but the seed and the
-    first of its identifiers in the order of the alphabet, so other pairs can
-    come and go.
+    The seed and the first identifier of a cluster, in alphabetical order,
+    decide whether it is held out, so other pairs can come and go. Identifiers
+    must be unique.
 
-    Args:
-        pairs: The pairs; their identifiers are unique.
-        heldout: Part of the clusters to hold out, between 0 and 1.
-        seed: Decides which clusters.
-
-    Returns:
-        The pairs to train on, without those that repeat another's query and
-        document word for word, and without negatives that are documents of
-        held-out clusters word for word; and one pair of each held-out
-        cluster, so that each held-out query has one right document. Both keep
-        the order of `pairs`. And how many pairs are in neither for which
-        reason.
+    One pair of each held-out cluster is held out, so that its query has one
+    right document. Training pairs leave out copies, word for word, of another
+    pair, and negatives that are documents of held-out clusters. Both keep the
+    order of `pairs`.
     """
     clusters = cluster_pairs(pairs)
     train, held_out, unseen = set(), set(), set()
@@ -63,7 +54,7 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
             left_out[_HELD_OUT_COPIES] += len(cluster) - 1
             unseen.update(words_of(pair.document) for pair in cluster)
         else:
-            # Backwards, so that of equal pairs the first one stays.
+            # Backwards, so that the first of equal pairs stays.
             by_words = {
                 (words_of(pair.query), words_of(pair.document)): pair
                 for pair in cluster[::-1]
@@ -89,17 +80,10 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     """Joins pairs with near-duplicate documents or equal queries.
 
-    Texts are compared as words, without case and punctuation. Candidates come
-    from locality-sensitive hashing of MinHash sketches (Broder 1997; Indyk
-    and Motwani 1998) of a document's distinct words; whether they are
-    near-duplicates is decided by their exact Jaccard index.
-
-    Args:
-        pairs: The pairs; their identifiers are unique.
-
-    Returns:
-        The clusters, each in the order of `pairs`, ordered by their first
-        pair.
+    Texts are compared as words, without case and punctuation. MinHash sketches
+    of a document's distinct words in a locality-sensitive index (Broder 1997;
+    Indyk and Motwani 1998) propose candidates; the exact Jaccard index
+    decides. Clusters, and the pairs in each, keep the order of `pairs`.
     """
     words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS
@@ -124,7 +108,7 @@ def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text, without case and punctuation."""
+    """Returns the words of a text, without case and punctuation."""
     return tuple(_WORD.findall(text.lower()))
 
 

@@ -22,21 +22,10 @@ from training.prepare.sources import (
 
 
 def prepare_text(config: TextConfig) -> dict:
-    """Writes the folder of tokenized documents that `config` describes.
+    """Writes a folder of tokenized documents, and returns its manifest.
 
-    It holds shards, as `training.corpus.tokenized` describes them,
-    `vocabulary.txt`, `manifest.json` and `sources.json`. A folder that is
-    there, with the same arguments, is left as it is; an unfinished one is
-    continued.
-
-    Returns:
-        The manifest of the folder: `kind`, `arguments`, `counts`, `left_out`,
-        `shards`, `vocabulary_sha256`, `versions`.
-
-    Raises:
-        ValueError: An argument or a source is wrong, or the folder is there
-            with other arguments or of files that have changed.
-        OSError: A source cannot be read or the folder cannot be written.
+    One that was made with the same arguments is left as it is; an unfinished
+    one is continued. Shards are those of `training.corpus.tokenized`.
     """
     heldout = config.heldout
     if heldout is None:
@@ -56,13 +45,10 @@ def prepare_text(config: TextConfig) -> dict:
         names.append(str(config.vocabulary))
     check_outside(config.output, names)
     files = stamps(names)
-    manifest = made_before(
-        config.output, "text", arguments, files, config.overwrite
-    )
+    manifest = made_before(config, "text", arguments, files)
     if manifest is not None:
         return manifest
 
-    # What needs TensorFlow runs in other processes.
     train_sources, heldout_sources = (
         find_sources(names, config.tfds_data_dir, config.lines_are_documents)
         for names in (config.source, config.heldout_source)
@@ -92,8 +78,8 @@ def prepare_text(config: TextConfig) -> dict:
         ):
             raise ValueError(
                 "`source` must give documents to train on, and to hold out "
-                f"if asked to. Received: {manifest['counts']}, left out: "
-                f"{manifest['left_out']}"
+                f"if any are held out. Received: {manifest['counts']}, left "
+                f"out: {manifest['left_out']}"
             )
         tokens = work.joinpath("data", "vocabulary.txt").read_bytes()
         manifest["counts"]["tokens in the vocabulary"] = tokens.count(b"\n")

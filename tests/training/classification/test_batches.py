@@ -162,7 +162,7 @@ def test_checksum_is_of_the_content(tmp_path):
             "x.jsonl",
             ['{"text": "a", "label": 0}', '{"text": "b"}'],
             (),
-            "x.jsonl:2: must have 'label'. Received: .'text'",
+            "x.jsonl:2: must have the columns text label. Received: text",
         ),
         (
             "x.jsonl",

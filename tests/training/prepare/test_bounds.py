@@ -15,7 +15,7 @@ import pytest
 from tests.training import tiny, workers
 from training.prepare import local, shards
 from training.prepare.configs import TextConfig
-from training.prepare.sampling import Sample
+from training.prepare.sources import Sample
 
 
 def test_reading_waits_for_writing(tmp_path, monkeypatch):
@@ -34,12 +34,12 @@ def test_reading_waits_for_writing(tmp_path, monkeypatch):
                 full.set()
             yield "train", b"document %d" % number
 
-    def write(work, unit, lowercase):
+    def write(work, name, documents, lowercase):
         # So slow that who does not wait is far ahead.
         assert full.wait(timeout=30)
         time.sleep(0.005)
         with lock:
-            written.append(unit.name)
+            written.append(name)
 
     @contextlib.contextmanager
     def pool(workers):
@@ -47,7 +47,7 @@ def test_reading_waits_for_writing(tmp_path, monkeypatch):
             yield threads
 
     monkeypatch.setattr(local, "worker_pool", pool)
-    monkeypatch.setattr(shards, "_write_unit", write)
+    monkeypatch.setattr(shards, "write_part", write)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "vocabulary.txt").touch()
     local.tokenize(

@@ -1,4 +1,4 @@
-"""Folders of the Hugging Face Hub, downloaded by their names."""
+"""Model folders of the Hugging Face Hub, downloaded by name."""
 
 import pathlib
 import re
@@ -6,14 +6,15 @@ import re
 _PREFIX = "hf://"
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
-# No pickles, which may run any code when they are read.
-_FILES = ("*.json", "*.txt", "*.safetensors")
+# Pickles are left out: reading one may run any code.
+_FILES = ["*.json", "*.txt", "*.safetensors"]
 
 
 def is_hub_name(source):
-    """Whether it names a repository, `owner/name`, and no path here.
+    """Whether `source` names a repository, `owner/name`, and not a path.
 
-    What lies in a folder that exists is a path, with `hf://` before it never.
+    `owner/name` is a path if the folder `owner` exists here; with `hf://`
+    before it, it never is.
     """
     source = str(source)
     name = source.removeprefix(_PREFIX)
@@ -24,18 +25,7 @@ def is_hub_name(source):
 
 
 def local_folder(source):
-    """The folder of a model, downloaded if `source` names a repository.
-
-    Args:
-        source: str or `pathlib.Path`.
-
-    Returns:
-        A `pathlib.Path` of a folder that exists.
-
-    Raises:
-        FileNotFoundError: There is none, and it cannot be downloaded.
-        ValueError: It is a file.
-    """
+    """Returns the folder `source`, downloaded if it names a repository."""
     path = pathlib.Path(source)
     if path.is_dir():
         return path
@@ -45,17 +35,17 @@ def local_folder(source):
         raise FileNotFoundError(
             "`folder` must be a folder in Hugging Face's format, or the name "
             "of a repository of the Hugging Face Hub such as "
-            "sentence-transformers/all-MiniLM-L6-v2 (hf:// before it where a "
-            f"folder here has that name). Received: {str(source)!r}"
+            "sentence-transformers/all-MiniLM-L6-v2 (with hf:// before it if "
+            f"a folder here has that name). Received: {str(source)!r}"
         )
     import huggingface_hub
 
     name = str(source).removeprefix(_PREFIX)
     try:
         return pathlib.Path(
-            huggingface_hub.snapshot_download(name, allow_patterns=[*_FILES])
+            huggingface_hub.snapshot_download(name, allow_patterns=_FILES)
         )
-    except Exception as error:  # of the network, of HTTP, of its own
+    except Exception as error:  # network, HTTP and its own errors
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
             f"{name} is no folder here, and cannot be downloaded from the "

@@ -1,6 +1,7 @@
 """Folders of BERTs and sentence-transformers in Hugging Face's format."""
 
 import pathlib
+import re
 import tempfile
 
 import keras
@@ -13,7 +14,6 @@ from keras_fixedhead.convert.bert_files import (
     require_values,
 )
 from keras_fixedhead.convert.bert_source import BertSource, named_weights
-from keras_fixedhead.convert.hub import local_folder
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -30,6 +30,11 @@ from keras_fixedhead.convert.sentence_transformers import (
 from keras_fixedhead.files import write_json
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
+
+_HUB = "hf://"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+# Pickles are left out: reading one may run any code.
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
 
 # Activations of `transformers` that Keras computes too. The first name of
 # several is the one that is written.
@@ -110,7 +115,7 @@ def from_hugging_face(
 
 def read_hugging_face(folder, truncation_side=None, **overrides):
     """Reads a folder as a `BertSource`; see `from_hugging_face`."""
-    folder = local_folder(folder)
+    folder = _local_folder(folder)
     encoder = transformer_folder(folder)
     config = _read_config(encoder / "config.json")
     tokenizer = read_tokenizer(
@@ -130,6 +135,52 @@ def read_hugging_face(folder, truncation_side=None, **overrides):
         spell=spell,
         **{**tokenizer, **found, **overrides},
     )
+
+
+def is_hub_name(source):
+    """Whether `source` names a repository, `owner/name`, and not a path.
+
+    `owner/name` is a path if the folder `owner` exists here; with `hf://`
+    before it, it never is.
+    """
+    source = str(source)
+    name = source.removeprefix(_HUB)
+    if _HUB_NAME.fullmatch(name) is None:
+        return False
+    path = pathlib.Path(name)
+    return source != name or not (path.exists() or path.parent.exists())
+
+
+def _local_folder(source):
+    """Returns the folder `source`, downloaded if it names a repository."""
+    path = pathlib.Path(source)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise ValueError(f"`folder` must be a folder. Received a file: {path}")
+    if not is_hub_name(source):
+        raise FileNotFoundError(
+            "`folder` must be a folder in Hugging Face's format, or the name "
+            "of a repository of the Hugging Face Hub such as "
+            "sentence-transformers/all-MiniLM-L6-v2 (with hf:// before it if "
+            f"a folder here has that name). Received: {str(source)!r}"
+        )
+    import huggingface_hub
+
+    name = str(source).removeprefix(_HUB)
+    try:
+        return pathlib.Path(
+            huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES)
+        )
+    except Exception as error:  # network, HTTP and its own errors
+        reason = str(error).strip().partition("\n")[0]
+        raise FileNotFoundError(
+            f"{name} is no folder here, and cannot be downloaded from the "
+            f"Hugging Face Hub ({type(error).__name__}: {reason}). On a "
+            "machine that can, call "
+            f"huggingface_hub.snapshot_download({name!r}) and pass the "
+            "folder that it returns"
+        ) from error
 
 
 def to_hugging_face(model, folder):

@@ -17,7 +17,7 @@ from keras_fixedhead.convert import (
     read_hugging_face,
 )
 from keras_fixedhead.convert.bert_files import read_field, read_json
-from keras_fixedhead.convert.hub import is_hub_name
+from keras_fixedhead.convert.hugging_face import is_hub_name
 from keras_fixedhead.files import loading
 from training.convert.original import (
     OBJECT_GRAPH,

@@ -1,8 +1,8 @@
-"""Models that the world already has, as fixed-head models with equal outputs.
+"""Converts existing BERTs and Keras models to fixed heads, exactly.
 
 An encoder whose head size is `hidden_dim / num_heads` is a fixed-head encoder
-with that head size (the inclusion of the paper's Theorem 2), so its weights
-are taken as they are, and outputs stay the same.
+with that head size (the inclusion in the paper's Theorem 2), so its weights
+are copied unchanged and the outputs stay the same.
 """
 
 from keras_fixedhead.convert.bert_source import BertSource
@@ -15,8 +15,8 @@ from keras_fixedhead.convert.keras_models import (
     from_bert_backbone,
     from_multi_head_attention,
     read_bert_backbone,
+    swap_attention,
 )
-from keras_fixedhead.convert.swap import swap_attention
 
 __all__ = [
     "BertSource",

@@ -1,14 +1,14 @@
-"""A BERT as some format holds it, and the models that are made of it.
+"""A BERT read from any format, and the models built from it.
 
-All formats hold the same tensors. Readers bring them under the names of BERT's
-first checkpoints (`bert/encoder/layer_0/attention/self/query/kernel`), dense
-kernels as `[inputs, outputs]`; here they become weights, each exactly once.
+Every reader names the tensors as BERT's first checkpoints do
+(`bert/encoder/layer_0/attention/self/query/kernel`), with dense kernels as
+`[inputs, outputs]`. Building a model uses each tensor exactly once.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
-import keras
 import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
@@ -22,7 +22,7 @@ from keras_fixedhead.tokenizer import SPECIAL_TOKENS, FixedHeadTokenizer
 
 TASKS = ("text_embedder", "masked_lm", "backbone")
 
-# Whether special tokens in texts become ids shows on these.
+# These texts show whether a tokenizer maps special tokens in texts to ids.
 SPECIAL_TOKEN_TEXTS = tuple(
     f"a{space}{token}{space}b"
     for token in SPECIAL_TOKENS
@@ -30,82 +30,121 @@ SPECIAL_TOKEN_TEXTS = tuple(
 )
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+EMBEDDINGS_NORM = "bert/embeddings/LayerNorm"
+POOLER = "bert/pooler/dense"
+NEXT_SENTENCE = "cls/seq_relationship"
+MASKED_LM_DENSE = "cls/predictions/transform/dense"
+MASKED_LM_NORM = "cls/predictions/transform/LayerNorm"
+MASKED_LM_BIAS = "cls/predictions/output_bias"
 
-_POOLER = "bert/pooler/dense"
-_MASKED_LM = "cls/predictions"
-_NEXT_SENTENCE = "cls/seq_relationship"
-
-# What BERT calls the sublayers of a block.
+# BERT's names of a Transformer block's layers, with our attributes.
 _BLOCK = {
-    "attention.query": "attention/self/query",
-    "attention.key": "attention/self/key",
-    "attention.value": "attention/self/value",
-    "attention.attention_output": "attention/output/dense",
-    "attention_layer_norm": "attention/output/LayerNorm",
-    "intermediate_dense": "intermediate/dense",
-    "output_dense": "output/dense",
-    "output_layer_norm": "output/LayerNorm",
+    "attention/self/query": "attention.query",
+    "attention/self/key": "attention.key",
+    "attention/self/value": "attention.value",
+    "attention/output/dense": "attention.attention_output",
+    "attention/output/LayerNorm": "attention_layer_norm",
+    "intermediate/dense": "intermediate_dense",
+    "output/dense": "output_dense",
+    "output/LayerNorm": "output_layer_norm",
 }
 
-# What BERT calls the weights of `keras_hub.layers.MaskedLMHead`.
-_MASKED_LM_HEAD = {
-    "intermediate_dense/kernel": f"{_MASKED_LM}/transform/dense/kernel",
-    "intermediate_dense/bias": f"{_MASKED_LM}/transform/dense/bias",
-    "intermediate_layer_norm/gamma": f"{_MASKED_LM}/transform/LayerNorm/gamma",
-    "intermediate_layer_norm/beta": f"{_MASKED_LM}/transform/LayerNorm/beta",
-    "output_bias": f"{_MASKED_LM}/output_bias",
-}
 
-# What a model without the part that uses it may leave out.
+def encoder_layers(blocks, attributes=None):
+    """Layers of Transformer blocks by their names in BERT's checkpoints.
+
+    `attributes` are another library's, in the order of `_BLOCK`.
+    """
+    attributes = attributes or _BLOCK.values()
+    return {
+        f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
+        for i, block in enumerate(blocks)
+        for name, path in zip(_BLOCK, attributes, strict=True)
+    }
+
+
+def embedding_tables(backbone):
+    """Embedding variables of our encoder or KerasHub's, by BERT's names."""
+    return {
+        WORD_EMBEDDINGS: backbone.token_embedding.embeddings,
+        "bert/embeddings/position_embeddings": (
+            backbone.position_embedding.position_embeddings
+        ),
+        "bert/embeddings/token_type_embeddings": (
+            backbone.segment_embedding.embeddings
+        ),
+    }
+
+
+def layer_tensors(layers):
+    """Arrays of dense and normalization layers given by BERT's names.
+
+    Heads are laid side by side: kernels `[D, N, H]` become `[D, N * H]` and
+    `[N, H, D]` become `[N * H, D]`; biases `[N, H]` become `[N * H]`.
+    """
+    tensors = {}
+    for layer_name, layer in layers.items():
+        first, second = layer.get_weights()
+        bias = second.ravel()
+        kernel = first if first.ndim == 1 else first.reshape(-1, bias.size)
+        tensors |= zip(weight_names(layer_name), (kernel, bias))
+    return tensors
+
+
+def weight_names(layer_name):
+    """Names of the two weights of a dense or normalization layer."""
+    if layer_name.endswith("LayerNorm"):
+        return [f"{layer_name}/gamma", f"{layer_name}/beta"]
+    return [f"{layer_name}/kernel", f"{layer_name}/bias"]
+
+
+# Models without the parts that use these may leave them out.
 _OPTIONAL = {
-    *_MASKED_LM_HEAD.values(),
+    MASKED_LM_BIAS,
     *(
-        f"{layer}/{weight}"
-        for layer in (_POOLER, _NEXT_SENTENCE)
-        for weight in ("kernel", "bias")
+        name
+        for layer in (POOLER, NEXT_SENTENCE, MASKED_LM_DENSE, MASKED_LM_NORM)
+        for name in weight_names(layer)
     ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class BertSource:
-    """A BERT as it was found: its tensors and all that is known about it.
+    """A BERT as a format holds it: its tensors and settings.
 
-    What is `None` the source does not say.
+    An attribute is `None` where the source does not state it.
 
     Attributes:
-        origin: What it was read from, for messages.
-        config: The arguments of its `FixedHeadBackbone`, but `pooler`.
-        tensors: Float arrays by the name in BERT's first checkpoints, dense
-            kernels as `[inputs, outputs]`. A tensor those do not have comes
-            under any other name, and is an error.
-        source_names: What the source calls these tensors, where it differs.
-        spell: Maps the name of a tensor that the source lacks to what the
-            source would call it.
-        vocabulary: Its tokens, in the order of their ids.
-        lowercase: Whether its tokenizer lower-cases (and strips accents).
+        origin: Where it was read from, for messages.
+        config: The arguments of its `FixedHeadBackbone` except `pooler`.
+        tensors: Float arrays under the names of BERT's first checkpoints,
+            dense kernels as `[inputs, outputs]`. A tensor that BERT does not
+            have keeps its own name; `build` refuses it.
+        spell: Maps a tensor's name to the source's name for it, also if the
+            source lacks the tensor.
+        vocabulary: Its tokens in the order of their ids.
+        lowercase: Whether its tokenizer lowercases and strips accents.
         special_tokens_in_strings: Whether the tokenizer to build maps special
             tokens in texts, such as `[SEP]`, to their ids. See
             `FixedHeadTokenizer`.
-        pooling_mode: How it pools: `"mean"`, `"cls"` or `"max"`.
-        normalize: Whether its embeddings have length 1.
-        sequence_length: The longest input it was made for, in tokens.
+        pooling_mode: `"mean"`, `"cls"` or `"max"`.
+        normalize: Whether its embeddings have unit length.
+        sequence_length: The longest input in tokens.
         prompts: Text put before each text, by the prompt's name.
-        default_prompt: The name of the prompt it uses where none is asked
-            for.
-        encode: Runs the source itself: a dictionary of int arrays `[B, T]`
-            (`token_ids`, `segment_ids`, `padding_mask`) to a dictionary with
+        default_prompt: The name of the prompt it uses by default.
+        encode: Runs the source itself: maps int arrays `token_ids`,
+            `segment_ids` and `padding_mask`, each `[B, T]`, to
             `sequence_output` `[B, T, D]` and, where it has them,
-            `pooled_output` `[B, D]`, logits `masked_lm` `[B, T, V]` of every
-            token and `next_sentence` `[B, 2]`.
-        tokenize: The source's own tokenizer: a list of strings to lists of
-            ids, without the special tokens around a text.
+            `pooled_output` `[B, D]` and the logits `masked_lm` `[B, T, V]`
+            and `next_sentence` `[B, 2]`.
+        tokenize: The source's own tokenizer: maps strings to lists of ids
+            without the special tokens around a text.
     """
 
     origin: str
     config: Mapping
     tensors: Mapping[str, np.ndarray]
-    source_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spell: Callable = str
     vocabulary: Sequence[str] | None = None
     lowercase: bool | None = None
@@ -119,20 +158,18 @@ class BertSource:
     tokenize: Callable | None = None
 
     def build(self, task="text_embedder"):
-        """Makes a model of all that the task needs.
+        """Builds a model with the source's weights.
 
         Args:
-            task: `"text_embedder"`, `"masked_lm"` (with next sentences where
-                the source predicts them) or `"backbone"` (with a pooler where
+            task: `"text_embedder"`, `"masked_lm"` (with next sentences if
+                the source predicts them) or `"backbone"` (with a pooler if
                 the source has one).
 
         Returns:
             A `FixedHeadTextEmbedder` or `FixedHeadMaskedLM` with its
-            preprocessor, or a `FixedHeadBackbone`.
-
-        Raises:
-            ValueError: A tensor is missing, has the wrong shape or is not
-                used; or the source does not say what the task needs.
+            preprocessor, or a `FixedHeadBackbone`. A `ValueError` names
+            tensors that are missing, misshaped or unused, and settings that
+            the task needs and the source does not state.
         """
         if task not in TASKS:
             raise ValueError(
@@ -140,13 +177,13 @@ class BertSource:
             )
         next_sentence = task == "masked_lm" and all(
             f"{layer}/kernel" in self.tensors
-            for layer in (_POOLER, _NEXT_SENTENCE)
+            for layer in (POOLER, NEXT_SENTENCE)
         )
         preprocessor = self._preprocessor(task)
         backbone = FixedHeadBackbone(
             **self.config,
             pooler=next_sentence
-            or (task == "backbone" and f"{_POOLER}/kernel" in self.tensors),
+            or (task == "backbone" and f"{POOLER}/kernel" in self.tensors),
         )
         if task == "text_embedder":
             model = FixedHeadTextEmbedder(
@@ -165,16 +202,11 @@ class BertSource:
         return model
 
     def tokenizer(self):
-        """The source's tokenizer, a `FixedHeadTokenizer`.
-
-        Raises:
-            ValueError: The source does not say, or its vocabulary does not
-                fit.
-        """
+        """Returns the source's tokenizer as a `FixedHeadTokenizer`."""
         for name in ("vocabulary", "lowercase"):
             if getattr(self, name) is None:
                 raise ValueError(
-                    f"{self.origin} does not say its `{name}`: pass it"
+                    f"{self.origin} does not state its `{name}`: pass it"
                 )
         missing = [x for x in SPECIAL_TOKENS if x not in self.vocabulary]
         if missing:
@@ -186,8 +218,8 @@ class BertSource:
         if len(self.vocabulary) > rows:
             raise ValueError(
                 f"The vocabulary of {self.origin} has {len(self.vocabulary)} "
-                f"tokens, its embedding table {rows} rows: they are not of "
-                "one model"
+                f"tokens, its embedding table {rows} rows: they belong to "
+                "different models"
             )
         return FixedHeadTokenizer(
             list(self.vocabulary),
@@ -196,15 +228,10 @@ class BertSource:
         )
 
     def differing_texts(self, tokenize, texts):
-        """Texts that the source's own tokenizer takes apart in another way.
+        """Texts whose ids differ between the source's tokenizer and another.
 
-        Args:
-            tokenize: as the attribute of that name, such as a
-                `FixedHeadTokenizer`.
-            texts: a list of str.
-
-        Returns:
-            A list of str; an empty one if the source has no tokenizer.
+        `tokenize` maps strings to ids, as a `FixedHeadTokenizer` does. If the
+        source has no tokenizer, no text differs.
         """
         if self.tokenize is None:
             return []
@@ -217,34 +244,25 @@ class BertSource:
         ]
 
     def left_out(self, model):
-        """The tensors that `model`, made of this source, has no use for.
-
-        Returns:
-            A list of str, the source's names.
-        """
+        """Source names of the tensors that `model` does not use."""
         used = named_weights(model)
-        return [self._spell(name) for name in self.tensors if name not in used]
+        return [self.spell(name) for name in self.tensors if name not in used]
 
     def _preprocessor(self, task):
         if task == "backbone":
             return None
         longest = self.config["max_sequence_length"]
         length = self.sequence_length or longest
-        if not 2 < length <= longest:
-            raise ValueError(
-                "`sequence_length` must be over 2 (the special tokens) and at "
-                f"most {longest}, the positions {self.origin} has embeddings "
-                f"for. Received: {length}"
-            )
+        check_sequence_length(length, longest, self.origin)
         if task == "masked_lm":
             return FixedHeadMaskedLMPreprocessor(
                 self.tokenizer(), sequence_length=length
             )
         if self.pooling_mode is None:
             raise ValueError(
-                f"{self.origin} does not say how it pools tokens to one "
-                f"embedding. Pass `pooling_mode`, one of {POOLING_MODES}, or "
-                "a `task` other than text_embedder"
+                f"{self.origin} does not state how it pools tokens. Pass "
+                f"`pooling_mode`, one of {POOLING_MODES}, or a `task` other "
+                "than text_embedder"
             )
         return FixedHeadTextEmbedderPreprocessor(
             self.tokenizer(),
@@ -253,85 +271,71 @@ class BertSource:
         )
 
     def _assign(self, weights):
-        """Gives the weights their tensors, after all of them were checked."""
+        """Checks all tensors, then assigns them to the weights."""
         for names, problem in (
             (weights.keys() - self.tensors.keys(), "lacks"),
             (
                 self.tensors.keys() - weights.keys() - _OPTIONAL,
-                "holds what this architecture has no place for:",
+                "holds tensors that this architecture has no place for:",
             ),
         ):
             if names:
                 raise ValueError(
                     f"{self.origin} {problem} "
-                    f"{_listed(sorted(map(self._spell, names)))}"
+                    f"{_listed(sorted(map(self.spell, names)))}"
                 )
         wrong = [
-            f"{self._spell(name)} {self.tensors[name].shape} instead of "
+            f"{self.spell(name)} {self.tensors[name].shape} instead of "
             f"{tuple(weight.shape)}"
             for name, weight in weights.items()
             if self.tensors[name].shape != tuple(weight.shape)
         ]
         if wrong:
             raise ValueError(
-                f"Tensors of {self.origin} do not have the shape that its "
-                f"configuration gives them (dense kernels as [inputs, "
-                f"outputs]): {_listed(wrong)}"
+                f"Tensors of {self.origin} do not have the shapes of its "
+                f"configuration (dense kernels as [inputs, outputs]): "
+                f"{_listed(wrong)}"
             )
         for name, weight in weights.items():
             if not np.isfinite(self.tensors[name]).all():
                 raise ValueError(
-                    f"{self._spell(name)} of {self.origin} is not finite"
+                    f"{self.spell(name)} of {self.origin} is not finite"
                 )
             weight.assign(self.tensors[name])
 
-    def _spell(self, name):
-        return self.source_names.get(name) or self.spell(name)
+
+def check_sequence_length(length, longest, origin):
+    """Refuses lengths without room for text, or beyond the positions."""
+    if not 2 < length <= longest:
+        raise ValueError(
+            "`sequence_length` must be over 2 (the special tokens) and at "
+            f"most {longest}, the number of positions of {origin}. Received: "
+            f"{length}"
+        )
 
 
 def named_weights(model):
-    """The weights of a model under the names of BERT's first checkpoints.
+    """Variables of a `FixedHeadBackbone`, or a task with one, by BERT's names.
 
-    Args:
-        model: a `FixedHeadBackbone`, or a task with one.
-
-    Returns:
-        A dictionary from names to `keras.Variable`s.
+    The names are those of BERT's first checkpoints.
     """
     backbone = getattr(model, "backbone", model)
-    weights = {
-        WORD_EMBEDDINGS: backbone.token_embedding.embeddings,
-        "bert/embeddings/position_embeddings": (
-            backbone.position_embedding.position_embeddings
-        ),
-        "bert/embeddings/token_type_embeddings": (
-            backbone.segment_embedding.embeddings
-        ),
+    weights = embedding_tables(backbone)
+    layers = {
+        EMBEDDINGS_NORM: backbone.embeddings_layer_norm,
+        **encoder_layers(backbone.transformer_layers),
     }
-    layers = {"bert/embeddings/LayerNorm": backbone.embeddings_layer_norm}
-    for i, block in enumerate(backbone.transformer_layers):
-        for path, name in _BLOCK.items():
-            layer = block
-            for attribute in path.split("."):
-                layer = getattr(layer, attribute)
-            layers[f"bert/encoder/layer_{i}/{name}"] = layer
     if backbone.pooled_dense is not None:
-        layers[_POOLER] = backbone.pooled_dense
-    if getattr(model, "next_sentence_dense", None) is not None:
-        layers[_NEXT_SENTENCE] = model.next_sentence_dense
-    for name, layer in layers.items():
-        parts = (
-            ("gamma", "beta")
-            if isinstance(layer, keras.layers.LayerNormalization)
-            else ("kernel", "bias")
-        )
-        for part in parts:
-            weights[f"{name}/{part}"] = getattr(layer, part)
+        layers[POOLER] = backbone.pooled_dense
     if isinstance(model, FixedHeadMaskedLM):
-        for weight in model.masked_lm_head.weights:
-            name = weight.path.partition("masked_lm_head/")[2]
-            if name:  # it has the token embedding's, too
-                weights[_MASKED_LM_HEAD[name]] = weight
+        if model.next_sentence:
+            layers[NEXT_SENTENCE] = model.next_sentence_dense
+        head = model.masked_lm_head
+        layers[MASKED_LM_DENSE] = head._intermediate_dense
+        layers[MASKED_LM_NORM] = head._intermediate_layer_norm
+        weights[MASKED_LM_BIAS] = head._bias
+    for name, layer in layers.items():
+        weights |= zip(weight_names(name), layer.weights)
     return weights
 
 

@@ -1,16 +1,19 @@
-"""Hugging Face's folders of BERTs and of sentence-transformers."""
+"""Folders of BERTs and sentence-transformers in Hugging Face's format."""
 
 import pathlib
+import re
 import tempfile
 
 import keras
 
-from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
-from keras_fixedhead.convert.bert_source import (
-    BertSource,
-    named_weights,
+from keras_fixedhead.convert.bert_files import (
+    CONFIG_NAMES,
+    read_field,
+    read_json,
+    read_sizes,
+    require_values,
 )
-from keras_fixedhead.convert.hub import local_folder
+from keras_fixedhead.convert.bert_source import BertSource, named_weights
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -19,21 +22,22 @@ from keras_fixedhead.convert.hugging_face_weights import (
     read_weights,
     write_weights,
 )
-from keras_fixedhead.convert.json_files import (
-    read_field,
-    read_json,
-    write_json,
-)
 from keras_fixedhead.convert.sentence_transformers import (
     read_sentence_transformer,
     transformer_folder,
     write_sentence_transformer,
 )
+from keras_fixedhead.files import write_json
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
-# Those of `transformers` that Keras computes, too. Of several names, the first
-# is the one that is written.
+_HUB = "hf://"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+# Pickles are left out: reading one may run any code.
+_HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
+
+# Activations of `transformers` that Keras computes too. The first name of
+# several is the one that is written.
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -47,7 +51,7 @@ _ACTIVATIONS = {
     "swish": "silu",
 }
 
-# What has no equivalent here unless it is what BERT does.
+# The supported values of settings that change the architecture.
 _FIXED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -66,36 +70,32 @@ def from_hugging_face(
     special_tokens_in_strings=False,
     **overrides,
 ):
-    """Makes a model of a folder in Hugging Face's format.
+    """Builds a model from a folder in Hugging Face's format.
 
-    BERT and what has its shape: MiniLM, BGE, E5, GTE and their like.
+    This takes BERTs and models of the same architecture, such as MiniLM, BGE,
+    E5 and GTE.
 
     Args:
         folder: the path of a folder with `config.json`, safetensors, a
-            vocabulary (`tokenizer.json` or `vocab.txt`) and what
-            sentence-transformers adds; or the name of a repository of the
+            vocabulary (`tokenizer.json` or `vocab.txt`) and the files of
+            sentence-transformers, if any; or the name of a repository of the
             Hugging Face Hub, `owner/name`, whose JSON, text and safetensors
             files are downloaded into Hugging Face's cache.
         task: see `BertSource.build`.
         special_tokens_in_strings: bool. Whether special tokens in texts, such
-            as `[SEP]` in `"title [SEP] abstract"`, become ids, as they do in
-            `transformers` and sentence-transformers. The default takes them
-            as text: with `True`, strangers' texts can end their own sequence.
-        **overrides: what to take instead of what the folder says, or where
-            it does not say: `lowercase`, `pooling_mode`, `normalize`,
-            `sequence_length`, `prompts`. See `BertSource`.
-            `truncation_side="right"` accepts a folder that truncates texts on
-            the left.
+            as `[SEP]` in `"title [SEP] abstract"`, become ids, as in
+            `transformers` and sentence-transformers. The default treats them
+            as text: with `True`, untrusted text can end its own sequence.
+        **overrides: values that replace or complete what the folder states:
+            `lowercase`, `pooling_mode`, `normalize`, `sequence_length`,
+            `prompts`. See `BertSource`. `truncation_side="right"` accepts a
+            folder that truncates texts on the left.
 
     Returns:
         A `FixedHeadTextEmbedder`, `FixedHeadMaskedLM` or `FixedHeadBackbone`
-        with the same outputs. Its dropout is `hidden_dropout_prob`.
-
-    Raises:
-        OSError: if a file is missing, or the download fails.
-        ValueError: if the folder holds another architecture, another
-            tokenizer or a damaged file, or does not say what the task needs;
-            if a tensor is missing, not used, or of a shape that does not fit.
+        with the same outputs, whose dropout is `hidden_dropout_prob`. A
+        `ValueError` or `OSError` names what is unsupported, damaged or
+        missing.
 
     Example:
 
@@ -114,12 +114,8 @@ def from_hugging_face(
 
 
 def read_hugging_face(folder, truncation_side=None, **overrides):
-    """Reads a folder in Hugging Face's format; see `from_hugging_face`.
-
-    Returns:
-        A `BertSource`.
-    """
-    folder = local_folder(folder)
+    """Reads a folder as a `BertSource`; see `from_hugging_face`."""
+    folder = _local_folder(folder)
     encoder = transformer_folder(folder)
     config = _read_config(encoder / "config.json")
     tokenizer = read_tokenizer(
@@ -131,31 +127,73 @@ def read_hugging_face(folder, truncation_side=None, **overrides):
     found = read_sentence_transformer(
         folder, config["max_sequence_length"], tokenizer["lowercase"]
     )
-    tensors, names, spell = read_weights(encoder)
+    tensors, spell = read_weights(encoder)
     return BertSource(
         origin=str(encoder),
         config=config,
         tensors=tensors,
-        source_names=names,
         spell=spell,
         **{**tokenizer, **found, **overrides},
     )
 
 
+def is_hub_name(source):
+    """Whether `source` names a repository, `owner/name`, and not a path.
+
+    `owner/name` is a path if the folder `owner` exists here; with `hf://`
+    before it, it never is.
+    """
+    source = str(source)
+    name = source.removeprefix(_HUB)
+    if _HUB_NAME.fullmatch(name) is None:
+        return False
+    path = pathlib.Path(name)
+    return source != name or not (path.exists() or path.parent.exists())
+
+
+def _local_folder(source):
+    """Returns the folder `source`, downloaded if it names a repository."""
+    path = pathlib.Path(source)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise ValueError(f"`folder` must be a folder. Received a file: {path}")
+    if not is_hub_name(source):
+        raise FileNotFoundError(
+            "`folder` must be a folder in Hugging Face's format, or the name "
+            "of a repository of the Hugging Face Hub such as "
+            "sentence-transformers/all-MiniLM-L6-v2 (with hf:// before it if "
+            f"a folder here has that name). Received: {str(source)!r}"
+        )
+    import huggingface_hub
+
+    name = str(source).removeprefix(_HUB)
+    try:
+        return pathlib.Path(
+            huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES)
+        )
+    except Exception as error:  # network, HTTP and its own errors
+        reason = str(error).strip().partition("\n")[0]
+        raise FileNotFoundError(
+            f"{name} is no folder here, and cannot be downloaded from the "
+            f"Hugging Face Hub ({type(error).__name__}: {reason}). On a "
+            "machine that can, call "
+            f"huggingface_hub.snapshot_download({name!r}) and pass the "
+            "folder that it returns"
+        ) from error
+
+
 def to_hugging_face(model, folder):
     """Writes a model as a folder that `transformers` loads.
 
-    An embedder's loads in sentence-transformers, too.
+    sentence-transformers loads the folder of an embedder, too.
 
     Args:
         model: a `FixedHeadBackbone`, `FixedHeadTextEmbedder` or
-            `FixedHeadMaskedLM` whose heads are as large together as its
-            embedding.
+            `FixedHeadMaskedLM` with `head_size = hidden_dim / num_heads`.
+            BERT's format has no place for other heads, attention windows,
+            scales or causal attention.
         folder: the path of the folder to write, which must not exist.
-
-    Raises:
-        FileExistsError: if `folder` exists.
-        ValueError: if BERT's format has no place for the model.
     """
     folder = pathlib.Path(folder)
     if folder.exists():
@@ -206,23 +244,18 @@ def _read_config(path):
             f"{path} is of another architecture than BERT. Received: "
             f"model_type={config.get('model_type')!r}"
         )
-    for name, value in {**_FIXED, **_REFUSED}.items():
-        if config.get(name) not in (None, value):
-            raise ValueError(
-                f"{path} has {name}={config[name]!r}, of which there is no "
-                f"equivalent here: it has to be {value!r}"
-            )
+    require_values(config, {**_FIXED, **_REFUSED}, path)
     adapter = path.with_name("adapter_config.json")
     if adapter.exists():
         raise ValueError(
-            f"{adapter} is of an adapter (LoRA or similar) to the weights "
-            "beside it. Merge it into them with PEFT's `merge_and_unload`, "
-            "save them, and convert that folder"
+            f"{adapter} is of an adapter (such as LoRA) to the weights beside "
+            "it. Merge it into them with PEFT's `merge_and_unload`, save "
+            "them, and convert that folder"
         )
     if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
-            f"{path} names code of the model's own (auto_map), which may "
-            "compute anything. Remove that where it is BERT's"
+            f"{path} names the model's own code (auto_map), which may compute "
+            "anything. Remove that entry if the model is a BERT"
         )
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in _ACTIVATIONS:
@@ -243,43 +276,19 @@ def _written_config(model, backbone):
     activations = {
         ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())
     }
-    widths = {
-        sum(layer.attention.head_sizes) for layer in backbone.transformer_layers
-    }
-    sizes = {
-        size
-        for layer in backbone.transformer_layers
-        for size in layer.attention.head_sizes
-    }
-    for name, value, fits in (
-        (
-            "head_size",
-            backbone.head_size,
-            len(sizes) == 1 and widths == {backbone.hidden_dim},
-        ),
-        (
-            "attention_window",
-            backbone.attention_window,
-            backbone.attention_window is None,
-        ),
-        (
-            "attention_scale",
-            backbone.attention_scale,
-            backbone.attention_scale is None,
-        ),
-        ("causal", backbone.causal, not backbone.causal),
-        (
-            "activation",
-            backbone.activation,
-            backbone.activation in activations,
-        ),
-        (
-            "embedding_dim",
-            getattr(model, "embedding_dim", None),
-            getattr(model, "embedding_dim", None) is None,
-        ),
-    ):
+    head_sizes = [x.attention.head_sizes for x in backbone.transformer_layers]
+    embedding_dim = getattr(model, "embedding_dim", None)
+    for name, fits in {
+        "head_size": len({*sum(head_sizes, ())}) == 1
+        and {*map(sum, head_sizes)} == {backbone.hidden_dim},
+        "attention_window": backbone.attention_window is None,
+        "attention_scale": backbone.attention_scale is None,
+        "causal": not backbone.causal,
+        "activation": backbone.activation in activations,
+        "embedding_dim": embedding_dim is None,
+    }.items():
         if not fits:
+            value = getattr(backbone, name, embedding_dim)
             raise ValueError(
                 f"Hugging Face's BERT has no place for this `{name}`. It "
                 "takes heads of hidden_dim / num_heads, no attention window, "

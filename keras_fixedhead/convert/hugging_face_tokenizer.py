@@ -2,13 +2,17 @@
 
 import tokenizers
 
-from keras_fixedhead.convert.json_files import (
+from keras_fixedhead.convert.bert_files import (
     read_field,
     read_json,
-    write_json,
+    read_vocabulary,
+    require_values,
 )
-from keras_fixedhead.convert.special_tokens import check_added_tokens
-from keras_fixedhead.convert.vocabulary import read_vocabulary
+from keras_fixedhead.convert.special_tokens import (
+    SPECIAL_TOKEN_FIELDS,
+    check_added_tokens,
+)
+from keras_fixedhead.files import write_json
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 _VOCABULARY = "vocab.txt"
@@ -18,19 +22,20 @@ _CONFIG = "tokenizer_config.json"
 # BERT's tokenizer in `transformers`, and copies of it.
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 
-# Those that do what `tokenizer.json` says.
+# Tokenizers that do what `tokenizer.json` says.
 _OF_A_FILE = ("PreTrainedTokenizer", "TokenizersBackend")
 
-# The parts of BERT's tokenizer, as they have to be.
-_PARTS = {
-    "model": {"type": "WordPiece"},
-    "normalizer": {"type": "BertNormalizer", "clean_text": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-}
 _MODEL = {
     "unk_token": "[UNK]",
     "continuing_subword_prefix": "##",
     "max_input_chars_per_word": 100,
+}
+
+# The parts of BERT's tokenizer in `tokenizer.json`.
+_PARTS = {
+    "model": {"type": "WordPiece", **_MODEL},
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
 
 
@@ -42,68 +47,56 @@ def read_tokenizer(
 ):
     """Reads `tokenizer.json`, or `vocab.txt` and `tokenizer_config.json`.
 
-    Args:
-        folder: `pathlib.Path`.
-        lowercase: bool or `None`. What to take where files disagree, or say
-            nothing.
-        special_tokens_in_strings: bool. Whether the tokenizer to build maps
-            special tokens in texts to their ids.
-        truncation_side: `"right"` to accept a tokenizer that truncates on the
-            left, or `None`.
-
-    Returns:
-        A dictionary with `vocabulary`, `lowercase` and `tokenize`, each
-        `None` where no file says it.
-
-    Raises:
-        ValueError: It is another tokenizer than BERT's, or files disagree.
+    `lowercase` decides where files disagree or say nothing, and
+    `truncation_side="right"` accepts a tokenizer that truncates on the left.
+    Returns a dictionary of `vocabulary`, `lowercase` and `tokenize`, each
+    `None` if no file says it.
     """
-    config = read_json(folder / _CONFIG, default={})
-
-    def says(name, default=None):
-        return {
-            _CONFIG: read_field(config, name, bool, folder / _CONFIG, default)
+    path = folder / _CONFIG
+    config = read_json(path, default={})
+    said = {
+        _CONFIG: {
+            name: read_field(config, field, bool, path, default)
+            for name, field, default in (
+                ("lowercase", "do_lower_case", None),
+                ("strip_accents", "strip_accents", None),
+                ("chinese", "tokenize_chinese_chars", True),
+            )
         }
-
-    lowercases = says("do_lower_case")
-    accents = says("strip_accents")
-    chinese = says("tokenize_chinese_chars", True)
+    }
     vocabularies = {}
     if (folder / _VOCABULARY).exists():
         vocabularies[_VOCABULARY] = read_vocabulary(folder / _VOCABULARY)
-    _check_config(folder, config)
+    _check_config(path, config)
     file_counts = _check_class(folder, config)
     _check_sides(folder, config, truncation_side)
     if (folder / _FAST).exists():
-        fast = _read_fast(folder / _FAST)
-        vocabularies[_FAST] = fast["vocabulary"]
-        lowercases[_FAST] = fast["lowercase"]
-        accents[_FAST] = fast["strip_accents"]
-        chinese[_FAST] = fast["handle_chinese_chars"]
-        if not file_counts and lowercases[_CONFIG] is None:
-            # `transformers` do, whatever the file says.
-            lowercases["`transformers` without a do_lower_case"] = True
+        vocabularies[_FAST], said[_FAST] = _read_fast(folder / _FAST)
+    lowercases = {file: x["lowercase"] for file, x in said.items()}
+    theirs = lowercases[_CONFIG]
+    if _FAST in said and not file_counts and theirs is None:
+        # `transformers` lowercases then, whatever the file says.
+        lowercases["`transformers` without a do_lower_case"] = True
     if lowercase is None:
         lowercase = _agreed(
             folder, "lower-casing", lowercases, "Pass `lowercase`"
         )
-    for path, strip in accents.items():
-        if strip is not None and lowercase is not None and strip != lowercase:
+    for file, settings in said.items():
+        strip = settings["strip_accents"]
+        if None not in (strip, lowercase) and strip != lowercase:
             raise ValueError(
-                f"{folder / path} has strip_accents={strip} and lower-casing "
+                f"{folder / file} has strip_accents={strip} and lower-casing "
                 f"{lowercase}. The tokenizer here does both or neither"
             )
-    for path, apart in chinese.items():
-        if not apart:
+        if not settings["chinese"]:
             raise ValueError(
-                f"{folder / path} leaves Chinese characters within words, "
-                "which the tokenizer here sets apart, as BERT does"
+                f"{folder / file} leaves Chinese characters within words, "
+                "which the tokenizer here separates, as BERT does"
             )
     vocabulary = _agreed(
         folder, "its vocabulary", vocabularies, "Remove the wrong one"
     )
     check_added_tokens(folder, vocabulary, special_tokens_in_strings)
-    theirs = lowercases[_CONFIG]
     return {
         "vocabulary": vocabulary,
         "lowercase": lowercase,
@@ -111,7 +104,7 @@ def read_tokenizer(
             folder,
             vocabulary,
             lowercase if theirs is None else theirs,
-            says("split_special_tokens", False)[_CONFIG],
+            read_field(config, "split_special_tokens", bool, path, False),
         ),
     }
 
@@ -129,9 +122,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
     fast.decoder = tokenizers.decoders.WordPiece()
     fast.add_special_tokens(list(SPECIAL_TOKENS))
     (folder / _FAST).write_text(f"{fast.to_str(pretty=True)}\n", "utf-8")
-    names = [f"{kind}_token" for kind in ("pad", "unk", "cls", "sep", "mask")]
-    special = dict(zip(names, SPECIAL_TOKENS))
-    write_json(folder / "special_tokens_map.json", special)
+    write_json(folder / "special_tokens_map.json", SPECIAL_TOKEN_FIELDS)
     write_json(
         folder / _CONFIG,
         {
@@ -141,7 +132,7 @@ def write_tokenizer(folder, tokenizer, sequence_length):
             "tokenize_chinese_chars": True,
             "split_special_tokens": not tokenizer.special_tokens_in_strings,
             "model_max_length": sequence_length,
-            **special,
+            **SPECIAL_TOKEN_FIELDS,
         },
     )
 
@@ -157,43 +148,33 @@ def _fast_tokenizer(vocabulary, lowercase):
     return fast
 
 
-def _check_config(folder, config):
+def _check_config(path, config):
     """Refuses settings of BERT's tokenizer that have no equivalent here."""
-    path = folder / _CONFIG
-    never_split = read_field(config, "never_split", list, path, [])
-    for name, value, fits in (
-        (
-            "do_basic_tokenize",
-            config.get("do_basic_tokenize"),
-            read_field(config, "do_basic_tokenize", bool, path, True),
-        ),
-        ("never_split", never_split, {*never_split} <= {*SPECIAL_TOKENS}),
-        (
-            "wordpieces_prefix",
-            config.get("wordpieces_prefix"),
-            read_field(config, "wordpieces_prefix", str, path, "##") == "##",
-        ),
-        (
-            "clean_text",
-            config.get("clean_text"),
-            read_field(config, "clean_text", bool, path, True),
-        ),
+    for name, kind in (
+        ("do_basic_tokenize", bool),
+        ("wordpieces_prefix", str),
+        ("clean_text", bool),
     ):
-        if not fits:
-            raise ValueError(
-                f"{path} has {name}={value!r}, of which there is no "
-                "equivalent here. Remove it from the file if the model was "
-                "trained without it"
-            )
+        read_field(config, name, kind, path)
+    supported = {
+        "do_basic_tokenize": True,
+        "wordpieces_prefix": "##",
+        "clean_text": True,
+    }
+    never_split = read_field(config, "never_split", list, path, [])
+    if not {*never_split} <= {*SPECIAL_TOKENS}:
+        supported["never_split"] = []
+    advice = ". Remove it from the file if the model was trained without it"
+    require_values(config, supported, path, advice)
     if "AutoTokenizer" in read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
-            f"{path} names code of the tokenizer's own (auto_map), which may "
-            "compute anything. Remove that where it is BERT's"
+            f"{path} names the tokenizer's own code (auto_map), which may "
+            "compute anything. Remove that entry if the tokenizer is BERT's"
         )
 
 
 def _check_class(folder, config):
-    """Whether the class does what `tokenizer.json` says, all of it."""
+    """Whether the named class does all that `tokenizer.json` says."""
     for name, record in (
         (_CONFIG, config),
         ("config.json", read_json(folder / "config.json", default={})),
@@ -239,14 +220,14 @@ def _check_sides(folder, config, truncation_side):
             raise ValueError(
                 f"{path} pads on the {side.lower()}, which moves the "
                 "positions of short texts in a batch. Here padding is on the "
-                f'right: set `{name}` in {folder / _CONFIG} to "right" to '
-                "convert it so"
+                f"right: to accept that, set `{name}` in {folder / _CONFIG} "
+                'to "right"'
             )
         if truncation_side is None:
             raise ValueError(
                 f"{path} truncates long texts on the {side.lower()}. Here "
                 "they are truncated on the right: pass "
-                "truncation_side='right' to convert it so"
+                "truncation_side='right' to accept that"
             )
 
 
@@ -255,42 +236,35 @@ def _read_fast(path):
     for part, parameters in _PARTS.items():
         found = read_field(file, part, dict, path, {})
         for name, value in parameters.items():
-            if found.get(name, None if name == "type" else value) != value:
+            received = found.get(name, None if name == "type" else value)
+            if received != value:
                 raise ValueError(
-                    f"{path} is not BERT's tokenizer: its {part} has to have "
-                    f"{name}={value!r}. Received: {found.get(name)!r}"
+                    f"{path} is not BERT's tokenizer: its {part} must have "
+                    f"{name}={value!r}. Received: {received!r}"
                 )
     model, normalizer = file["model"], file["normalizer"]
-    for name, value in _MODEL.items():
-        if model.get(name, value) != value:
-            raise ValueError(
-                f"{path} is not BERT's tokenizer: its model has to have "
-                f"{name}={value!r}. Received: {model[name]!r}"
-            )
     ids = read_field(model, "vocab", dict, path, {})
     numbers = {read_field(ids, token, int, path) for token in ids}
     if numbers != set(range(len(ids))):
         raise ValueError(f"{path} does not number its tokens from 0 on")
-    vocabulary = sorted(ids, key=ids.get)
-    return {
-        "vocabulary": vocabulary,
+    return sorted(ids, key=ids.get), {
         "lowercase": read_field(normalizer, "lowercase", bool, path, True),
         "strip_accents": read_field(normalizer, "strip_accents", bool, path),
-        "handle_chinese_chars": read_field(
+        "chinese": read_field(
             normalizer, "handle_chinese_chars", bool, path, True
         ),
     }
 
 
 def _tokenize(folder, vocabulary, lowercase, split_special_tokens):
-    """What Hugging Face's own tokenizer does, of the folder's files."""
+    """Returns Hugging Face's own tokenizer of the folder as a function."""
     if (folder / _FAST).exists():
         tokenizer = _load_fast(folder / _FAST)
     elif vocabulary is None or lowercase is None:
         return None
     else:
         tokenizer = _fast_tokenizer(vocabulary, lowercase)
-    # `transformers` add those of the five that the file does not.
+    # `transformers` adds the special tokens that the file does not.
     added = tokenizer.get_added_tokens_decoder().values()
     tokenizer.add_special_tokens(
         [
@@ -322,7 +296,7 @@ def _load_fast(path):
     ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")]
     if whole.ids != [ids[0], *inner, ids[1]] or any(whole.type_ids):
         raise ValueError(
-            f"{path} is not BERT's tokenizer: its post_processor has to put "
+            f"{path} is not BERT's tokenizer: its post_processor must put "
             "[CLS] and [SEP] around a text, all of segment 0. Received: "
             f"{tokenizer.encode('').tokens}, and for 'a b' the ids "
             f"{whole.ids} of the segments {whole.type_ids}"
@@ -331,7 +305,7 @@ def _load_fast(path):
 
 
 def _agreed(folder, what, values, advice):
-    """What files say that say something."""
+    """Returns the value that the files agree on; `None` if none has one."""
     values = {path: x for path, x in values.items() if x is not None}
     first = next(iter(values.values()), None)
     if any(x != first for x in values.values()):

@@ -1,6 +1,6 @@
-"""The names and files of Hugging Face's BERT weights, both ways.
+"""Names and files of Hugging Face's BERT weights, both ways.
 
-From safetensors alone: a pickle may run any code when it is read.
+Only safetensors are read: reading a pickle may run any code.
 """
 
 import re
@@ -9,33 +9,24 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS
-from keras_fixedhead.convert.json_files import read_field, read_json
+from keras_fixedhead.convert.bert_files import read_field, read_json
+from keras_fixedhead.convert.bert_source import (
+    MASKED_LM_BIAS,
+    WORD_EMBEDDINGS,
+)
 
 _ONE_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
-# Ours but for the last word, which says what a tensor is of its layer.
+# BERT's checkpoints name a table without a last word for its weight.
 _TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-_MASKED_LM_BIAS = "cls/predictions/output_bias"
 
 
 def read_weights(folder):
-    """Reads the tensors of a folder.
+    """Reads `tensors` and `spell` of a `BertSource`.
 
-    Args:
-        folder: `pathlib.Path`.
-
-    Returns:
-        A dictionary of float32 arrays (float64 where they are) and one of
-        what the folder calls them, both by the names of `BertSource`; and a
-        function from such a name to what the folder would call it.
-
-    Raises:
-        FileNotFoundError: There are no weights, or a shard is missing.
-        ValueError: They are pickled or damaged, two tensors have one name,
-            or the output embedding is another than the input's.
+    Arrays are float64 if the file's are, else float32.
     """
     tensors, names = {}, {}
     for path in _weight_files(folder):
@@ -45,8 +36,8 @@ def read_weights(folder):
             if tensor.dtype.kind in "biu":
                 raise ValueError(
                     f"{theirs} of {path} holds {tensor.dtype}, where a BERT "
-                    "has floating-point numbers. There is no equivalent here "
-                    "of quantized weights"
+                    "has floating-point numbers. Quantized weights have no "
+                    "equivalent here"
                 )
             name = _to_bert(theirs)
             if name in tensors:
@@ -54,39 +45,33 @@ def read_weights(folder):
                     f"{path} holds {theirs} beside {names[name]}, which is "
                     "the same tensor"
                 )
-            if theirs.endswith("weight") and tensor.ndim == 2:
-                if not name.startswith("bert/embeddings"):
-                    tensor = tensor.T
+            if name.endswith("/kernel") and tensor.ndim == 2:
+                tensor = tensor.T
             if tensor.dtype not in (np.float32, np.float64):
                 tensor = tensor.astype("float32")
             tensors[name], names[name] = tensor, theirs
     _drop_tied(tensors, names, folder)
-    spelled = {*names.values()}
+    has_prefix = any(x.startswith("bert.") for x in names.values())
+    has_gamma = any(x.endswith("LayerNorm.gamma") for x in names.values())
 
     def spell(name):
+        if name in names:
+            return names[name]
         theirs = _from_bert(name)
-        if not any(x.startswith("bert.") for x in spelled):
+        if not has_prefix:
             theirs = theirs.removeprefix("bert.")
-        if any(x.endswith("LayerNorm.gamma") for x in spelled):
-            norm, _, kind = name.rpartition("/")
-            if norm.endswith("LayerNorm"):
-                theirs = f"{theirs.rpartition('.')[0]}.{kind}"
+        norm, _, kind = name.rpartition("/")
+        if has_gamma and norm.endswith("LayerNorm"):
+            theirs = f"{theirs.rpartition('.')[0]}.{kind}"
         return theirs
 
-    return tensors, names, spell
+    return tensors, spell
 
 
 def write_weights(path, weights, prefix):
-    """Writes weights as a safetensors file.
+    """Writes float arrays, by the names of `BertSource`, as safetensors.
 
-    Args:
-        path: `pathlib.Path` of the file.
-        weights: dictionary of float arrays by the names of `BertSource`.
-        prefix: str, what stands before the names of the encoder: `"bert."`
-            in models with heads.
-
-    Raises:
-        OSError: The file cannot be written.
+    `prefix` precedes the encoder's names: `"bert."` in models with heads.
     """
     tensors = {}
     for name, tensor in weights.items():
@@ -97,7 +82,7 @@ def write_weights(path, weights, prefix):
             tensor = tensor.T
         tensors[theirs] = np.ascontiguousarray(tensor, "float32")
     try:
-        # `transformers` refuses a file that does not say so.
+        # `transformers` refuses a file without this metadata.
         safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from error
@@ -106,8 +91,8 @@ def write_weights(path, weights, prefix):
 def _weight_files(folder):
     if (folder / _ONE_FILE).exists():
         return [folder / _ONE_FILE]
-    if (folder / _INDEX).exists():
-        index = folder / _INDEX
+    index = folder / _INDEX
+    if index.exists():
         shards = read_field(read_json(index), "weight_map", dict, index, {})
         names = {
             read_field(shards, tensor, str, index, "") for tensor in shards
@@ -118,17 +103,16 @@ def _weight_files(folder):
         for path in paths:
             if path.parent != folder or not path.exists():
                 raise FileNotFoundError(
-                    f"{folder / _INDEX} names the shard {path.name}, which "
-                    "is not there"
+                    f"{index} names the shard {path.name}, which is not there"
                 )
         return paths
     pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
     if pickles:
         raise ValueError(
-            f"{folder} has its weights pickled only ({', '.join(pickles)}); "
-            "to read a pickle may run any code in it, so it is refused. Take "
-            f"the model's {_ONE_FILE}, or write one with `transformers` "
-            "where you trust the source"
+            f"{folder} has pickled weights only ({', '.join(pickles)}); "
+            "reading a pickle may run any code in it, so it is refused. Take "
+            f"the model's {_ONE_FILE}, or write one with `transformers` if "
+            "you trust the source"
         )
     raise FileNotFoundError(f"{folder} has no {_ONE_FILE}")
 
@@ -139,9 +123,9 @@ def _read_safetensors(path):
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     except AttributeError as error:
-        # NumPy has no such numbers; the message names them.
+        # NumPy lacks the dtype that the message names.
         raise ValueError(
-            f"{path} holds numbers that there is no equivalent of here: {error}"
+            f"{path} holds numbers that have no equivalent here: {error}"
         ) from error
     except OSError as error:
         raise OSError(f"{path} cannot be read: {error}") from error
@@ -157,8 +141,8 @@ def _is_buffer(name, tensor, path):
             if np.array_equal(tensor.ravel(), usual):
                 return True
             raise ValueError(
-                f"{name} of {path} must be {what}, as in BERT: there is no "
-                f"equivalent here of others. Received: {tensor.ravel()}"
+                f"{name} of {path} must be {what}, as in BERT. "
+                f"Received: {tensor.ravel()}"
             )
     return False
 
@@ -166,25 +150,23 @@ def _is_buffer(name, tensor, path):
 def _to_bert(name):
     if not name.startswith(("bert.", "cls.")):
         name = f"bert.{name}"
-    if name == "bert.cls.predictions.bias":
-        name = "cls.predictions.bias"
-    if name == "cls.predictions.bias":
-        return _MASKED_LM_BIAS
+    if name in ("cls.predictions.bias", "bert.cls.predictions.bias"):
+        return MASKED_LM_BIAS
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/")
     layer, _, kind = name.rpartition("/")
-    if layer.rpartition("/")[2] in _TABLES:
+    if layer.endswith(_TABLES):
         return layer if kind == "weight" else name
     if layer.endswith("LayerNorm"):
         kind = {"weight": "gamma", "bias": "beta"}.get(kind, kind)
-    else:
-        kind = {"weight": "kernel"}.get(kind, kind)
+    elif kind == "weight":
+        kind = "kernel"
     return f"{layer}/{kind}"
 
 
 def _from_bert(name):
-    if name == _MASKED_LM_BIAS:
+    if name == MASKED_LM_BIAS:
         return "cls.predictions.bias"
-    if name.rpartition("/")[2] in _TABLES:
+    if name.endswith(_TABLES):
         name += "/weight"
     layer, _, kind = name.rpartition("/")
     kind = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(
@@ -195,10 +177,10 @@ def _from_bert(name):
 
 
 def _drop_tied(tensors, names, folder):
-    """Leaves out what is the same twice: the output's matrix and bias."""
+    """Drops the output's matrix and bias if they repeat other tensors."""
     for name, twin in (
         ("cls/predictions/decoder/kernel", WORD_EMBEDDINGS),
-        ("cls/predictions/decoder/bias", _MASKED_LM_BIAS),
+        ("cls/predictions/decoder/bias", MASKED_LM_BIAS),
     ):
         if name not in tensors:
             continue
@@ -210,6 +192,6 @@ def _drop_tied(tensors, names, folder):
         else:
             raise ValueError(
                 f"{names[name]} of {folder} is not "
-                f"{names.get(twin, twin)}; there is no equivalent here of an "
-                "output with weights of its own"
+                f"{names.get(twin, twin)}; an output layer with weights of "
+                "its own has no equivalent here"
             )

@@ -1,7 +1,5 @@
 """Models of Keras and KerasHub as fixed-head models with equal outputs."""
 
-import operator
-
 import keras
 import keras_hub
 import numpy as np
@@ -9,35 +7,73 @@ import numpy as np
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.attention_growth import grow_attention
-from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS, BertSource
+from keras_fixedhead.convert.bert_files import require_values
+from keras_fixedhead.convert.bert_source import (
+    EMBEDDINGS_NORM,
+    POOLER,
+    BertSource,
+    embedding_tables,
+    encoder_layers,
+    layer_tensors,
+)
+
+# What `MultiHeadAttention` and `FixedMultiHeadAttention` have in common.
+_SHARED_ARGUMENTS = (
+    "num_heads",
+    "dropout",
+    "use_bias",
+    "kernel_initializer",
+    "bias_initializer",
+    "kernel_regularizer",
+    "bias_regularizer",
+    "kernel_constraint",
+    "bias_constraint",
+    "seed",
+    "name",
+    "trainable",
+)
+
+# Layers of KerasHub's Transformer block, in the order of `encoder_layers`.
+_BLOCK_ATTRIBUTES = (
+    "_self_attention_layer.query_dense",
+    "_self_attention_layer.key_dense",
+    "_self_attention_layer.value_dense",
+    "_self_attention_layer.output_dense",
+    "_self_attention_layer_norm",
+    "_feedforward_intermediate_dense",
+    "_feedforward_output_dense",
+    "_feedforward_layer_norm",
+)
+
+# The supported settings of KerasHub's tokenizer.
+_TOKENIZER = {
+    "split": True,
+    "split_on_cjk": True,
+    "suffix_indicator": "##",
+    "oov_token": "[UNK]",
+    "sequence_length": None,
+}
 
 
 def from_multi_head_attention(layer, head_size=None, seed=0):
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
 
     Larger heads can compute what smaller ones do, which is the inclusion of
-    the paper's section 3.1: see `keras_fixedhead.growth.grow_head_size` for
-    what their new columns hold.
+    the paper's section 3.1 (https://arxiv.org/abs/2002.07028). See
+    `keras_fixedhead.growth.grow_head_size` for what their new columns hold.
 
     Args:
-        layer: a built `keras.layers.MultiHeadAttention`.
-        head_size: int or `None`. The size of each head, not under the
-            layer's `key_dim`; `None` means `key_dim`.
+        layer: a built `keras.layers.MultiHeadAttention` over the sequence
+            axis, without a gate or an activity regularizer, whose `value_dim`
+            is its `key_dim` and whose `output_shape` has rank 1.
+        head_size: int or `None`. The size of each head, at least the layer's
+            `key_dim`; `None` means `key_dim`.
         seed: int. Seed of the new columns of larger heads, which have no
-            effect before they are trained.
+            effect until they are trained.
 
     Returns:
         A built `FixedMultiHeadAttention` that computes the same, dropout
         included.
-
-    Raises:
-        ValueError: if `layer` is not built, `head_size` is not an integer or
-            under `key_dim`, or `layer` uses what there is no equivalent of: a
-            `value_dim` other than its `key_dim`, `attention_axes` other than
-            the sequence, an `output_shape` of rank 2 or more, a gate, an
-            activity regularizer.
-
-    Source: https://arxiv.org/abs/2002.07028, section 3.1.
     """
     if not isinstance(layer, keras.layers.MultiHeadAttention):
         raise ValueError(
@@ -50,21 +86,18 @@ def from_multi_head_attention(layer, head_size=None, seed=0):
             f"Received: {layer!r}"
         )
     config = layer.get_config()
-    output_shape = config["output_shape"] or (None,)
-    for name, fits in {
-        "value_dim": config["value_dim"] == config["key_dim"],
-        "attention_axes": tuple(config["attention_axes"]) == (1,),
-        "output_shape": len(output_shape) == 1,
-        "use_gate": not config["use_gate"],
-        "activity_regularizer": config["activity_regularizer"] is None,
-    }.items():
-        if not fits:
-            raise ValueError(
-                f"FixedMultiHeadAttention has no equivalent of this `{name}`. "
-                f"Received: a MultiHeadAttention with {name}={config[name]} "
-                f"and key_dim={config['key_dim']}"
-            )
+    config["attention_axes"] = tuple(config["attention_axes"])
     key_dim = config["key_dim"]
+    supported = {
+        "value_dim": key_dim,
+        "attention_axes": (1,),
+        "use_gate": False,
+        "activity_regularizer": None,
+    }
+    output_shape = config["output_shape"] or (None,)
+    if len(output_shape) > 1:
+        supported["output_shape"] = output_shape[:1]
+    require_values(config, supported, "`layer`")
     head_size = positive_int(
         "head_size", key_dim if head_size is None else head_size
     )
@@ -78,38 +111,97 @@ def from_multi_head_attention(layer, head_size=None, seed=0):
 
     def build(head_size):
         built = FixedMultiHeadAttention(
-            num_heads=config["num_heads"],
             head_size=head_size,
             attention_window=config["sliding_window"],
             output_dim=output_shape[0],
-            **{
-                name: config[name]
-                for name in (
-                    "dropout",
-                    "use_bias",
-                    "kernel_initializer",
-                    "bias_initializer",
-                    "kernel_regularizer",
-                    "bias_regularizer",
-                    "kernel_constraint",
-                    "bias_constraint",
-                    "seed",
-                    "name",
-                    "trainable",
-                )
-            },
+            **{name: config[name] for name in _SHARED_ARGUMENTS},
             dtype=layer.dtype_policy,
         )
         built.build(**shapes)
         return built
 
     converted = build(key_dim)
-    _copy_attention(layer, converted)
+    for theirs, ours in (
+        (layer.query_dense, converted.query),
+        (layer.key_dense, converted.key),
+        (layer.value_dense, converted.value),
+        (layer.output_dense, converted.attention_output),
+    ):
+        # Heads side by side: kernels [D, N, H] -> [D, N * H] and
+        # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
+        ours.set_weights(
+            [
+                weight.reshape(variable.shape)
+                for weight, variable in zip(theirs.get_weights(), ours.weights)
+            ]
+        )
     if head_size == key_dim:
         return converted
     larger = build(head_size)
     grow_attention(converted, larger, np.random.default_rng(seed))
     return larger
+
+
+def swap_attention(model, head_size=None, seed=0):
+    """A copy of a model with every `MultiHeadAttention` replaced.
+
+    Each becomes a `FixedMultiHeadAttention` with the same weights, by
+    `from_multi_head_attention`. Larger heads leave the outputs as they are
+    until they are trained. The copy has its own weights; if the model is
+    compiled, so is the copy, with a new optimizer state.
+
+    Outputs may differ in one case: if several layers attend to one masked
+    tensor, Keras 3.15 applies its implicit mask in only one of them. In the
+    copy all of them apply it.
+
+    Args:
+        model: a built functional or `Sequential` model, which may hold other
+            such models. Attention inside a layer of another class cannot be
+            replaced.
+        head_size: int or `None`. The size of each head, at least the
+            `key_dim` of every layer; `None` keeps each layer's `key_dim`.
+        seed: int. Seed of the new columns of larger heads.
+
+    Returns:
+        A `keras.Model` with equal outputs.
+
+    Example:
+
+    ```python
+    model = keras.models.load_model("classifier.keras")
+    model = swap_attention(model, head_size=128)
+    ```
+    """
+    found, hidden = [], []
+    _find(model, found, hidden)
+    if hidden:
+        raise ValueError(
+            "Attention inside another layer cannot be replaced from outside: "
+            "make a FixedMultiHeadAttention in that layer's `__init__` "
+            "(keras_fixedhead.convert.from_bert_backbone converts KerasHub's "
+            f"BERT). Received: {', '.join(hidden)}"
+        )
+    if not found:
+        raise ValueError(
+            "`model` must be a functional or Sequential keras.Model with a "
+            f"keras.layers.MultiHeadAttention. Received: {model!r}"
+        )
+    copies = []
+
+    def copy(layer):
+        if layer in found:
+            return from_multi_head_attention(layer, head_size, seed)
+        copies.append((layer, type(layer).from_config(layer.get_config())))
+        return copies[-1][1]
+
+    swapped = keras.models.clone_model(
+        model, clone_function=copy, recursive=True
+    )
+    for layer, its_copy in copies:
+        # Operations, such as a sum of tensors, have no weights.
+        if isinstance(layer, keras.layers.Layer):
+            its_copy.set_weights(layer.get_weights())
+    return swapped
 
 
 def from_bert_backbone(backbone):
@@ -119,11 +211,8 @@ def from_bert_backbone(backbone):
         backbone: a `keras_hub.models.BertBackbone`.
 
     Returns:
-        A `FixedHeadBackbone` with `head_size = hidden_dim // num_heads` and a
-        pooler, that computes the same.
-
-    Raises:
-        ValueError: if `backbone` is of another class.
+        A `FixedHeadBackbone` with a pooler and
+        `head_size = hidden_dim // num_heads`, which computes the same.
     """
     return read_bert_backbone(backbone).build("backbone")
 
@@ -135,14 +224,10 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
         backbone: a `keras_hub.models.BertBackbone`.
         tokenizer: the `keras_hub.models.BertTokenizer` it was trained with,
             or `None`.
-        **overrides: attributes of `BertSource` to take instead.
+        **overrides: attributes of `BertSource` to replace.
 
     Returns:
         A `BertSource`.
-
-    Raises:
-        ValueError: if `backbone` is of another class, or `tokenizer` does
-            what there is no equivalent of.
     """
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(
@@ -150,54 +235,22 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
             f"Received: {backbone!r}"
         )
     config = backbone.get_config()
+    tables = embedding_tables(backbone)
     layers = {
-        "bert/embeddings/LayerNorm": backbone.embeddings_layer_norm,
-        "bert/pooler/dense": backbone.pooled_dense,
+        EMBEDDINGS_NORM: backbone.embeddings_layer_norm,
+        **encoder_layers(backbone.transformer_layers, _BLOCK_ATTRIBUTES),
+        POOLER: backbone.pooled_dense,
     }
-    for i, block in enumerate(backbone.transformer_layers):
-        for theirs, name in (
-            ("_self_attention_layer.query_dense", "attention/self/query"),
-            ("_self_attention_layer.key_dense", "attention/self/key"),
-            ("_self_attention_layer.value_dense", "attention/self/value"),
-            ("_self_attention_layer.output_dense", "attention/output/dense"),
-            ("_self_attention_layer_norm", "attention/output/LayerNorm"),
-            ("_feedforward_intermediate_dense", "intermediate/dense"),
-            ("_feedforward_output_dense", "output/dense"),
-            ("_feedforward_layer_norm", "output/LayerNorm"),
-        ):
-            layers[f"bert/encoder/layer_{i}/{name}"] = operator.attrgetter(
-                theirs
-            )(block)
-    tensors = {
-        WORD_EMBEDDINGS: backbone.token_embedding.get_weights()[0],
-        "bert/embeddings/position_embeddings": (
-            backbone.position_embedding.get_weights()[0]
-        ),
-        "bert/embeddings/token_type_embeddings": (
-            backbone.segment_embedding.get_weights()[0]
-        ),
-    }
-    for name, layer in layers.items():
-        first, second = layer.get_weights()
-        if isinstance(layer, keras.layers.LayerNormalization):
-            tensors[f"{name}/gamma"], tensors[f"{name}/beta"] = first, second
-        else:
-            # Heads side by side: [D, N, H] -> [D, N * H],
-            # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
-            bias = second.reshape(-1)
-            tensors[f"{name}/kernel"] = (
-                first.reshape(-1, first.shape[-1])
-                if bias.shape == second.shape
-                else first.reshape(len(first), -1)
-            )
-            tensors[f"{name}/bias"] = bias
     found = {"encode": backbone}
     if tokenizer is not None:
-        _check_tokenizer(tokenizer)
-        found["vocabulary"] = tokenizer.get_vocabulary()
-        found["lowercase"] = tokenizer.lowercase
-        found["special_tokens_in_strings"] = tokenizer.special_tokens_in_strings
-        found["tokenize"] = tokenizer
+        settings = {name: getattr(tokenizer, name) for name in _TOKENIZER}
+        require_values(settings, _TOKENIZER, "`tokenizer`")
+        found |= {
+            "vocabulary": tokenizer.get_vocabulary(),
+            "lowercase": tokenizer.lowercase,
+            "special_tokens_in_strings": tokenizer.special_tokens_in_strings,
+            "tokenize": tokenizer,
+        }
     return BertSource(
         origin=backbone.name,
         config={
@@ -206,42 +259,26 @@ def read_bert_backbone(backbone, tokenizer=None, **overrides):
             "activation": "gelu_approximate",
             "layer_norm_epsilon": 1e-12,
         },
-        tensors=tensors,
+        tensors={
+            **{k: keras.ops.convert_to_numpy(x) for k, x in tables.items()},
+            **layer_tensors(layers),
+        },
         **{**found, **overrides},
     )
 
 
-def _check_tokenizer(tokenizer):
-    for name, value in {
-        "split": True,
-        "split_on_cjk": True,
-        "suffix_indicator": "##",
-        "oov_token": "[UNK]",
-        "sequence_length": None,
-    }.items():
-        found = getattr(tokenizer, name)
-        if found != value:
-            raise ValueError(
-                f"There is no equivalent here of a `tokenizer` with {name}="
-                f"{found!r}: it has to be {value!r}"
-            )
-
-
-def _copy_attention(source, target):
-    """Copies the weights of a `MultiHeadAttention`, heads laid side by side.
-
-    Kernels `[D, N, H]` -> `[D, N * H]`, `[N, H, D]` -> `[N * H, D]`; biases
-    `[N, H]` -> `[N * H]`.
-    """
-    for theirs, ours in (
-        (source.query_dense, target.query),
-        (source.key_dense, target.key),
-        (source.value_dense, target.value),
-        (source.output_dense, target.attention_output),
-    ):
-        ours.set_weights(
-            [
-                weight.reshape(variable.shape)
-                for weight, variable in zip(theirs.get_weights(), ours.weights)
-            ]
+def _find(layer, found, hidden):
+    """Collects attention layers, and names those that cannot be replaced."""
+    attention = keras.layers.MultiHeadAttention
+    if isinstance(layer, keras.Sequential) or hasattr(layer, "operations"):
+        for inner in layer.layers:
+            _find(inner, found, hidden)
+    elif isinstance(layer, attention) and type(layer).call is attention.call:
+        found.append(layer)
+    else:
+        hidden.extend(
+            f"{inner.name!r} ({type(inner).__name__}) in {layer.name!r} "
+            f"({type(layer).__name__})"
+            for inner in layer._flatten_layers()
+            if isinstance(inner, attention)
         )

@@ -1,12 +1,13 @@
-"""What sentence-transformers adds to a Hugging Face folder, both ways."""
+"""Files that sentence-transformers adds to Hugging Face's, both ways."""
 
 import pathlib
 
-from keras_fixedhead.convert.json_files import (
+from keras_fixedhead.convert.bert_files import (
     read_field,
     read_json,
-    write_json,
+    require_values,
 )
+from keras_fixedhead.files import write_json
 from keras_fixedhead.text_embedder import POOLING_MODES
 
 _MODULES = "modules.json"
@@ -17,9 +18,8 @@ _TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 
-# What changes embeddings and has no equivalent here, by file, with the values
-# that change nothing.
-_REFUSED = {
+# Settings that change embeddings, by file, with their supported values.
+_SUPPORTED = {
     _LENGTHS: {
         "config_args": {},
         "config_kwargs": {},
@@ -38,7 +38,7 @@ _REFUSED = {
     _PROMPTS: {"model_type": "SentenceTransformer", "truncate_dim": None},
 }
 
-# What it called a pooling mode before version 6.
+# The fields of pooling modes before version 6.
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -47,14 +47,7 @@ _FLAGS = {
 
 
 def transformer_folder(folder):
-    """Where the encoder's files are: in version 1, in `0_Transformer`.
-
-    Args:
-        folder: `pathlib.Path` with `modules.json`, or without.
-
-    Raises:
-        ValueError: `modules.json` is not as sentence-transformers writes it.
-    """
+    """Returns the encoder's folder, `0_Transformer` in version 1."""
     paths = [path for kind, path in _modules(folder) if kind == _TRANSFORMER]
     if len(paths) > 1:
         raise ValueError(
@@ -65,20 +58,16 @@ def transformer_folder(folder):
 
 
 def read_sentence_transformer(folder, max_sequence_length, lowercase):
-    """Reads how tokens become an embedding.
+    """Reads pooling, normalization, length and prompts.
 
     Args:
-        folder: `pathlib.Path` with `modules.json`, or without.
+        folder: `pathlib.Path`, with or without `modules.json`.
         max_sequence_length: int, the number of positions.
-        lowercase: bool or `None`, what the tokenizer does.
+        lowercase: bool or `None`, whether the tokenizer lowercases.
 
     Returns:
-        A dictionary with what the folder says of `pooling_mode`,
-        `normalize`, `sequence_length`, `prompts` and `default_prompt`; of the
-        length alone without `modules.json`.
-
-    Raises:
-        ValueError: It does what there is no equivalent of.
+        A dictionary of what the folder states of `pooling_mode`, `normalize`,
+        `sequence_length`, `prompts` and `default_prompt`.
     """
     encoder = transformer_folder(folder)
     if not (folder / _MODULES).exists():
@@ -89,37 +78,37 @@ def read_sentence_transformer(folder, max_sequence_length, lowercase):
     if kinds not in (usual, usual[:2]):
         raise ValueError(
             f"{folder / _MODULES} has the modules {', '.join(kinds)}. There "
-            f"is an equivalent here of {', '.join(usual)}, the last or not"
+            f"must be {', '.join(usual)}, where the last is optional"
         )
     found = {"normalize": usual == kinds}
     found |= _read_pooling(_modules(folder)[1][1] / "config.json")
-    lengths = read_json(encoder / _LENGTHS, default={})
-    _check(lengths, encoder / _LENGTHS)
-    lowercases = read_field(lengths, "do_lower_case", bool, encoder / _LENGTHS)
+    advice = ". Remove it from the file if it changes no embedding"
+    path = encoder / _LENGTHS
+    lengths = read_json(path, default={})
+    require_values(lengths, _SUPPORTED[_LENGTHS], path, advice)
+    lowercases = read_field(lengths, "do_lower_case", bool, path)
     if lowercases and lowercase is False:
         raise ValueError(
-            f"{encoder / _LENGTHS} lower-cases before a tokenizer that keeps "
-            "accents. The tokenizer here does both or neither"
+            f"{path} lower-cases before a tokenizer that keeps accents. The "
+            "tokenizer here does both or neither"
         )
     found["sequence_length"] = _read_length(
         encoder, lengths, max_sequence_length
     )
-    config = read_json(folder / _PROMPTS, default={})
-    _check(config, folder / _PROMPTS)
-    prompts = read_field(config, "prompts", dict, folder / _PROMPTS, {})
-    found["prompts"] = {
-        name: text
-        for name in prompts
-        if (text := read_field(prompts, name, str, folder / _PROMPTS))
-    }
-    default = read_field(config, "default_prompt_name", str, folder / _PROMPTS)
+    path = folder / _PROMPTS
+    config = read_json(path, default={})
+    require_values(config, _SUPPORTED[_PROMPTS], path, advice)
+    prompts = read_field(config, "prompts", dict, path, {})
+    texts = {name: read_field(prompts, name, str, path) for name in prompts}
+    found["prompts"] = {name: text for name, text in texts.items() if text}
+    default = read_field(config, "default_prompt_name", str, path)
     if default in found["prompts"]:
         found["default_prompt"] = default
     return found
 
 
 def write_sentence_transformer(folder, embedder):
-    """Writes how a `FixedHeadTextEmbedder` makes an embedding of tokens."""
+    """Writes the pooling, length and prompts of a `FixedHeadTextEmbedder`."""
     modules = ["", _POOLING] + (["2_Normalize"] if embedder.normalize else [])
     write_json(
         folder / _MODULES,
@@ -163,7 +152,7 @@ def write_sentence_transformer(folder, embedder):
 
 
 def _modules(folder):
-    """The modules' kinds, without their packages, and folders."""
+    """Lists the class, without its package, and folder of each module."""
     path = folder / _MODULES
     modules = []
     for module in read_json(path, default=[], kind=list):
@@ -186,27 +175,17 @@ def _modules(folder):
     return modules
 
 
-def _check(config, path):
-    for name, value in _REFUSED[path.name].items():
-        if config.get(name) not in (None, value):
-            raise ValueError(
-                f"{path} has {name}={config[name]!r}, of which there is no "
-                f"equivalent here: it has to be {value!r}. Remove it from the "
-                "file if it changes no embedding"
-            )
-
-
 def _read_length(encoder, lengths, longest):
-    """The most tokens of a text, at most `longest`; `None` if not stated."""
+    """Returns the most tokens of a text, or `None` if it is not stated."""
     tokenizer = read_json(encoder / _TOKENIZER, default={})
-    # Where version 6 of sentence-transformers writes it, after where earlier
-    # versions do; then what `transformers` called it before version 3.
+    # Written by sentence-transformers before version 6, by version 6, and by
+    # `transformers` before version 3.
     for path, config, name in (
         (encoder / _LENGTHS, lengths, "max_seq_length"),
         (encoder / _TOKENIZER, tokenizer, "model_max_length"),
         (encoder / _TOKENIZER, tokenizer, "max_len"),
     ):
-        # Without a limit it is 10^30, which may be written as a float.
+        # No limit is 10^30, which may be written as a float.
         length = read_field(config, name, float, path)
         if length is None:
             continue
@@ -223,21 +202,17 @@ def _read_pooling(path):
     config = read_json(path)
     mode = config.get("pooling_mode")
     if mode is None:
+        ours = {flag: mode for mode, flag in _FLAGS.items()}
         modes = [
-            name.removeprefix("pooling_mode_")
+            ours.get(name, name.removeprefix("pooling_mode_"))
             for name, value in config.items()
             if name.startswith("pooling_mode_") and value
         ]
-        ours = {
-            flag.removeprefix("pooling_mode_"): mode
-            for mode, flag in _FLAGS.items()
-        }
-        modes = [ours.get(mode, mode) for mode in modes]
     else:
         modes = mode if isinstance(mode, list) else [mode]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise ValueError(
-            f"{path} has to name one way of pooling, of {POOLING_MODES}. "
+            f"{path} must name one way of pooling, of {POOLING_MODES}. "
             f"Received: {', '.join(map(str, modes)) or 'none'}"
         )
     if config.get("include_prompt") is False:

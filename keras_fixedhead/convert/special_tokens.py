@@ -1,47 +1,53 @@
 """The tokens that Hugging Face's files add to a vocabulary.
 
-Their tokenizers look for added tokens in a text before they split it into
-words. The tokenizer here can do that for BERT's five special tokens alone.
+Their tokenizers look for added tokens in a text before splitting it into
+words. The tokenizer here does that for BERT's five special tokens only.
 """
 
-from keras_fixedhead.convert.json_files import read_field, read_json
+from keras_fixedhead.convert.bert_files import read_field, read_json
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 _ADDED = "added_tokens.json"
 _CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
 _FAST = "tokenizer.json"
-_KINDS = ("pad", "unk", "cls", "sep", "mask")
+_LISTS = (
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "model_specific_special_tokens",
+)
 
-# Any other flag changes which spaces belong to a token. BERT drops spaces.
+# Hugging Face's fields of BERT's special tokens.
+SPECIAL_TOKEN_FIELDS = dict(
+    zip(
+        ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+        SPECIAL_TOKENS,
+    )
+)
+
+# The other flags say which spaces belong to a token. BERT drops spaces.
 _FLAGS = ("single_word", "normalized")
 
 
 def check_added_tokens(folder, vocabulary, in_strings):
-    """Refuses tokens that the tokenizer here would take apart.
+    """Refuses added tokens that the tokenizer here would split.
 
-    Args:
-        folder: `pathlib.Path`.
-        vocabulary: list of str in the order of ids, or `None`.
-        in_strings: bool. Whether special tokens in texts become ids.
-
-    Raises:
-        ValueError: A file adds a token other than BERT's five, gives one of
-            the five another string or id, or, with `in_strings`, looks for it
-            in another way.
+    A file may add only BERT's five special tokens, with their own strings and
+    ids and, if `in_strings` maps them to ids in texts, the usual way to look
+    for them. `vocabulary` lists tokens in the order of ids, or is `None`.
     """
     for path, name, token, number in _added_tokens(folder):
         flags = token if isinstance(token, dict) else {}
         content = flags.get("content") if flags else token
-        kind = name.removesuffix("_token")
-        if kind in _KINDS and content != SPECIAL_TOKENS[_order(kind)]:
+        usual = SPECIAL_TOKEN_FIELDS.get(name)
+        if usual is not None and content != usual:
             raise ValueError(
-                f"{path} has {name}={content!r}, which must be "
-                f"{SPECIAL_TOKENS[_order(kind)]!r} here, as in BERT"
+                f"{path} has {name}={content!r}, which must be {usual!r} "
+                "here, as in BERT"
             )
         if content not in SPECIAL_TOKENS:
             raise ValueError(
-                f"{path} adds the token {content!r} (`{name}`), which is "
-                "looked for in a text before it is split. There is no "
+                f"{path} adds the token {content!r} (`{name}`), which its "
+                "tokenizer looks for before it splits a text. There is no "
                 "equivalent here. Remove it from the file if your texts never "
                 "contain it"
             )
@@ -55,14 +61,10 @@ def check_added_tokens(folder, vocabulary, in_strings):
         for flag in _FLAGS:
             if in_strings and flags.get(flag):
                 raise ValueError(
-                    f"{path} has {flag}=true for {content}, of which "
-                    "`special_tokens_in_strings` has no equivalent. Pass "
+                    f"{path} has {flag}=true for {content}, which has no "
+                    "equivalent in `special_tokens_in_strings`. Pass "
                     "special_tokens_in_strings=False"
                 )
-
-
-def _order(kind):
-    return _KINDS.index(kind)
 
 
 def _added_tokens(folder):
@@ -88,11 +90,7 @@ def _added_tokens(folder):
                     f"Received: {number!r}"
                 )
             yield path, "added_tokens_decoder", token, int(number)
-        for name in (
-            "additional_special_tokens",
-            "extra_special_tokens",
-            "model_specific_special_tokens",
-        ):
+        for name in _LISTS:
             tokens = config.get(name) or []
             if isinstance(tokens, dict):
                 tokens = tokens.values()

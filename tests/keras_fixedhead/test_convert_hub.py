@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 
 from keras_fixedhead import convert
-from keras_fixedhead.convert.hub import is_hub_name
+from keras_fixedhead.convert.hugging_face import is_hub_name
 from tests.keras_fixedhead.hugging_face import write_model
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"

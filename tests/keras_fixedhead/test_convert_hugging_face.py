@@ -956,7 +956,7 @@ def lower_before_cased(folder):
         (
             tokenizer(auto_map={"AutoTokenizer": ["a.B", None]}),
             ValueError,
-            "code of the tokenizer's own",
+            "the tokenizer's own code",
         ),
         (
             tokenizer(padding_side="left"),
@@ -999,7 +999,7 @@ def lower_before_cased(folder):
         (without_mask, ValueError, r"lacks \[MASK\]"),
         (long_vocabulary, ValueError, "139 tokens, its embedding table 41"),
         (dense_module, ValueError, "Pooling, Normalize, Dense"),
-        (normalized_twice, ValueError, "Normalize, Normalize. There is"),
+        (normalized_twice, ValueError, "Normalize, Normalize. There must"),
         (two_encoders, ValueError, "has 2 modules Transformer"),
         (other_package, ValueError, "own.models.Transformer, which is not"),
         (

@@ -1,1 +1,1 @@
-"""Verb: turns what others have trained into a preset."""
+"""Command: turns existing encoders into presets."""

@@ -1,4 +1,4 @@
-"""Verb: turns what others have trained into a preset.
+"""Command: turns existing encoders into presets.
 
 python -m training.convert --source all-MiniLM-L6-v2/ --output runs/minilm \
     --head_size 128 --num_heads 16
@@ -14,19 +14,19 @@ from training.convert.configs import ConvertConfig
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
+    """Runs the command and returns its exit status."""
     config = tyro.cli(
         ConvertConfig,
         args=args,
         prog="python -m training.convert",
-        description="Turns an encoder that others have trained into a preset "
-        "with the same outputs, and perhaps with larger or more heads. "
-        "Compares outputs before it writes.",
+        description="Turns an existing encoder into a preset with the same "
+        "outputs, and perhaps with larger or more heads. Compares outputs "
+        "before it writes.",
         use_underscores=True,
     )
     print("loading Keras and TensorFlow", file=sys.stderr, flush=True)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow takes seconds to import, which `--help` need not wait for.
+    # `--help` need not wait for TensorFlow.
     from training.convert.conversion import convert
 
     try:

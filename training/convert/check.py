@@ -1,9 +1,10 @@
-"""Whether a model gives what its source gives, on text.
+"""Compares the outputs of a model with those of its source, on text.
 
-Shape letters: B batch, T sequence length, D embedding size.
+Shape letters: B batch, T sequence length, D embedding size, V vocabulary size.
 """
 
 import dataclasses
+import functools
 import pathlib
 import sys
 import time
@@ -28,21 +29,16 @@ TOLERANCE = 1e-5
 
 _BATCH_SIZE = 16
 
-# Without a terminal, lines take the place of a progress bar.
+# Without a terminal, lines replace the progress bar.
 _SILENCE_SECONDS = 5
 
 
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
-    """Everything a model computes of a batch.
+    """Everything that a `FixedHeadBackbone`, or a task with one, computes.
 
-    Args:
-        model: A `FixedHeadBackbone`, or a task with one.
-        inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
-
-    Returns:
-        `sequence_output` `[B, T, D]` and, where there is such a part,
-        `pooled_output` `[B, D]`, `embedding` `[B, D]`, `masked_lm`
-        `[B, T, V]` and `next_sentence` `[B, 2]`.
+    From the int arrays `[B, T]` of a batch, `sequence_output` `[B, T, D]` and,
+    where there is such a part, `pooled_output` and `embedding` `[B, D]`,
+    `masked_lm` `[B, T, V]` and `next_sentence` `[B, 2]`.
     """
     outputs = dict(getattr(model, "backbone", model)(inputs))
     if isinstance(model, FixedHeadTextEmbedder):
@@ -60,15 +56,10 @@ def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
 def inputs_of(
     texts: Sequence[str], model: keras.Model, tokenizer
 ) -> dict[str, np.ndarray]:
-    """Texts as inputs of an encoder, int arrays `[B, T]`.
+    """B texts as inputs of an encoder, int arrays `[B, T]`.
 
-    In every other text the second half is of the second segment.
-
-    Args:
-        texts: B strings.
-        model: A `FixedHeadBackbone`, or a task with one.
-        tokenizer: A `FixedHeadTokenizer`; `None` takes random ids, not the
-            texts.
+    In every other text the second half is of the second segment. Without a
+    `FixedHeadTokenizer`, ids are random.
     """
     backbone = backbone_of(model)
     length = getattr(
@@ -99,14 +90,10 @@ def inputs_of(
 
 @dataclasses.dataclass
 class Agreement:
-    """How far the outputs of one model are from those of another.
+    """The largest differences between the outputs of two models.
 
-    Attributes:
-        computed_by: What the outputs are compared with.
-        texts: How many texts both were run on.
-        tokens: How many tokens these are.
-        differences: The largest absolute difference of each output.
-        largest: The largest absolute value of each.
+    `differences` and `largest` hold the largest absolute difference and the
+    largest absolute value of each output.
     """
 
     computed_by: str
@@ -116,17 +103,13 @@ class Agreement:
     largest: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def add(self, inputs: dict, theirs: dict, ours: dict):
-        """Takes the outputs of one more batch into account.
-
-        Raises:
-            ValueError: One of ours has no counterpart.
-        """
+        """Adds the outputs of a batch."""
         real = inputs["padding_mask"].astype(bool)
         self.texts += len(real)
         self.tokens += int(real.sum())
         for name, mine in ours.items():
             if name not in theirs:
-                raise ValueError(f"{self.computed_by} does not give {name}")
+                raise ValueError(f"{self.computed_by} has no output {name}")
             other = np.asarray(theirs[name])
             if mine.shape[:2] == real.shape and mine.ndim == 3:
                 mine, other = mine[real], other[real]
@@ -134,15 +117,15 @@ class Agreement:
                 (self.differences, other - mine),
                 (self.largest, other),
             ):
-                # Unlike Python's, NumPy's maximum keeps what is not a number.
+                # NumPy's maximum keeps NaN; Python's does not.
                 figures[name] = float(
                     np.maximum(figures.get(name, 0.0), np.abs(x).max(initial=0))
                 )
 
     def require(self, what: str):
-        """Raises ValueError where an output is further off than allowed."""
+        """Raises ValueError if an output differs by more than is allowed."""
         for name, difference in self.differences.items():
-            # Not >, which is false for what is not a number.
+            # Not >, which is false for NaN.
             if not difference <= TOLERANCE * max(1.0, self.largest[name]):
                 raise ValueError(
                     f"{what}: {name} is {difference:.1e} from that of "
@@ -165,25 +148,20 @@ class Agreement:
 def compare_to_source(
     source: BertSource, model: keras.Model, inputs: dict
 ) -> Agreement:
-    """Runs a model and its source on text.
+    """Runs a model and its source on int arrays `[B, T]`, encoder inputs.
 
-    The source itself runs where it is a model, Hugging Face's `transformers`
-    where they are installed and the source is theirs, and else BERT's forward
-    pass in NumPy, in float64.
-
-    Args:
-        source: What the model was made of.
-        model: A `FixedHeadBackbone`, or a task with one.
-        inputs: Dictionary of int arrays `[B, T]`, the encoder's inputs.
-
-    Raises:
-        ValueError: `transformers` are installed and cannot run the source.
+    A source that is a live model runs itself. Hugging Face's models run with
+    `transformers` if it is installed. The rest run BERT's forward pass in
+    NumPy, in float64.
     """
     batches = _batches(inputs)
     if source.encode is not None:
         computed_by = source.origin
         encoded = map(source.encode, batches)
-    elif _is_hugging_face(source) and transformers_encoder.is_installed():
+    elif (
+        pathlib.Path(source.origin, "config.json").exists()
+        and transformers_encoder.is_installed()
+    ):
         computed_by = "transformers"
         try:
             encoded = transformers_encoder.encode(
@@ -191,7 +169,7 @@ def compare_to_source(
             )
         except RuntimeError as error:
             raise ValueError(
-                f"`transformers` are installed and cannot run {source.origin}: "
+                f"`transformers` is installed and cannot run {source.origin}: "
                 f"{error}"
             ) from error
     else:
@@ -225,7 +203,7 @@ def compare_to_model(
 
 
 def tokenize_in_graph(tokenizer) -> Callable:
-    """What a `FixedHeadTokenizer` computes in `tf.data` and in serving."""
+    """A `FixedHeadTokenizer` as a function that runs in a graph, as served."""
     compiled = tf.function(
         tokenizer.tokenize_in_graph,
         input_signature=[tf.TensorSpec([None], tf.string)],
@@ -235,8 +213,8 @@ def tokenize_in_graph(tokenizer) -> Callable:
 
 
 def _batches(inputs):
-    """Batches no longer than their longest text, a list of dictionaries."""
-    # Of like lengths, a batch has little padding.
+    """Splits inputs into batches that are as long as their longest text."""
+    # Texts of similar length need little padding.
     order = np.argsort(inputs["padding_mask"].sum(axis=1), kind="stable")
     inputs = {name: x[order] for name, x in inputs.items()}
     batches = []
@@ -250,31 +228,25 @@ def _compare(computed_by, outputs, model, batches):
     agreement = Agreement(computed_by)
     texts = sum(len(batch["token_ids"]) for batch in batches)
     terminal = sys.stderr.isatty()
-    console = Console(
-        stderr=True, highlight=False, markup=False, soft_wrap=True
-    )
-    console.print(f"comparing outputs on {texts} texts with {computed_by}")
+    say = functools.partial(print, file=sys.stderr)
+    say(f"comparing outputs on {texts} texts with {computed_by}")
     said = time.monotonic()
     for batch, theirs in track(
         zip(batches, outputs),
         description="Comparing outputs",
         total=len(batches),
-        console=console,
+        console=Console(stderr=True),
         disable=not terminal,
     ):
         agreement.add(batch, theirs, outputs_of(model, batch))
         if not terminal and time.monotonic() - said > _SILENCE_SECONDS:
-            console.print(f"compared {agreement.texts} of {texts} texts")
+            say(f"compared {agreement.texts} of {texts} texts")
             said = time.monotonic()
     return agreement
 
 
-def _is_hugging_face(source):
-    return pathlib.Path(source.origin, "config.json").exists()
-
-
 def _embedding(tokens, padding_mask, embedder):
-    """Pooled and normalised without our code, `[B, D]`."""
+    """Pools and normalizes tokens to `[B, D]` without the library's code."""
     mask = padding_mask[..., None].astype(bool)
     if embedder.pooling_mode == "mean":
         pooled = (tokens * mask).sum(axis=1) / mask.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What an encoder is converted with: the arguments of the verb."""
+"""The flags of `python -m training.convert`."""
 
 import dataclasses
 import pathlib
@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig:
-    """Takes an encoder that others trained, and perhaps lets it grow."""
+    """Converts an existing encoder, and perhaps grows it."""
 
     source: str
     """Folder in Hugging Face's format, or the name of a repository of the
@@ -16,31 +16,31 @@ class ConvertConfig:
     tf-models-official (with bert_config.json or params.yaml); preset of
     KerasHub, by folder or by name; or a preset of this library."""
     output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
+    """Folder to write. It appears once it is complete."""
     task: Literal["text_embedder", "masked_lm", "backbone"] = "text_embedder"
-    """What the preset is of."""
+    """What to build."""
     to: Literal["preset", "hugging_face"] = "preset"
     """Format to write; hugging_face is for heads of hidden_dim / num_heads."""
     pooling: Literal["mean", "cls", "max"] | None = None
-    """Tokens to one embedding, where the source does not say."""
+    """How to pool tokens. Default: the source's."""
     normalize: bool | None = None
-    """Whether embeddings have length 1; None is as the source says, or yes."""
+    """Whether embeddings have unit length. Default: the source's, or True."""
     lowercase: bool | None = None
-    """Whether the tokenizer lower-cases and strips accents, where the source
-    does not say."""
+    """Whether the tokenizer lowercases and strips accents. Default: the
+    source's."""
     special_tokens_in_strings: bool | None = None
     """Whether special tokens in texts, such as [SEP] in "title [SEP]
-    abstract", become ids, as Hugging Face's tokenizers have it. Texts that
-    others write should not. None is as a preset of KerasHub says, or no."""
+    abstract", become ids, as in Hugging Face's tokenizers. Do not use this for
+    untrusted text. Default: the KerasHub preset's, or False."""
     truncation_side: Literal["right"] | None = None
-    """Accepts a source that truncates long texts on the left. They are
-    truncated on the right here."""
+    """Accepts a source that truncates long texts on the left, and truncates
+    them on the right."""
     sequence_length: int | None = None
-    """Longest input, in tokens; None is as the source says."""
+    """Longest input, in tokens. Default: the source's."""
     query_prompt: str | None = None
-    """Text put before each query; None is as the source says."""
+    """Text put before each query. Default: the source's."""
     document_prompt: str | None = None
-    """Text put before each document; None is as the source says."""
+    """Text put before each document. Default: the source's."""
     head_size: int | None = None
     """Larger heads, with the same outputs."""
     num_heads: int | None = None
@@ -48,12 +48,12 @@ class ConvertConfig:
     max_sequence_length: int | None = None
     """More positions, with the same outputs."""
     drop_layers: tuple[int, ...] = ()
-    """Blocks to leave out, counted from 0. Changes the outputs; it is said by
-    how much."""
+    """Blocks to drop, counted from 0. This changes the outputs; the command
+    prints by how much."""
     texts: pathlib.Path | None = None
-    """Text to compare outputs on, a text a line; None takes docstrings of
+    """Texts to compare outputs on, one per line. Default: docstrings of
     Keras."""
     num_texts: int = 100
-    """The most texts to compare on."""
+    """Number of texts to compare outputs on, at most."""
     seed: int = 0
-    """Decides the random side of new weights."""
+    """Seed of new weights."""

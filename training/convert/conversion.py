@@ -1,18 +1,20 @@
-"""From a source to a preset: read, compare, let it grow, write."""
+"""Reads a source, compares it with its conversion, grows it, writes it."""
 
 import dataclasses
 import functools
 import json
 import os
-import pathlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 
 import keras
-from rich.console import Console
 
 from keras_fixedhead import FixedHeadBackbone, growth
 from keras_fixedhead.convert import BertSource, to_hugging_face
-from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
+from keras_fixedhead.convert.bert_source import (
+    SPECIAL_TOKEN_TEXTS,
+    check_sequence_length,
+)
 from training.convert.check import (
     compare_to_model,
     compare_to_source,
@@ -29,48 +31,48 @@ from training.corpus.texts import read_texts
 from training.engine.preset import write_preset
 from training.prepare.docstrings import read_docstrings
 
-# Arguments that say what a source may leave open.
-_OF_OTHERS = (
-    "pooling",
-    "normalize",
-    "lowercase",
-    "special_tokens_in_strings",
-    "truncation_side",
-)
+# Flags and the attributes of a `BertSource` that they override.
+_OVERRIDES = {
+    "pooling": "pooling_mode",
+    "normalize": "normalize",
+    "lowercase": "lowercase",
+    "special_tokens_in_strings": "special_tokens_in_strings",
+    "truncation_side": "truncation_side",
+}
 
 
 def convert(config: ConvertConfig) -> keras.Model:
-    """Writes the model that `config` describes, after it was compared.
+    """Builds, compares and writes the model that `config` describes.
 
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: The source is unknown, unsupported or damaged, or does
-            not say what is needed; an argument does not fit; or outputs are
-            not those of the source.
-        OSError: A file cannot be read, or the folder exists or cannot be
-            written.
+    An error means that nothing was written.
     """
     if config.output.exists():
         raise FileExistsError(
             f"{config.output} exists. Choose another --output, or remove it"
         )
-    console = Console(stderr=True)
-    say = functools.partial(
-        console.print, highlight=False, markup=False, soft_wrap=True
-    )
+    say = functools.partial(print, file=sys.stderr)
     say("reading the texts to compare on")
     texts = _read_texts(config)
-    figures = {}
-    # All that can be refused is, before anything is compared.
+    metrics = {}
+    # The slow comparisons come after everything that may be refused.
     say(f"reading {config.source}")
     source, model, tokenizer = _read_model(config)
     models = [model]
-    changes = list(_changes(config))
-    for name, _, change in changes:
+    changes = [
+        (name, change)
+        for name, change in {
+            "drop_layers": growth.drop_layers,
+            "max_sequence_length": growth.grow_positions,
+            "num_heads": functools.partial(growth.grow_heads, seed=config.seed),
+            "head_size": functools.partial(
+                growth.grow_head_size, seed=config.seed
+            ),
+        }.items()
+        if getattr(config, name) not in (None, ())
+    ]
+    for name, change in changes:
         say(f"changing {name} to {getattr(config, name)}")
-        models.append(change(models[-1]))
+        models.append(change(models[-1], getattr(config, name)))
     _set_length_and_prompts(models[-1], config)
     say(f"comparing token ids of {len(texts)} texts")
     inputs = inputs_of(texts, model, tokenizer)
@@ -80,32 +82,38 @@ def convert(config: ConvertConfig) -> keras.Model:
         agreement = compare_to_source(source, model, inputs)
         agreement.require("The conversion is not exact")
         say(f"converted: {agreement}")
-        figures["conversion"] = dataclasses.asdict(agreement)
-    for (name, exact, _), before, model in zip(changes, models, models[1:]):
+        metrics["conversion"] = dataclasses.asdict(agreement)
+    for (name, _), before, model in zip(changes, models, models[1:]):
         what = f"{name} {getattr(config, name)}"
-        if exact:
-            agreement = compare_to_model(before, model, inputs)
-            agreement.require(f"{what} does not keep the outputs")
-            say(f"{what}: {agreement}")
-            figures[name] = dataclasses.asdict(agreement)
-        else:
-            changed = growth.output_change(before, model, inputs)
+        if name == "drop_layers":
+            change = growth.output_change(before, model, inputs)
             say(
                 f"{what}: outputs have a mean cosine similarity of "
-                f"{changed.mean_cosine:.4f} to those before, and are "
-                f"{changed.largest_difference:.2g} apart at most"
+                f"{change.mean_cosine:.4f} to those before, and differ by "
+                f"{change.largest_difference:.2g} at most"
             )
-            figures[name] = dataclasses.asdict(changed)
+        else:
+            change = compare_to_model(before, model, inputs)
+            change.require(f"{what} does not keep the outputs")
+            say(f"{what}: {change}")
+        metrics[name] = dataclasses.asdict(change)
+
+    def save(folder):
+        model.save_to_preset(str(folder))
+        if isinstance(model, FixedHeadBackbone) and tokenizer is not None:
+            tokenizer.save_to_preset(str(folder))
+        arguments = dataclasses.asdict(config)
+        del arguments["output"], arguments["to"]
+        record = {"settings": {"conversion": arguments}, "figures": metrics}
+        text = json.dumps(record, indent=2, default=os.fspath)
+        (folder / "run.json").write_text(f"{text}\n", encoding="utf-8")
+
     say(f"writing {config.output}")
     config.output.parent.mkdir(parents=True, exist_ok=True)
     if config.to == "hugging_face":
         to_hugging_face(model, config.output)
     else:
-        write_preset(
-            config.output,
-            model,
-            lambda folder: _save(model, tokenizer, config, figures, folder),
-        )
+        write_preset(config.output, model, save)
     say(f"wrote {config.output}: {model.count_params():,} parameters")
     return model
 
@@ -118,46 +126,43 @@ def _read_texts(config):
     if config.texts is not None:
         return read_texts(config.texts, config.num_texts)
     pairs, _ = read_docstrings([os.path.dirname(keras.__file__)])
-    # From all of it, not the beginning of the alphabet.
+    # Evenly spread, since they are in alphabetical order.
     return [
         pair.document for pair in pairs[:: -(-len(pairs) // config.num_texts)]
     ]
 
 
 def _read_model(config):
-    """The source (`None` for a preset of ours), the model, the tokenizer."""
+    """Returns the source (`None` for our own preset), model and tokenizer."""
+    given = {
+        flag: getattr(config, flag)
+        for flag in _OVERRIDES
+        if getattr(config, flag) is not None
+    }
     if not is_own_preset(config.source):
-        overrides = {
-            "pooling_mode": config.pooling,
-            "normalize": config.normalize,
-            "lowercase": config.lowercase,
-            "special_tokens_in_strings": config.special_tokens_in_strings,
-            "truncation_side": config.truncation_side,
-        }
         source = read_source(
             config.source,
-            **{k: v for k, v in overrides.items() if v is not None},
+            **{_OVERRIDES[flag]: value for flag, value in given.items()},
         )
         tokenizer = None if source.vocabulary is None else source.tokenizer()
         return source, source.build(config.task), tokenizer
-    given = [name for name in _OF_OTHERS if getattr(config, name) is not None]
     if given:
         raise ValueError(
-            f"{config.source} is a preset of this library and says all of "
-            f"itself. Received: {', '.join(given)}"
+            f"{config.source} is a preset of this library, which states its "
+            f"own settings. Remove these flags: {', '.join(given)}"
         )
     return None, *read_own_preset(config.source, config.task)
 
 
 def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
-    """What whoever converts should know."""
+    """Yields what the user should know about a conversion."""
     unused = source.left_out(model)
     if unused:
         yield f"left out, unused by this task: {', '.join(unused)}"
     if source.default_prompt:
         yield (
             f"the source puts its prompt {source.default_prompt!r} before "
-            "texts unless told otherwise; here a prompt is always named"
+            "texts by default; here callers always name a prompt"
         )
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
@@ -184,39 +189,6 @@ def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
             )
 
 
-def _changes(config) -> Iterator[tuple[str, bool, Callable]]:
-    """What is to be changed: its name, whether outputs stay, a function."""
-    if config.drop_layers:
-        yield (
-            "drop_layers",
-            False,
-            lambda model: growth.drop_layers(model, config.drop_layers),
-        )
-    if config.max_sequence_length is not None:
-        yield (
-            "max_sequence_length",
-            True,
-            lambda model: growth.grow_positions(
-                model, config.max_sequence_length
-            ),
-        )
-    for name, grow in (
-        ("num_heads", growth.grow_heads),
-        ("head_size", growth.grow_head_size),
-    ):
-        size = getattr(config, name)
-        if size is not None:
-            yield (
-                name,
-                True,
-                functools.partial(
-                    lambda model, grow, size: grow(model, size, config.seed),
-                    grow=grow,
-                    size=size,
-                ),
-            )
-
-
 def _set_length_and_prompts(model, config):
     prompts = {
         name: prompt
@@ -226,38 +198,22 @@ def _set_length_and_prompts(model, config):
         )
         if prompt is not None
     }
+    length = config.sequence_length
     if isinstance(model, FixedHeadBackbone):
-        if prompts or config.sequence_length is not None:
+        if prompts or length is not None:
             raise ValueError(
                 "A backbone has neither prompts nor a length. Pass --task "
                 "text_embedder, or neither"
             )
         return
-    longest = model.backbone.max_sequence_length
-    length = config.sequence_length
     if length is not None:
-        if not 2 < length <= longest:
-            raise ValueError(
-                "`sequence_length` must be over 2 (the special tokens) and at "
-                f"most {longest}, for which the model has positions (more "
-                f"with --max_sequence_length). Received: {length}"
-            )
+        check_sequence_length(
+            length,
+            model.backbone.max_sequence_length,
+            "the model (more with --max_sequence_length)",
+        )
         model.preprocessor.sequence_length = length
     if prompts:
         if config.task != "text_embedder":
-            raise ValueError("Prompts are of a text_embedder")
+            raise ValueError("Prompts need --task text_embedder")
         model.preprocessor.prompts |= prompts
-
-
-def _save(model, tokenizer, config, figures, folder: pathlib.Path):
-    model.save_to_preset(str(folder))
-    if isinstance(model, FixedHeadBackbone) and tokenizer is not None:
-        tokenizer.save_to_preset(str(folder))
-    arguments = dataclasses.asdict(config)
-    for name in ("output", "to"):
-        del arguments[name]
-    settings = {"conversion": arguments}
-    text = json.dumps(
-        {"settings": settings, "figures": figures}, indent=2, default=os.fspath
-    )
-    (folder / "run.json").write_text(f"{text}\n", encoding="utf-8")

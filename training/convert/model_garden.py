@@ -1,4 +1,4 @@
-"""BERTs of tf-models-official (the TensorFlow Model Garden), live ones.
+"""Live BERTs of tf-models-official (the TensorFlow Model Garden).
 
 Shape letters: B batch, T sequence length, D embedding size, N heads, H head
 size, I intermediate size, V vocabulary size.
@@ -9,6 +9,30 @@ import tensorflow as tf
 from official.nlp.modeling import layers, models, networks
 
 from keras_fixedhead.convert import BertSource
+from keras_fixedhead.convert.bert_files import require_values
+from keras_fixedhead.convert.bert_source import (
+    EMBEDDINGS_NORM,
+    MASKED_LM_BIAS,
+    MASKED_LM_DENSE,
+    MASKED_LM_NORM,
+    NEXT_SENTENCE,
+    POOLER,
+    WORD_EMBEDDINGS,
+    encoder_layers,
+    layer_tensors,
+)
+
+# Layers of their Transformer block, in the order of `encoder_layers`.
+_BLOCK_ATTRIBUTES = (
+    "_attention_layer._query_dense",
+    "_attention_layer._key_dense",
+    "_attention_layer._value_dense",
+    "_attention_layer._output_dense",
+    "_attention_layer_norm",
+    "_intermediate_dense",
+    "_output_dense",
+    "_output_layer_norm",
+)
 
 _ENCODERS = (networks.BertEncoder, networks.BertEncoderV2)
 
@@ -18,36 +42,25 @@ _ACTIVATIONS = {
     "relu": tf.nn.relu,
     "tanh": tf.tanh,
 }
-_TAKEN = ("gelu", "gelu_approximate", "relu")
+_SUPPORTED = ("gelu", "gelu_approximate", "relu")
 
-_NEXT_SENTENCE = "next_sentence"
+_HEAD = "next_sentence"
 
 
 def read_model_garden(
-    encoder, origin="a BERT of tf-models-official", vocabulary=None, **overrides
-):
-    """Reads a BERT of tf-models-official.
+    model: tf.Module,
+    origin: str = "a BERT of tf-models-official",
+    vocabulary: list[str] | None = None,
+    **overrides,
+) -> BertSource:
+    """Reads a BERT of tf-models-official that has weights.
 
-    Args:
-        encoder: a `BertEncoder` or `BertEncoderV2` of
-            `official.nlp.modeling.networks`, or a
-            `official.nlp.modeling.models.BertPretrainerV2` of one, with
-            weights (it was called). A pretrainer may have one
-            `ClassificationHead`, called `next_sentence`; the pooler then is
-            the head's, which pre-training learned, and not the encoder's,
-            which it did not use.
-        origin: str, what to call it in messages.
-        vocabulary: its tokens, in the order of their ids, or `None`.
-        **overrides: what else is known of it; see `BertSource`.
-
-    Returns:
-        A `BertSource`, whose `encode` runs `encoder`.
-
-    Raises:
-        ValueError: if it is of another class, has no weights, or computes
-            what there is no equivalent of.
+    `model` is a `BertEncoder` or `BertEncoderV2`, or a `BertPretrainerV2` of
+    one, perhaps with one `ClassificationHead` called `next_sentence`. The
+    pooler is then the head's, which pre-training trains, not the encoder's,
+    which it leaves untrained. `overrides` are attributes of `BertSource`.
     """
-    model, encoder = encoder, check_model(encoder, origin)
+    encoder = check_model(model, origin)
     pretrainer = model if model is not encoder else None
     head = None
     if pretrainer is not None and pretrainer.classification_heads:
@@ -60,12 +73,13 @@ def read_model_garden(
         raise ValueError(
             f"{origin} has no weights yet: call it first. Received: {model!r}"
         )
-    named = _encoder_layers(encoder)
-    named["bert/pooler/dense"] = pooler
-    if head is not None:
-        named["cls/seq_relationship"] = head.out_proj
-    tensors = {
-        "bert/embeddings/word_embeddings": encoder.get_embedding_table(),
+    named = {
+        EMBEDDINGS_NORM: encoder._embedding_norm_layer,
+        **encoder_layers(encoder.transformer_layers, _BLOCK_ATTRIBUTES),
+        POOLER: pooler,
+    }
+    tables = {
+        WORD_EMBEDDINGS: encoder.get_embedding_table(),
         "bert/embeddings/position_embeddings": (
             encoder._position_embedding_layer._position_embeddings
         ),
@@ -73,22 +87,12 @@ def read_model_garden(
             encoder._type_embedding_layer.embeddings
         ),
     }
+    if head is not None:
+        named[NEXT_SENTENCE] = head.out_proj
     if pretrainer is not None:
-        masked_lm = pretrainer.masked_lm
-        named["cls/predictions/transform/dense"] = masked_lm.dense
-        named["cls/predictions/transform/LayerNorm"] = masked_lm.layer_norm
-        tensors["cls/predictions/output_bias"] = masked_lm.bias
-    tensors = {name: weight.numpy() for name, weight in tensors.items()}
-    for name, layer in named.items():
-        if name.endswith("LayerNorm"):
-            tensors[f"{name}/gamma"] = layer.gamma.numpy()
-            tensors[f"{name}/beta"] = layer.beta.numpy()
-        else:
-            kernel, bias = layer.kernel.numpy(), layer.bias.numpy().ravel()
-            # Heads side by side: [D, N, H] -> [D, N * H],
-            # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
-            tensors[f"{name}/kernel"] = kernel.reshape(-1, bias.size)
-            tensors[f"{name}/bias"] = bias
+        named[MASKED_LM_DENSE] = pretrainer.masked_lm.dense
+        named[MASKED_LM_NORM] = pretrainer.masked_lm.layer_norm
+        tables[MASKED_LM_BIAS] = pretrainer.masked_lm.bias
     activation, epsilon = _activation_and_epsilon(
         encoder, pretrainer, named, origin
     )
@@ -109,7 +113,10 @@ def read_model_garden(
             "activation": activation,
             "layer_norm_epsilon": epsilon,
         },
-        tensors=tensors,
+        tensors={
+            **{name: table.numpy() for name, table in tables.items()},
+            **layer_tensors(named),
+        },
         **{
             "vocabulary": vocabulary,
             "encode": lambda inputs: _encode(encoder, pooler, inputs),
@@ -118,18 +125,10 @@ def read_model_garden(
     )
 
 
-def check_model(model, origin):
-    """Refuses what computes anything but a BERT.
+def check_model(model: tf.Module, origin: str):
+    """Returns the encoder of a model; refuses all that is not a BERT.
 
-    Args:
-        model: as in `read_model_garden`, with weights or without.
-        origin: str, what to call it in messages.
-
-    Returns:
-        The encoder, `model` itself or a part of it.
-
-    Raises:
-        ValueError: There is no equivalent here.
+    The model may be without weights.
     """
     encoder = model
     if type(model) is models.BertPretrainerV2:
@@ -142,23 +141,18 @@ def check_model(model, origin):
             f"Received: {type(encoder).__module__}.{type(encoder).__name__}"
         )
     config = encoder.get_config()
+    supported = {
+        "norm_first": False,
+        "output_range": None,
+        "embedding_width": config["hidden_size"],
+    }
     table = config["embedding_layer"]
-    for name, fits in {
-        "norm_first": not config["norm_first"],
-        "output_range": config["output_range"] is None,
-        "embedding_width": config["embedding_width"] == config["hidden_size"],
-        "embedding_layer": table is None
-        or (
-            type(table) is layers.OnDeviceEmbedding
-            and not table.get_config()["scale_factor"]
-        ),
-    }.items():
-        if not fits:
-            raise ValueError(
-                f"There is no equivalent here of the `{name}` of {origin}. "
-                f"Received: {name}={config[name]!r}, with hidden_size="
-                f"{config['hidden_size']}"
-            )
+    if (
+        type(table) is not layers.OnDeviceEmbedding
+        or table.get_config()["scale_factor"]
+    ):
+        supported["embedding_layer"] = None
+    require_values(config, supported, origin)
     if _name_of(encoder.pooler_layer.activation) != "tanh":
         raise ValueError(
             f"The pooler of {origin} must have the activation tanh. Received: "
@@ -172,16 +166,16 @@ def check_model(model, origin):
 def _check_heads(pretrainer, hidden_size, origin):
     if type(pretrainer.masked_lm) is not layers.MaskedLM:
         raise ValueError(
-            f"{origin} predicts masked tokens with a layer of its own, of "
-            "which there is no equivalent here. Received: "
+            f"{origin} predicts masked tokens with a layer of its own, which "
+            "has no equivalent here. Received: "
             f"{type(pretrainer.masked_lm).__name__}"
         )
     heads = pretrainer.classification_heads
     names = [head.name for head in heads]
-    if names not in ([], [_NEXT_SENTENCE]):
+    if names not in ([], [_HEAD]):
         raise ValueError(
             f"{origin} may have one classification head, called "
-            f"{_NEXT_SENTENCE!r}. Received: {', '.join(names)}"
+            f"{_HEAD!r}. Received: {', '.join(names)}"
         )
     for head in heads:
         if type(head) is not layers.ClassificationHead:
@@ -189,45 +183,16 @@ def _check_heads(pretrainer, hidden_size, origin):
                 f"The head {head.name!r} of {origin} must be a "
                 f"ClassificationHead. Received: {type(head).__name__}"
             )
-        for name, value, fits in (
-            ("inner_dim", head.inner_dim, head.inner_dim == hidden_size),
-            ("cls_token_idx", head.cls_token_idx, head.cls_token_idx == 0),
-            ("num_classes", head.num_classes, head.num_classes == 2),
-            (
-                "activation",
-                head.activation,
-                _name_of(head.activation) == "tanh",
-            ),
-        ):
-            if not fits:
-                raise ValueError(
-                    f"The head {head.name!r} of {origin} must be BERT's "
-                    f"pooler, tanh of {hidden_size} units at token 0, and 2 "
-                    f"logits of it. Received: {name}={value!r}"
-                )
-
-
-def _encoder_layers(encoder):
-    """Layers by the names of BERT's first checkpoints."""
-    named = {"bert/embeddings/LayerNorm": encoder._embedding_norm_layer}
-    for i, block in enumerate(encoder.transformer_layers):
-        attention = block._attention_layer
-        for name, layer in (
-            ("attention/self/query", attention._query_dense),
-            ("attention/self/key", attention._key_dense),
-            ("attention/self/value", attention._value_dense),
-            ("attention/output/dense", attention._output_dense),
-            ("attention/output/LayerNorm", block._attention_layer_norm),
-            ("intermediate/dense", block._intermediate_dense),
-            ("output/dense", block._output_dense),
-            ("output/LayerNorm", block._output_layer_norm),
-        ):
-            named[f"bert/encoder/layer_{i}/{name}"] = layer
-    return named
+        # BERT's pooler, and two logits for next sentences.
+        supported = {"inner_dim": hidden_size, "cls_token_idx": 0}
+        supported |= {"num_classes": 2, "activation": "tanh"}
+        received = {name: getattr(head, name) for name in supported}
+        received["activation"] = _name_of(head.activation) or head.activation
+        require_values(received, supported, f"{head.name} of {origin}")
 
 
 def _activation_and_epsilon(encoder, pretrainer, named, origin):
-    """Those of all layers, which have to agree."""
+    """Returns the activation and epsilon that all layers share."""
     activations = [
         block._intermediate_activation_layer.activation
         for block in encoder.transformer_layers
@@ -235,11 +200,11 @@ def _activation_and_epsilon(encoder, pretrainer, named, origin):
     if pretrainer is not None:
         activations.append(pretrainer.masked_lm.dense.activation)
     names = {_name_of(activation) for activation in activations}
-    if len(names) > 1 or not names <= {*_TAKEN}:
+    if len(names) > 1 or not names <= {*_SUPPORTED}:
         raise ValueError(
             f"{origin} must have one activation in all layers and in the head "
             f"for masked tokens (`mlm_activation`), one of "
-            f"{', '.join(_TAKEN)}. Received: "
+            f"{', '.join(_SUPPORTED)}. Received: "
             + ", ".join(sorted(name or "another" for name in names))
         )
     epsilons = {
@@ -256,7 +221,7 @@ def _activation_and_epsilon(encoder, pretrainer, named, origin):
 
 
 def _name_of(activation):
-    """What a function computes, told by its values; `None` for another."""
+    """Recognizes an activation by its values; `None` for an unknown one."""
     x = tf.linspace(-4.0, 4.0, 83)
     values = np.asarray(activation(x))
     for name, function in _ACTIVATIONS.items():

@@ -1,6 +1,7 @@
 """Checkpoints of tf-models-official: object graphs of TensorFlow 2."""
 
 import collections
+import pathlib
 
 import tensorflow as tf
 import yaml
@@ -9,50 +10,42 @@ from official.nlp.configs import bert, encoders
 from official.nlp.modeling import layers, models, networks
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from keras_fixedhead.convert.vocabulary import read_vocabulary
+from keras_fixedhead.convert import BertSource
+from keras_fixedhead.convert.bert_files import read_vocabulary
 from training.convert.model_garden import check_model, read_model_garden
-from training.convert.original import CONFIG, VOCABULARY, read_bert_config
-from training.convert.tensorflow_files import (
+from training.convert.original import (
+    CONFIG,
     OBJECT_GRAPH,
+    VOCABULARY,
     find_checkpoint,
     open_checkpoint,
+    read_bert_config,
     read_tensor,
 )
 
 PARAMS = "params.yaml"
 
-# Where they save a model: `Checkpoint(model=...)`, `Checkpoint(encoder=...)`
-# and `Checkpoint(...)`, or `save_weights`.
+# A model is saved by `Checkpoint(model=...)`, by `Checkpoint(encoder=...)`, or
+# as the root, by `Checkpoint(...)` and `save_weights`.
 _PLACES = ("model", "encoder", None)
 
-# What is not the model's: the trainer's, and what `save_weights` adds.
+# What the trainer and `save_weights` save beside the model.
 _OF_TRAINING = {"optimizer", "global_step", "save_counter", "keras_api"}
 
-# What their code raises for values that it does not expect.
+# What tf-models-official raises for unexpected values.
 _ERRORS = (ArithmeticError, AttributeError, TypeError, ValueError)
 
 
-def read_model_garden_checkpoint(path, **overrides):
-    """Reads a checkpoint of tf-models-official.
+def read_model_garden_checkpoint(
+    path: str | pathlib.Path, **overrides
+) -> BertSource:
+    """Reads a checkpoint of tf-models-official; see `read_model_garden`.
 
-    It holds a `BertEncoder`, `BertEncoderV2` or `BertPretrainerV2`. Where a
-    folder has both files that describe one, `params.yaml` counts, which says
-    more.
-
-    Args:
-        path: a folder with a checkpoint, with `params.yaml` (the experiment
-            it was made in) or `bert_config.json`, and perhaps `vocab.txt`;
-            or the prefix of a checkpoint beside these.
-        **overrides: what to take instead of what the files say, or where
-            they do not: no file says `lowercase`. See `BertSource`.
-
-    Returns:
-        A `BertSource`; see `read_model_garden`.
-
-    Raises:
-        OSError: if a file is missing.
-        ValueError: if a file is damaged or of something else; if a tensor
-            is missing, of a shape that does not fit, or not used.
+    `path` is a folder with a checkpoint, with `params.yaml` (its experiment)
+    or `bert_config.json`, and perhaps `vocab.txt`; or the prefix of a
+    checkpoint beside these. Of both configurations `params.yaml` counts,
+    which says more. `overrides` are attributes of `BertSource` that replace
+    or complete the files; none states `lowercase`.
     """
     prefix = find_checkpoint(path)
     reader = open_checkpoint(prefix)
@@ -77,7 +70,7 @@ def read_model_garden_checkpoint(path, **overrides):
 
 
 class _ObjectGraph:
-    """The objects of a checkpoint, and its variables among them."""
+    """The object graph that a checkpoint holds, with its variables."""
 
     def __init__(self, reader, prefix):
         self._prefix = prefix
@@ -92,12 +85,7 @@ class _ObjectGraph:
         self._nodes = graph.nodes
 
     def find_model(self):
-        """Finds what was saved.
-
-        Returns:
-            Where it is, one of `_PLACES`; the class of its encoder; and
-            whether it is a pretrainer, an encoder with heads.
-        """
+        """Returns one of `_PLACES`, the encoder's class and if it has heads."""
         for place in _PLACES:
             node = 0 if place is None else self._children(0).get(place)
             if node is None:
@@ -118,20 +106,22 @@ class _ObjectGraph:
         )
 
     def check(self, root, model):
-        """Compares variables with those of a model, one by one.
-
-        Raises:
-            ValueError: One is missing, not used, or of another shape.
-        """
-        view = tf.train.CheckpointView(str(self._prefix))
-        keys = self._variables()
-        matched = {
-            node: found
-            for node, found in view.match(root).items()
-            if node in keys
+        """Refuses missing, unused and misshaped variables of a model."""
+        nodes = _walk(0, self._children, int)
+        # Without the optimizer's moments, which have no parent.
+        keys = {
+            node: attribute.checkpoint_key
+            for node, _ in nodes
+            for attribute in self._nodes[node].attributes
+            if attribute.name == "VARIABLE_VALUE"
         }
+        found = tf.train.CheckpointView(str(self._prefix)).match(root)
+        matched = {node: found[node] for node in found if node in keys}
         here = {id(variable) for variable in matched.values()}
-        spelled = _keys(root)
+        paths = _walk(root, tf.train.TrackableView(root).children, id)
+        spelled = {
+            id(x): f"{path}.ATTRIBUTES/VARIABLE_VALUE" for x, path in paths
+        }
         missing = [spelled[id(x)] for x in model.variables if id(x) not in here]
         unused = [key for node, key in keys.items() if node not in matched]
         wrong = [
@@ -153,43 +143,24 @@ class _ObjectGraph:
     def _children(self, node):
         return {x.local_name: x.node_id for x in self._nodes[node].children}
 
-    def _variables(self):
-        """Keys of the model's variables by node.
 
-        All that is reached from the root, but not by way of the optimizer.
-        Its moments are nobody's children.
-        """
-        keys, seen, queue = {}, {0}, collections.deque([0])
-        while queue:
-            node = queue.popleft()
-            for attribute in self._nodes[node].attributes:
-                if attribute.name == "VARIABLE_VALUE":
-                    keys[node] = attribute.checkpoint_key
-            for name, child in self._children(node).items():
-                if name not in _OF_TRAINING and child not in seen:
-                    seen.add(child)
-                    queue.append(child)
-        return keys
+def _walk(root, children, identity):
+    """Yields all that `root` reaches without the optimizer, with its path.
 
-
-def _keys(root):
-    """What a checkpoint of `root` calls its variables, by their `id`.
-
-    The shortest way from the root, as TensorFlow names them.
+    The path is the shortest, as TensorFlow has it in keys of variables.
     """
-    view = tf.train.TrackableView(root)
-    keys, queue = {id(root): ""}, collections.deque([root])
+    seen, queue = {identity(root)}, collections.deque([(root, "")])
     while queue:
-        parent = queue.popleft()
-        for name, child in view.children(parent).items():
-            if id(child) not in keys:
-                keys[id(child)] = f"{keys[id(parent)]}{name}/"
-                queue.append(child)
-    return {x: f"{key}.ATTRIBUTES/VARIABLE_VALUE" for x, key in keys.items()}
+        parent, path = queue.popleft()
+        yield parent, path
+        for name, child in children(parent).items():
+            if name not in _OF_TRAINING and identity(child) not in seen:
+                seen.add(identity(child))
+                queue.append((child, f"{path}{name}/"))
 
 
 def _build(folder, encoder_class, has_heads):
-    """The model that a folder describes, with random weights or none."""
+    """Builds the model that a folder describes, perhaps without weights."""
     if (folder / PARAMS).exists():
         params = _read_params(folder / PARAMS)
         try:
@@ -200,7 +171,7 @@ def _build(folder, encoder_class, has_heads):
                 for head in params.cls_heads or ()
             ]
         except _ERRORS as error:
-            # What follows is a trace of gin's.
+            # A trace of gin follows the first line.
             reason = str(error).partition("\n")[0]
             raise ValueError(
                 f"{folder / PARAMS} does not describe a BERT: {reason}"
@@ -222,8 +193,8 @@ def _build(folder, encoder_class, has_heads):
         )
     else:
         raise FileNotFoundError(
-            f"{folder} has neither {PARAMS} nor {CONFIG}, which say what the "
-            "checkpoint holds"
+            f"{folder} has neither {PARAMS} nor {CONFIG}, which describe the "
+            "checkpoint"
         )
     if not has_heads:
         return encoder
@@ -233,7 +204,7 @@ def _build(folder, encoder_class, has_heads):
 
 
 def _make_weights(model, encoder):
-    """Calls each part once, as layers make their weights then."""
+    """Calls each part once, so that its layers make their weights."""
     encoder(encoder.inputs)
     if model is not encoder:
         sequence = tf.zeros((1, 1, encoder.get_config()["hidden_size"]))
@@ -243,7 +214,7 @@ def _make_weights(model, encoder):
 
 
 def _read_params(path):
-    """The model of an experiment, a `PretrainerConfig`."""
+    """Reads an experiment's model, a `PretrainerConfig`."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -254,8 +225,7 @@ def _read_params(path):
         found.get("encoder"), dict
     ):
         raise ValueError(
-            f"{path} has no task.model.encoder, which says what the "
-            "checkpoint holds"
+            f"{path} has no task.model.encoder, which describes the checkpoint"
         )
     kind = found["encoder"].get("type", "bert")
     if kind not in ("bert", "bert_v2"):
@@ -263,7 +233,7 @@ def _read_params(path):
             f"`type` of task.model.encoder in {path} must be bert or bert_v2. "
             f"Received: {kind!r}"
         )
-    # Other tasks have fields of their own beside the encoder.
+    # Other tasks have more fields beside the encoder.
     names = ("cls_heads", "mlm_activation")
     try:
         params = bert.PretrainerConfig()

@@ -1,30 +1,34 @@
-"""BERT's original checkpoints, those of google-research/bert (TensorFlow 1).
+"""BERT's original TensorFlow 1 checkpoints, those of google-research/bert.
 
 Shape letter: D embedding size (`hidden_size`).
 """
 
+import pathlib
 import re
 
 import numpy as np
+import tensorflow as tf
 
 from keras_fixedhead.convert import BertSource
-from keras_fixedhead.convert.bert_config import CONFIG_NAMES, read_sizes
-from keras_fixedhead.convert.json_files import read_json
-from keras_fixedhead.convert.vocabulary import read_vocabulary
-from training.convert.tensorflow_files import (
-    OBJECT_GRAPH,
-    find_checkpoint,
-    open_checkpoint,
-    read_tensor,
+from keras_fixedhead.convert.bert_files import (
+    read_json,
+    read_sizes,
+    read_vocabulary,
 )
 
 CONFIG = "bert_config.json"
 VOCABULARY = "vocab.txt"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+_USUAL = "bert_model.ckpt"
+
+# What a `tf.train.CheckpointReader` raises; an IndexError is a short file.
+_ERRORS = (tf.errors.OpError, RuntimeError, LookupError, ValueError)
 
 # `modeling.get_activation`; its `gelu` is the approximation by tanh.
 _ACTIVATIONS = {"gelu": "gelu_approximate", "relu": "relu"}
 
-# What training leaves beside the weights: the step, and each one's moments.
+# Training saves the step and each weight's moments, too.
 _OF_TRAINING = re.compile(
     r"(.*/)?(global_step|beta[12]_power|(adam|Adam)(_\w+)?)"
 )
@@ -33,27 +37,15 @@ _NEXT_SENTENCE = {
     "cls/seq_relationship/output_weights": "cls/seq_relationship/kernel",
     "cls/seq_relationship/output_bias": "cls/seq_relationship/bias",
 }
-
 _SPELLED = {name: theirs for theirs, name in _NEXT_SENTENCE.items()}
 
 
-def read_original(path, **overrides):
+def read_original(path: str | pathlib.Path, **overrides) -> BertSource:
     """Reads a checkpoint of google-research/bert.
 
-    What it computes is that repository's `modeling.py` (Devlin et al. 2018).
-
-    Args:
-        path: a folder with `bert_config.json`, `vocab.txt` and a checkpoint,
-            `bert_model.ckpt.*`; or the prefix of a checkpoint beside these.
-        **overrides: what to take instead of what the files say, or where
-            they do not: no file says `lowercase`. See `BertSource`.
-
-    Returns:
-        A `BertSource`.
-
-    Raises:
-        OSError: if a file is missing.
-        ValueError: if a file is damaged, or of something else.
+    `path` is a folder with `bert_config.json`, `vocab.txt` and a checkpoint,
+    or the prefix of a checkpoint beside these. `overrides` are attributes of
+    `BertSource` that replace or complete the files; none states `lowercase`.
     """
     prefix = find_checkpoint(path)
     config = read_bert_config(prefix.parent / CONFIG)
@@ -65,7 +57,7 @@ def read_original(path, **overrides):
             "writes them, not one of google-research/bert. Read it with "
             "read_model_garden_checkpoint"
         )
-    tensors, source_names = {}, {}
+    tensors = {}
     for theirs in names:
         if _OF_TRAINING.fullmatch(theirs):
             continue
@@ -75,7 +67,7 @@ def read_original(path, **overrides):
             tensor = tensor.T  # [2, D] -> [D, 2]
         if tensor.dtype not in (np.float32, np.float64):
             tensor = tensor.astype("float32")
-        tensors[name], source_names[name] = tensor, theirs
+        tensors[name] = tensor
     if "vocabulary" not in overrides:
         overrides["vocabulary"] = read_vocabulary(prefix.parent / VOCABULARY)
     return BertSource(
@@ -87,37 +79,21 @@ def read_original(path, **overrides):
             "layer_norm_epsilon": 1e-12,
         },
         tensors=tensors,
-        source_names=source_names,
         spell=lambda name: _SPELLED.get(name, name),
         **overrides,
     )
 
 
-def read_bert_config(path):
-    """Reads a `bert_config.json`, the format of google-research/bert.
-
-    Args:
-        path: `pathlib.Path`.
-
-    Returns:
-        A dictionary, as in the file.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It is not JSON, lacks a size, or is not of a BERT.
-    """
+def read_bert_config(path: pathlib.Path) -> dict:
+    """Reads and checks a `bert_config.json` of google-research/bert."""
     config = read_json(path)
-    needed = [*CONFIG_NAMES.values(), "hidden_act", "hidden_dropout_prob"]
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}")
-    read_sizes(config, path)
+    read_sizes(config, path, ("hidden_act", "hidden_dropout_prob"))
     width = config.get("embedding_size") or config["hidden_size"]
     if width != config["hidden_size"]:
         raise ValueError(
-            f"{path} has token embeddings of another size than the model's, "
-            "of which there is no equivalent here. Received: embedding_size="
-            f"{width}, hidden_size={config['hidden_size']}"
+            f"Token embeddings in {path} must be as wide as the model. "
+            f"Received: embedding_size={width}, hidden_size="
+            f"{config['hidden_size']}"
         )
     if config["hidden_act"] not in [*_ACTIVATIONS]:
         raise ValueError(
@@ -125,3 +101,54 @@ def read_bert_config(path):
             f"{', '.join(_ACTIVATIONS)}. Received: {config['hidden_act']!r}"
         )
     return config
+
+
+def find_checkpoint(path: str | pathlib.Path) -> pathlib.Path:
+    """Returns a checkpoint's prefix: its files' names up to `.index`.
+
+    `path` is the prefix, or a folder with `bert_model.ckpt.index` or a single
+    `*.index`.
+    """
+    prefix = path = pathlib.Path(path)
+    if path.is_dir():
+        names = [index.stem for index in sorted(path.glob("*.index"))]
+        if not names:
+            raise FileNotFoundError(
+                f"{path} has no checkpoint of TensorFlow: no *.index"
+            )
+        if len(names) > 1 and _USUAL not in names:
+            raise ValueError(
+                f"{path} has several checkpoints. Pass the path of one of "
+                f"them, without .index. Received: {', '.join(names)}"
+            )
+        prefix = path / (_USUAL if _USUAL in names else names[0])
+    elif not pathlib.Path(f"{path}.index").exists():
+        raise FileNotFoundError(
+            f"{path} is neither a folder nor the prefix of a checkpoint: "
+            f"there is no {path}.index"
+        )
+    start = f"{prefix.name}.data-"
+    if not any(x.name.startswith(start) for x in prefix.parent.iterdir()):
+        raise FileNotFoundError(
+            f"{prefix}.index has no data beside it: no {start}*"
+        )
+    return prefix
+
+
+def open_checkpoint(prefix: pathlib.Path):
+    """Opens a checkpoint's reader, with an error that names a damaged index."""
+    try:
+        return tf.train.load_checkpoint(str(prefix))
+    except _ERRORS as error:
+        raise ValueError(f"{prefix}.index is damaged: {error}") from error
+
+
+def read_tensor(reader, name: str, prefix: pathlib.Path):
+    """Reads a tensor, with an error that names damaged data files."""
+    try:
+        return reader.get_tensor(name)
+    except _ERRORS as error:
+        raise ValueError(
+            f"{name} cannot be read: {prefix}.data-* are damaged or "
+            f"incomplete: {error}"
+        ) from error

@@ -1,7 +1,7 @@
-"""BERT's forward pass in NumPy: what a source computes, without a library.
+"""BERT's forward pass in NumPy, in float64.
 
-Written from Devlin et al. 2018 and Vaswani et al. 2017 (the encoder), with
-float64 throughout. It shares no code with the models of `keras_fixedhead`.
+Written from Devlin et al. 2018 and Vaswani et al. 2017 (the encoder). It
+shares no code with the models of `keras_fixedhead`.
 
 Shape letters: B batch, T sequence length, D embedding size, N heads, H head
 size.
@@ -11,6 +11,8 @@ import functools
 
 import numpy as np
 from scipy import special
+
+from keras_fixedhead.convert import BertSource
 
 _WORDS = "bert/embeddings/word_embeddings"
 
@@ -24,21 +26,12 @@ _ACTIVATIONS = {
 }
 
 
-def encode(source, inputs):
-    """Computes what a BERT makes of tokens.
+def encode(source: BertSource, inputs: dict) -> dict[str, np.ndarray]:
+    """Computes the encoder's float64 outputs.
 
-    Args:
-        source: a `BertSource`.
-        inputs: a dictionary of int arrays `[B, T]`: `token_ids`,
-            `segment_ids` and `padding_mask` (1 = attend).
-
-    Returns:
-        A dictionary of float64 arrays: `sequence_output` `[B, T, D]` and,
-        where the source has a pooler, `pooled_output` `[B, D]`.
-
-    Raises:
-        KeyError: a tensor is missing.
-        ValueError: `activation` is none that BERTs have.
+    From int arrays `token_ids`, `segment_ids` and `padding_mask`, each
+    `[B, T]`, it returns `sequence_output` `[B, T, D]` and, where the source
+    has a pooler, `pooled_output` `[B, D]`.
     """
     config = source.config
     activation = _activation(config)
@@ -51,7 +44,7 @@ def encode(source, inputs):
         return x.transpose(0, 2, 1, 3)
 
     tokens = np.asarray(inputs["token_ids"])
-    # As the first BERT: not -inf, for a row of padding alone.
+    # As in the first BERT. With -inf, rows of padding only would be NaN.
     hidden = -10_000.0 * (1 - np.asarray(inputs["padding_mask"]))
     embeddings = "bert/embeddings"
     positions = _tensor(source, f"{embeddings}/position_embeddings")
@@ -86,16 +79,11 @@ def encode(source, inputs):
     return outputs
 
 
-def predict(source, encoded):
-    """Computes what the heads of BERT's pre-training make of that.
+def predict(source: BertSource, encoded: dict) -> dict[str, np.ndarray]:
+    """Computes the logits of the source's pre-training heads.
 
-    Args:
-        source: a `BertSource`.
-        encoded: what `encode` returns.
-
-    Returns:
-        A dictionary of logits, of what the source has heads for: `masked_lm`
-        `[B, T, V]` of every token, `next_sentence` `[B, 2]`.
+    From what `encode` returns: `masked_lm` `[B, T, V]` for every token and
+    `next_sentence` `[B, 2]`.
     """
     outputs = {}
     masked_lm = "cls/predictions"

@@ -1,4 +1,4 @@
-"""What a source is, and the reader for it."""
+"""Recognizes the kind of a source and reads it."""
 
 import pathlib
 
@@ -16,14 +16,14 @@ from keras_fixedhead.convert import (
     read_bert_backbone,
     read_hugging_face,
 )
-from keras_fixedhead.convert.hub import is_hub_name
-from keras_fixedhead.convert.json_files import read_field, read_json
+from keras_fixedhead.convert.bert_files import read_field, read_json
+from keras_fixedhead.convert.hugging_face import is_hub_name
 from keras_fixedhead.files import loading
-from training.convert.original import read_original
-from training.convert.tensorflow_files import (
+from training.convert.original import (
     OBJECT_GRAPH,
     find_checkpoint,
     open_checkpoint,
+    read_original,
 )
 
 _TASKS = {
@@ -36,19 +36,10 @@ _TASKS = {
 def read_source(
     source: str, truncation_side: str | None = None, **overrides
 ) -> BertSource:
-    """Reads what others have trained.
+    """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository.
 
-    Args:
-        source: A folder, the prefix of a checkpoint, or the name of a
-            KerasHub preset or of a repository of the Hugging Face Hub.
-        truncation_side: See `from_hugging_face`; the other sources truncate
-            on the right.
-        **overrides: Attributes of `BertSource` to take instead of what the
-            source says.
-
-    Raises:
-        OSError: There is no such source, or a file of it is missing.
-        ValueError: It is of an unknown kind, unsupported or damaged.
+    `truncation_side` is as in `from_hugging_face`; the other sources truncate
+    on the right. `overrides` are attributes of `BertSource`.
     """
     path = pathlib.Path(source)
     if path.is_file():
@@ -70,7 +61,7 @@ def read_source(
         return _read_checkpoint(path, **overrides)
     if path.with_name(f"{path.name}.index").exists():
         return _read_checkpoint(path, **overrides)
-    # KerasHub would read Hugging Face's BERTs with another gelu than theirs.
+    # KerasHub would replace the gelu of Hugging Face's BERTs by another.
     if is_hub_name(source):
         return read_hugging_face(source, truncation_side, **overrides)
     if source.startswith(("hf://", "modelscope://")):
@@ -90,24 +81,13 @@ def read_source(
 
 
 def is_own_preset(source: str) -> bool:
-    """Whether it is a preset that this library wrote."""
+    """Whether `source` is a preset that this library wrote."""
     config = read_json(pathlib.Path(source, "config.json"), default={})
     return config.get("class_name") == FixedHeadBackbone.__name__
 
 
-def read_own_preset(source: str, task: str):
-    """Reads a preset of this library.
-
-    Args:
-        source: The folder.
-        task: As in `BertSource.build`.
-
-    Returns:
-        The model, and its tokenizer or `None`.
-
-    Raises:
-        ValueError: It is of another task.
-    """
+def read_own_preset(source: str, task: str) -> tuple:
+    """Returns the model and tokenizer (or `None`) of our preset folder."""
     file = pathlib.Path(source, "task.json")
     found = read_json(file, default={}).get("class_name")
     wanted = _TASKS[task].__name__
@@ -126,7 +106,7 @@ def read_own_preset(source: str, task: str):
 def _read_checkpoint(path, **overrides):
     reader = open_checkpoint(find_checkpoint(path))
     if OBJECT_GRAPH in reader.get_variable_to_shape_map():
-        # It takes a second to import, which other sources need not wait for.
+        # Other sources need not wait a second for this import.
         from training.convert.model_garden_checkpoint import (
             read_model_garden_checkpoint,
         )
@@ -150,8 +130,8 @@ def _read_keras_hub(source, **overrides):
 
 
 def _settings_of_embedder(source, max_sequence_length):
-    """What the preset of a `BertTextEmbedder` says, of any other nothing."""
-    # To load one would give a preset without these settings defaults.
+    """Reads the settings of a `BertTextEmbedder`'s preset, if it is one."""
+    # Loading the preset would fill in defaults for missing settings.
     if not preset_utils.check_file_exists(source, "task.json"):
         return {}
     path = preset_utils.get_file(source, "task.json")

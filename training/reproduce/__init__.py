@@ -1,1 +1,1 @@
-"""The paper's figures, reproduced at a size that fits."""
+"""Command: reproduces the paper's figures at a feasible size."""

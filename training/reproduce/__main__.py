@@ -1,4 +1,4 @@
-"""Verb: trains the paper's grid of shapes and writes what became of its claims.
+"""Command: trains the paper's grid of shapes and checks its claims.
 
     python -m training.prepare text --source novels/ --vocabulary_size 2048 \
         --heldout 0.1 --output runs/novels/data
@@ -7,11 +7,10 @@
     python -m training.reproduce --scale cpu --data runs/novels/stream \
         --workdir runs/reproduction --minutes 9
 
-The same command continues, run by run, until all are made; each time it
-writes RESULTS.md, results.json and the pictures of what there is.
-KERAS_BACKEND=jax takes a GPU; what the library requires, JAX, SciPy and
-PyYAML are enough there, and without Matplotlib there are no pictures until
-`--minutes 0` draws them elsewhere.
+The same command continues until all runs are made, and writes RESULTS.md,
+results.json and the pictures of the runs so far each time. KERAS_BACKEND=jax
+uses a GPU; the library's requirements, JAX, SciPy and PyYAML are enough there.
+Without Matplotlib there are no pictures; `--minutes 0` draws them elsewhere.
 """
 
 import dataclasses
@@ -27,36 +26,30 @@ from training.reproduce.scales import SCALES
 
 @dataclasses.dataclass(frozen=True)
 class ReproduceConfig:
-    """What is trained, and where."""
+    """What to train, and where."""
 
     data: pathlib.Path
     """Folder written by `python -m training.prepare stream`."""
     workdir: pathlib.Path
-    """Folder of the runs and of the report; what is there is continued."""
+    """Folder of the runs and the report; runs in it are continued."""
     scale: str = "cpu"
     """cpu (about three hours on two cores), gpu (one GPU) or paper (the
     original sizes)."""
     minutes: float | None = None
-    """Save and stop after so many, 0 only writes the report; None makes all
-    runs."""
+    """Minutes after which to save and stop. 0 only writes the report. Default:
+    make all runs."""
     workers: int | None = None
-    """Runs at a time; they share out the CPUs. None is one for each CPU, or
-    one where there is a GPU."""
+    """Runs at a time, which share out the CPUs. Default: one per CPU, or one
+    if there is a GPU."""
     retry_failed: bool = False
-    """Make the runs that failed anew."""
+    """Make failed runs again."""
 
 
 def reproduce(config: ReproduceConfig) -> int:
-    """Makes the runs that are missing, then writes the report.
+    """Makes the missing runs, then writes the report.
 
-    Returns:
-        0, also while runs are missing; or 128 and the signal that stopped it.
-
-    Raises:
-        ValueError: An argument is wrong, or the work directory is that of
-            other runs.
-        RuntimeError: No learning rate led to a finite loss.
-        OSError: A file cannot be read or written.
+    Returns 0, even if runs are still missing, or 128 plus the signal that
+    stopped it.
     """
     if config.scale not in SCALES:
         raise ValueError(
@@ -73,7 +66,7 @@ def reproduce(config: ReproduceConfig) -> int:
             f"`workers` must be at most the number of CPUs, {cpus}. "
             f"Received: {config.workers}"
         )
-    # These take seconds to import, which `--help` need not wait for.
+    # `--help` need not wait seconds for these imports.
     from training.corpus.stream import read_stream
     from training.reproduce.plan import Plan
     from training.reproduce.report import write_report
@@ -99,23 +92,17 @@ def reproduce(config: ReproduceConfig) -> int:
     return 128 + signum if signum else 0
 
 
-def parse(args: list[str] | None = None) -> ReproduceConfig:
-    """Reads what is made from the command line."""
-    return tyro.cli(
+def main(args: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    config = tyro.cli(
         ReproduceConfig,
         args=args,
         prog="python -m training.reproduce",
         description="Trains the grid of shapes of Bhojanapalli et al. 2020, "
-        "with controls, several seeds each, and writes RESULTS.md with what "
-        "became of each claim. The same command continues what was "
-        "interrupted.",
+        "with controls and several seeds, and writes a verdict on each claim "
+        "to RESULTS.md. The same command continues an interrupted run.",
         use_underscores=True,
     )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    config = parse(args)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return reproduce(config)

@@ -1,8 +1,7 @@
-"""The grid: which shapes are trained, the most telling first.
+"""The grid: the shapes to train, the most informative first.
 
-A cell is named by what it has more of than the standard layer in the middle,
-`standard`: d = h x head size. So its names, and the claims about them, are the
-same at each scale.
+A cell is named by what it has more of than the standard layer, `standard`, in
+which d = h x head size. Names and claims are the same at each scale.
 """
 
 import dataclasses
@@ -10,20 +9,17 @@ import dataclasses
 from keras_fixedhead.planner import EncoderShape, ParameterCount, encoder_flops
 from training.reproduce.scales import Scale
 
-# The vocabulary is the same for all, and what it costs does not count here.
+# Costs are compared without the vocabulary, which is the same for all cells.
 _VOCABULARY = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A shape to train, or a kind of context to fit.
+    """A shape to train, or a kind of context to fit, and its purpose.
 
-    Attributes:
-        name: Its name.
-        why: What it is there for.
-        shape: Arguments of `FixedHeadBackbone`, without vocabulary and
-            lengths; None of a cell of contexts.
-        contexts: `dense` or `one_hot`; None of a language model.
+    `shape` has arguments of `FixedHeadBackbone` without vocabulary and
+    lengths; it is None for contexts. `contexts` is `dense` or `one_hot`; it
+    is None for language models.
     """
 
     name: str
@@ -33,14 +29,14 @@ class Cell:
 
     @property
     def width(self) -> int:
-        """Of all heads of a layer together."""
+        """The size of all heads of a layer together."""
         return self.shape["num_heads"] * self.shape["head_size"]
 
 
 def encoder_shape(
     cell: Cell, scale: Scale, vocabulary_size: int
 ) -> EncoderShape:
-    """The shape of a cell's language model, for what it costs."""
+    """The shape of a cell's language model, to compute its cost."""
     shape = {k: v for k, v in cell.shape.items() if k != "attention_scale"}
     return EncoderShape(
         vocabulary_size=vocabulary_size,
@@ -52,7 +48,7 @@ def encoder_shape(
 
 
 def grid(scale: Scale) -> list[Cell]:
-    """The cells of a scale, by rank."""
+    """The cells of a scale in the order of training."""
     d, heads, size = scale.hidden_dim, scale.num_heads, scale.head_size
     base = {
         "num_layers": scale.num_layers,
@@ -103,7 +99,7 @@ def grid(scale: Scale) -> list[Cell]:
         )
 
     def broad(factor):
-        # Whole heads of nearly the same size make it nearly as large.
+        # Only nearly as large, since heads are whole.
         number = round(heads * factor**0.5)
         width = round(d * factor**0.5 / number) * number
         return cell(
@@ -184,15 +180,14 @@ def _parameters(cell, scale):
 
 
 def _flops(cell, scale):
-    return encoder_flops(
-        encoder_shape(cell, scale, _VOCABULARY), scale.sequence_length
-    )
+    shape = encoder_shape(cell, scale, _VOCABULARY)
+    return encoder_flops(shape, scale.sequence_length)
 
 
 def _same(cost, scale, other, changes):
-    """The feed-forward width that makes a standard layer cost as much.
+    """The feed-forward width at which a standard layer costs the same.
 
-    Cost is linear in it; of the two widths around, the one below.
+    The cost is linear in the width; this rounds down.
     """
 
     def of(width):

@@ -1,15 +1,23 @@
-"""What is claimed, and what the runs say of it.
+"""The paper's claims, and what the differences between runs say of them.
 
 `claims.yaml` was written before the runs: each claim with its source, the
 comparisons that decide it, and the smallest effect that they can show.
+
+All runs of one seed see the same text in the same order, so that part of a
+seed's effect is common to all cells and drops out of differences. The noise
+that remains is taken to be the same in each cell and is estimated over all of
+them, since three seeds alone would say little.
+
+Shape letters: C cells, S seeds.
 """
 
 import dataclasses
+import math
 import pathlib
 
+import numpy as np
 import yaml
-
-from training.reproduce.statistics import Noise, mean_interval
+from scipy import stats
 
 CLAIMS = pathlib.Path(__file__).with_name("claims.yaml")
 
@@ -18,18 +26,65 @@ NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable at this size"
 UNDECIDED = "not decided yet"
 
+# The probability of seeing an effect that is called detectable.
+POWER = 0.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """The standard deviation of a run, without its seed's common effect.
+
+    `freedom` is the number of degrees of freedom of the estimate.
+    """
+
+    deviation: float
+    freedom: int
+
+    def half_width(self, seeds: int, confidence: float) -> float:
+        """Half the confidence interval of a difference of means of `seeds`."""
+        return math.sqrt(2) * self.mean_half_width(seeds, confidence)
+
+    def mean_half_width(self, seeds: int, confidence: float) -> float:
+        """Half the confidence interval of a mean of `seeds`."""
+        quantile = stats.t.ppf(0.5 + confidence / 2, self.freedom)
+        return float(quantile * self.deviation / math.sqrt(seeds))
+
+    def smallest_effect(self, seeds: int, confidence: float) -> float:
+        """The smallest difference that a test finds with `POWER`."""
+        quantiles = stats.t.ppf(0.5 + confidence / 2, self.freedom)
+        quantiles += stats.t.ppf(POWER, self.freedom)
+        return float(quantiles * self.deviation * math.sqrt(2 / seeds))
+
+
+def estimate_noise(values: list[list[float]]) -> Noise | None:
+    """Estimates what neither cell nor seed explains in `values`, `[C, S]`.
+
+    Fewer than two cells or seeds give None.
+    """
+    table = np.asarray(values, "float64")
+    if table.ndim != 2 or min(table.shape) < 2:
+        return None
+    rest = table - table.mean(1, keepdims=True)
+    rest = rest - rest.mean(0)
+    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+    return Noise(float(math.sqrt((rest**2).sum() / freedom)), freedom)
+
+
+def mean_interval(values: list[float], confidence: float) -> float:
+    """Half of a mean's confidence interval; inf for a single value."""
+    if len(values) < 2:
+        return math.inf
+    quantile = stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
+    return float(quantile * stats.sem(values))
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """That one figure is lower than another.
+    """That the nats of one cell are lower than those of another.
 
-    Attributes:
-        lower: A cell, or `cell:figure` where the figure is not `nats`.
-        than: The same of what it is to be lower than.
-        margin: By how much it may be above and still count as lower; in nats.
-        smallest_effect: The difference that is found with a probability of
-            0.8, as it was expected before the runs; None where it was not
-            known.
+    `cell:metric` names another metric. `lower` may be above `than` by up to
+    `margin` and still count. `smallest_effect` is the difference that was
+    expected, before the runs, to be found with probability `POWER`.
     """
 
     lower: str
@@ -40,14 +95,10 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper, and what decides it.
+    """A claim of a paper, which holds if all of its tests do.
 
-    Attributes:
-        name: Its name.
-        source: Where it stands.
-        says: What it says.
-        tests: All of them must show what they claim.
-        not_testable: Why not, by the scale at which it is not.
+    `not_testable` gives, by the name of a scale, the reason why it cannot be
+    tested there.
     """
 
     name: str
@@ -59,13 +110,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Claims:
-    """All of them.
-
-    Attributes:
-        confidence: Of the interval that decides a test.
-        noise: The deviation of a run that was expected, in nats.
-        claims: The claims.
-    """
+    """All claims, the confidence of their tests, and the noise expected."""
 
     confidence: float
     noise: float
@@ -75,33 +120,19 @@ class Claims:
 def read_claims() -> Claims:
     """Reads `claims.yaml`."""
     content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
-    return Claims(
-        content["confidence"],
-        content["noise"],
-        tuple(
-            Claim(
-                **{
-                    **claim,
-                    "tests": tuple(
-                        Comparison(**t) for t in claim.get("tests", ())
-                    ),
-                }
-            )
-            for claim in content["claims"]
-        ),
-    )
+    claims = []
+    for claim in content["claims"]:
+        tests = tuple(Comparison(**test) for test in claim.get("tests", ()))
+        claims.append(Claim(**{**claim, "tests": tests}))
+    return Claims(content["confidence"], content["noise"], tuple(claims))
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a test came to.
+    """The result of a comparison.
 
-    Attributes:
-        test: The test.
-        difference: Mean of `lower` less that of `than`, over the seeds that
-            both have; None where there are none.
-        half_width: Of its confidence interval.
-        seeds: How many there are.
+    `difference` is the mean over common seeds of `lower` less `than`, and
+    `half_width` half of its confidence interval; None while unknown.
     """
 
     test: Comparison
@@ -111,17 +142,14 @@ class Outcome:
 
     @property
     def shown(self) -> bool | None:
-        """Whether it is as claimed; None where it is open.
-
-        False is what the interval excludes, or where it does not tell.
-        """
+        """Whether the whole interval is as claimed; None while unknown."""
         if self.difference is None or self.half_width is None:
             return None
         return self.difference + self.half_width < self.test.margin
 
     @property
     def opposite(self) -> bool:
-        """Whether the interval says that it is the other way round."""
+        """Whether the whole interval contradicts the claim."""
         return (
             self.shown is not None
             and self.difference - self.half_width > self.test.margin
@@ -130,14 +158,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
-
-    Attributes:
-        claim: The claim.
-        outcomes: Of its tests.
-        verdict: One of the four words above.
-        because: Why, a sentence or nothing.
-    """
+    """A claim's outcomes, one of the four verdicts above, and why."""
 
     claim: Claim
     outcomes: tuple[Outcome, ...]
@@ -148,85 +169,64 @@ class Verdict:
 def decide(
     claim: Claim,
     scale: str,
-    figures: dict[str, dict[int, dict]],
+    metrics: dict[str, dict[int, dict]],
     noise: Noise | None,
     confidence: float,
 ) -> Verdict:
-    """Decides a claim.
+    """Decides a claim from the metrics of finished runs, by cell and seed.
 
-    Args:
-        claim: The claim.
-        scale: Name of the scale.
-        figures: Of each cell the figures of its finished runs, by seed.
-        noise: Of the nats of language models; None while it is not known.
-        confidence: Of the intervals.
+    `noise` is that of the language models' nats.
     """
     outcomes = tuple(
-        _outcome(test, figures, noise, confidence) for test in claim.tests
+        _outcome(test, metrics, noise, confidence) for test in claim.tests
     )
     if scale in claim.not_testable:
         return Verdict(claim, outcomes, NOT_TESTABLE, claim.not_testable[scale])
-    # One that does not hold decides, whatever is missing.
-    against = [o for o in outcomes if o.opposite]
-    if against:
-        return Verdict(
-            claim,
-            outcomes,
-            NOT_REPRODUCED,
-            f"it is the other way round in {len(against)} of "
-            f"{len(outcomes)} comparisons",
-        )
-    missing = [o for o in outcomes if o.shown is None]
-    if missing:
-        cells = dict.fromkeys(
-            name.partition(":")[0]
-            for o in missing
-            for name in (o.test.lower, o.test.than)
-            if len(figures.get(name.partition(":")[0], ())) < 2
-        )
-        return Verdict(
-            claim,
-            outcomes,
-            UNDECIDED,
-            f"too few runs of {', '.join(cells)}" if cells else "too few runs",
-        )
-    open_ones = [o for o in outcomes if not o.shown]
-    if open_ones:
-        return Verdict(
-            claim,
-            outcomes,
-            NOT_REPRODUCED,
-            f"no such difference seen in {len(open_ones)} of "
-            f"{len(outcomes)} comparisons",
-        )
-    return Verdict(claim, outcomes, REPRODUCED, "")
+    opposite = sum(outcome.opposite for outcome in outcomes)
+    unknown = [o.test for o in outcomes if o.shown is None]
+    unseen = sum(not outcome.shown for outcome in outcomes)
+    of = f"of {len(outcomes)} comparisons"
+    # One that contradicts the claim decides, even while others are unknown.
+    if opposite:
+        verdict = NOT_REPRODUCED
+        because = f"it is the other way round in {opposite} {of}"
+    elif unknown:
+        names = [n for test in unknown for n in (test.lower, test.than)]
+        cells = dict.fromkeys(name.partition(":")[0] for name in names)
+        few = [cell for cell in cells if len(metrics.get(cell, ())) < 2]
+        verdict = UNDECIDED
+        because = "too few runs" + (f" of {', '.join(few)}" if few else "")
+    elif unseen:
+        verdict = NOT_REPRODUCED
+        because = f"no such difference seen in {unseen} {of}"
+    else:
+        verdict, because = REPRODUCED, ""
+    return Verdict(claim, outcomes, verdict, because)
 
 
-def _outcome(test, figures, noise, confidence):
-    lower, than = (_values(name, figures) for name in (test.lower, test.than))
-    seeds = sorted(lower.keys() & than.keys())
+def _outcome(test, metrics, noise, confidence):
+    lower, than = (_values(name, metrics) for name in (test.lower, test.than))
+    seeds = lower.keys() & than.keys()
     if not seeds:
         return Outcome(test, None, None, 0)
-    differences = [lower[seed] - than[seed] for seed in seeds]
+    differences = [lower[seed] - than[seed] for seed in sorted(seeds)]
+    half_width = None
+    # If other runs failed, the only one left is no fair sample.
+    if len(seeds) > 1:
+        if ":" in test.lower + test.than:
+            # Other metrics have their own noise.
+            half_width = mean_interval(differences, confidence)
+        elif noise is not None:
+            half_width = noise.half_width(len(seeds), confidence)
     difference = sum(differences) / len(seeds)
-    if len(seeds) < 2:
-        # Where other runs failed, the one that did not is no fair sample.
-        half_width = None
-    elif ":" in test.lower + test.than:
-        # What is no language model has a noise of its own.
-        half_width = mean_interval(differences, confidence)
-    elif noise is None:
-        half_width = None
-    else:
-        half_width = noise.half_width(len(seeds), confidence)
     return Outcome(test, difference, half_width, len(seeds))
 
 
-def _values(name, figures):
-    """`{seed: value}` of `cell` or `cell:figure`."""
-    cell, _, figure = name.partition(":")
+def _values(name, metrics):
+    """Returns `{seed: value}` of `cell` or `cell:metric`."""
+    cell, _, metric = name.partition(":")
     return {
-        seed: found[figure or "nats"]
-        for seed, found in figures.get(cell, {}).items()
-        if found.get(figure or "nats") is not None
+        seed: found[metric or "nats"]
+        for seed, found in metrics.get(cell, {}).items()
+        if found.get(metric or "nats") is not None
     }

@@ -2,9 +2,9 @@
 
 No text and no language model: a single head is trained to attend as a matrix
 says. A dense random one has logits of full rank, so that each head smaller
-than the sequence misses some of it (Theorem 1 of
-https://arxiv.org/abs/2002.07028); one that attends to one token for each token
-needs no more than a few dimensions to come near, where tokens lie on a circle.
+than the sequence misses part of it (Theorem 1 of
+https://arxiv.org/abs/2002.07028). One that attends to a single token for each
+token needs only a few dimensions to come near, with tokens on a circle.
 
 Shape letters: n sequence length, H head size.
 """
@@ -18,24 +18,18 @@ from keras_fixedhead.theory import fit_context, lowest_error
 from training.reproduce.cells import Cell
 from training.reproduce.scales import Scale
 
-# What a token of a one-hot context gives to all tokens together: a softmax
-# gives something to each.
+# The share of a one-hot context that is spread over all tokens, since a
+# softmax is nowhere 0.
 _ELSEWHERE = 0.01
-# Standard deviation of the logits of a dense one.
+# Standard deviation of a dense context's logits.
 _SCALE = 2.0
 
 
 def draw_context(kind: str, length: int, seed: int) -> np.ndarray:
-    """A random context.
+    """A random float64 context `[n, n]`, whose columns sum to 1.
 
-    Args:
-        kind: `dense`, each column a softmax of normal logits, or `one_hot`,
-            each column nearly all on one token, another one for each.
-        length: n.
-        seed: Decides it.
-
-    Returns:
-        float64 array `[n, n]`, each column sums to 1.
+    Columns of a `dense` one are softmaxes of normal logits. Columns of a
+    `one_hot` one are almost 1 at a token, another one for each column.
     """
     rng = np.random.default_rng(seed)
     if kind == "dense":
@@ -47,15 +41,11 @@ def draw_context(kind: str, length: int, seed: int) -> np.ndarray:
 
 
 def divergence(context: np.ndarray, scores: np.ndarray) -> float:
-    """The Kullback-Leibler divergence of scores from a context.
+    """Mean Kullback-Leibler divergence of the scores' columns, in nats.
 
-    Args:
-        context, scores: arrays `[n, n]`, each column sums to 1.
-
-    Returns:
-        The mean over columns, nats.
+    Both are `[n, n]`, with columns that sum to 1.
     """
-    # float32 may have made 0 of a score.
+    # Scores may have become 0 in float32.
     scores = np.maximum(scores, np.finfo("float32").tiny)
     return float((context * np.log(context / scores)).sum(0).mean())
 
@@ -67,33 +57,25 @@ def fit(
     should_stop: Callable[[], bool],
     report: Callable[[int], None],
 ) -> dict | None:
-    """Fits heads of each size to one context.
+    """Fits heads of each size H to one context, and measures what they miss.
 
-    Args:
-        cell: Which kind of context.
-        scale: Its length, and the updates of a head.
-        seed: Decides the context and the initial projections.
-        should_stop: Whether to leave, asked after each head.
-        report: Takes the number of updates made of all heads.
-
-    Returns:
-        None where `should_stop` said so. Else for each size H `kl_H`, the
-        divergence that is reached, nats; `log_error_H`, the root of the
-        summed squares of what the centred logits miss, relative to all of
-        them; `bound_H`, what they miss at least (`theory.lowest_error`); and
-        `seconds`.
+    The metrics are `kl_H`, the divergence that is reached; `log_error_H`, the
+    error of the centred logits (root of summed squares) relative to all of
+    them; `bound_H`, the least such error (`theory.lowest_error`); and
+    `seconds`. If `should_stop()` after a head, the result is None. `report`
+    takes the number of updates of all heads so far.
     """
     started = time.monotonic()
     context = draw_context(cell.contexts, scale.context_length, seed)
     log = np.log(context)
     whole = np.linalg.norm(log - log.mean(0))
-    figures = {}
+    metrics = {}
     for number, size in enumerate(scale.context_head_sizes, start=1):
         found = fit_context(context, size, steps=scale.context_steps, seed=seed)
-        figures[f"kl_{size}"] = divergence(context, found.scores)
-        figures[f"log_error_{size}"] = float(found.log_error / whole)
-        figures[f"bound_{size}"] = float(lowest_error(context, size) / whole)
+        metrics[f"kl_{size}"] = divergence(context, found.scores)
+        metrics[f"log_error_{size}"] = float(found.log_error / whole)
+        metrics[f"bound_{size}"] = float(lowest_error(context, size) / whole)
         report(number * scale.context_steps)
         if should_stop():
             return None
-    return {**figures, "seconds": time.monotonic() - started}
+    return {**metrics, "seconds": time.monotonic() - started}

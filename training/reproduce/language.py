@@ -1,7 +1,9 @@
 """One run of a language model: a cell, a seed and a learning rate.
 
-The library's causal language model as a plain Keras model, in plain `compile`
-and `fit`, so that it runs on each backend.
+The library's causal language model is trained as a plain Keras model by
+`compile` and `fit`, so that it runs on each backend.
+
+Shape letters: N tokens of a split, B sequences of a batch, T sequence length.
 """
 
 import math
@@ -18,63 +20,48 @@ from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
 from training.corpus.stream import Stream
 from training.engine.schedule import WarmupDecay
-from training.reproduce.cells import Cell, encoder_shape
+from training.reproduce.cells import encoder_shape
+from training.reproduce.plan import Run
 from training.reproduce.scales import Scale
-from training.reproduce.windows import Windows
 
-# Beside the record of a run that is not finished.
+# In the folder of a run that is not finished.
 CHECKPOINT = "checkpoint.npz"
 
-# Between two checkpoints: what a killed run loses.
+# The time between checkpoints: what a killed run loses.
 _CHECKPOINT_SECONDS = 60
-# Between two looks at the loss.
+# Batches between two looks at the loss.
 _CHECK_BATCHES = 25
-# Sequences of the test whose attention is looked at.
+# Sequences of the test text on which attention is measured.
 _PROBED = 16
 _EVALUATION_BATCH = 64
 
 
 def train(
-    cell: Cell,
+    run: Run,
+    rate: float,
     scale: Scale,
     stream: Stream,
-    seed: int,
-    rate: float,
-    split: str,
     folder: pathlib.Path,
     should_stop: Callable[[], bool],
     report: Callable[[int], None],
 ) -> dict | None:
-    """Trains, or continues, a run, and measures it.
+    """Trains a run, or continues it from its checkpoint, and measures it.
 
-    Args:
-        cell: The shape.
-        scale: Lengths and numbers of updates.
-        stream: The text.
-        seed: Decides the initial weights and the order of the text.
-        rate: The learning rate at its peak.
-        split: What to measure it on: `tuning` or `test`.
-        folder: Of the run. Its checkpoint is there while it is not finished.
-        should_stop: Whether to save and leave, asked after each update.
-        report: Takes the number of updates made.
+    `rate` is the peak of the learning rate. If `should_stop()` after an
+    update, the run is saved in `folder` and the result is None. `report` takes
+    the number of updates so far.
 
-    Returns:
-        None where `should_stop` said so. Else `parameters`, with the
-        embeddings; `flops` of a forward pass for each token, without the
-        logits; `nats`, the mean cross entropy of a word piece; of the heads,
-        on some sequences of the test, means of the `logit_effective_rank` and
-        the `attention_effective_rank`, and the mean of the layers'
-        `log_condition_number` (None where one is below full rank); and
-        `seconds`, of all processes that had a part in it.
-
-    Raises:
-        FloatingPointError: The loss is not finite.
-        ValueError: The stream is too short.
+    The metrics are `parameters` with the embeddings; `flops` of a forward
+    pass per token without the logits; `nats`, the mean cross entropy of a
+    word piece of the run's split; means over heads, on part of
+    the test text, of `logit_effective_rank` and `attention_effective_rank`;
+    the mean over layers of `log_condition_number` (None if one is below full
+    rank); and `seconds` of all processes that trained the run.
     """
     checkpoint = folder / CHECKPOINT
     tokens = stream.splits
-    keras.utils.set_random_seed(seed)
-    model = _model(cell, scale, stream.vocabulary_size)
+    keras.utils.set_random_seed(run.seed)
+    model = _model(run.cell, scale, stream.vocabulary_size)
     model.compile(
         _optimizer(scale, rate),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -88,13 +75,13 @@ def train(
         first, seconds = _restore(model, checkpoint)
         started -= seconds
     if first < batches:
-        windows = Windows(
+        windows = TokenWindows(
             tokens["train"],
             scale.sequence_length,
             scale.batch_size // scale.parts,
             batches,
             first,
-            seed,
+            run.seed,
         )
 
         def save(model, done):
@@ -102,15 +89,17 @@ def train(
             _save(model, checkpoint, batches=done, seconds=seconds)
 
         watch = _Watch(first, scale.parts, should_stop, report, save)
-        # The windows are in the order of the seed already.
+        # The windows are shuffled already.
         model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
         save(model, watch.done)
         if watch.done < batches:
             return None
-    test = Windows(tokens[split], scale.sequence_length, _EVALUATION_BATCH)
-    nats = float(model.evaluate(test, verbose=0))
+    measured = TokenWindows(
+        tokens[run.split], scale.sequence_length, _EVALUATION_BATCH
+    )
+    nats = float(model.evaluate(measured, verbose=0))
     _check(nats, scale.steps)
-    shape = encoder_shape(cell, scale, stream.vocabulary_size)
+    shape = encoder_shape(run.cell, scale, stream.vocabulary_size)
     return {
         "parameters": model.count_params(),
         "flops": encoder_flops(shape, scale.sequence_length),
@@ -121,15 +110,9 @@ def train(
 
 
 def frequency_nats(stream: Stream, split: str) -> float:
-    """What the frequencies of the training tokens predict of a split.
+    """Mean cross entropy of a split's tokens by their training frequency.
 
-    Args:
-        stream: The text.
-        split: `tuning` or `test`.
-
-    Returns:
-        The mean cross entropy of a token, nats. A model that has learned
-        nothing else is as good.
+    A model that has learned nothing else is as good.
     """
     train, other = (
         np.bincount(stream.splits[name], minlength=stream.vocabulary_size)
@@ -137,6 +120,70 @@ def frequency_nats(stream: Stream, split: str) -> float:
     )
     smooth = train + 1
     return float(-(other * np.log(smooth / smooth.sum())).sum() / other.sum())
+
+
+class TokenWindows(keras.utils.PyDataset):
+    """Consecutive windows of T tokens, each with the tokens that follow.
+
+    Elements are `{"token_ids", "padding_mask"}` and labels, int32 `[B, T]`.
+    With a number of `batches`, windows are shuffled by `seed`, differently in
+    each epoch, and start at `first_batch`. Without it, each window comes
+    once, in order, and the last batch may be smaller. `token_ids` is `[N]`.
+    """
+
+    def __init__(
+        self,
+        token_ids: np.ndarray,
+        sequence_length: int,
+        batch_size: int,
+        batches: int | None = None,
+        first_batch: int = 0,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self._token_ids = token_ids
+        self._length = sequence_length
+        self._size = batch_size
+        self._first = first_batch
+        self._seed = seed
+        self._windows = (len(token_ids) - 1) // sequence_length
+        self._order = (None, None)  # an epoch and its order
+        self._shuffled = batches is not None
+        least = batch_size if self._shuffled else 1
+        if self._windows < least:
+            raise ValueError(
+                f"There must be at least {least} windows of {sequence_length} "
+                f"tokens. Received: {len(token_ids)} tokens, {self._windows} "
+                "windows"
+            )
+        self._batches = -(-self._windows // batch_size)
+        if self._shuffled:
+            self._batches = batches - first_batch
+
+    @property
+    def num_batches(self):
+        return self._batches
+
+    def __getitem__(self, index):
+        number = self._first + index
+        windows = np.arange(self._windows)
+        if self._shuffled:
+            epoch, number = divmod(number, self._windows // self._size)
+            if self._order[0] != epoch:
+                rng = np.random.default_rng([self._seed, epoch])
+                self._order = (epoch, rng.permutation(self._windows))
+            windows = self._order[1]
+        windows = windows[number * self._size :][: self._size]
+        # [B, T + 1]
+        places = windows[:, np.newaxis] * self._length + np.arange(
+            self._length + 1
+        )
+        tokens = np.asarray(self._token_ids[places], "int32")
+        inputs = np.ascontiguousarray(tokens[:, :-1])
+        return (
+            {"token_ids": inputs, "padding_mask": np.ones_like(inputs)},
+            np.ascontiguousarray(tokens[:, 1:]),
+        )
 
 
 def _model(cell, scale, vocabulary_size):
@@ -155,7 +202,7 @@ def _model(cell, scale, vocabulary_size):
 
 
 def _optimizer(scale, rate):
-    # Keras asks it for the rate by the number of the part.
+    # Keras counts the parts of updates as steps of the schedule.
     schedule = WarmupDecay(
         rate,
         scale.warmup_steps * scale.parts,
@@ -173,7 +220,10 @@ def _optimizer(scale, rate):
 
 
 class _Watch(keras.callbacks.Callback):
-    """Looks after each batch whether to go on, and saves now and then."""
+    """Checks after each batch whether to go on, and saves now and then.
+
+    Keras's BackupAndRestore does not do: it resumes at the start of an epoch.
+    """
 
     def __init__(self, first, parts, should_stop, report, save):
         super().__init__()
@@ -187,19 +237,19 @@ class _Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.done += 1
         self._report(self.done // self._parts)
-        # To read the loss is to wait for it. It is a mean of all so far.
+        # Reading the loss, a mean so far, waits for the device.
         if not self.done % _CHECK_BATCHES:
             _check(logs["loss"], self.done // self._parts)
         if self._should_stop():
             self.model.stop_training = True
         elif time.monotonic() - self._saved > _CHECKPOINT_SECONDS:
-            # Asked for the model, Keras on JAX gives it its weights.
+            # On JAX, accessing `self.model` gives it its weights.
             self._save(self.model, self.done)
             self._saved = time.monotonic()
 
 
 def _state(model):
-    """Weights, states of random generators and of the optimizer."""
+    """Weights, and states of random generators and of the optimizer."""
     return [*model.variables, *model.optimizer.variables]
 
 
@@ -210,7 +260,7 @@ def _save(model, checkpoint, **progress):
 
 
 def _restore(model, checkpoint):
-    """Returns how many batches were trained on, and for how many seconds."""
+    """Returns the batches and seconds of training so far."""
     with np.load(checkpoint) as arrays:
         for number, variable in enumerate(_state(model)):
             variable.assign(arrays[f"arr_{number}"])
@@ -223,11 +273,10 @@ def _check(loss, step):
 
 
 def _attention(model, token_ids, scale):
-    """What the heads do on some sequences of the test."""
     backbone = next(
         layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
     )
-    inputs, _ = Windows(token_ids, scale.sequence_length, _PROBED)[0]
+    inputs, _ = TokenWindows(token_ids, scale.sequence_length, _PROBED)[0]
     inputs["segment_ids"] = np.zeros_like(inputs["token_ids"])
     found = attention_report(backbone, inputs)
     conditions = [layer.condition_number for layer in found.layers]

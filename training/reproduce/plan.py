@@ -1,7 +1,7 @@
-"""Which runs there are, what is known of each, and the rates they train at.
+"""The runs of a scale, their records, and their learning rates.
 
 A run's folder holds `record.json` once it is finished, `failed.json` if it
-cannot be, and meanwhile its checkpoint.
+failed, and its checkpoint until then.
 """
 
 import dataclasses
@@ -15,21 +15,17 @@ import numpy as np
 from training.reproduce.cells import Cell, grid
 from training.reproduce.scales import Scale
 
-# The cells whose learning rates are chosen by trial: the narrowest, a middle
-# and the widest layer, and the deepest model. What is between takes what is
-# between.
+# The cells whose learning rates are tuned: the narrowest, a middle and the
+# widest layer, and the deepest model. Rates of others are interpolated.
 _PILOTS = ("standard", "heads_x4", "sizes_x4", "deep_x3")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training.
+    """One training of a cell.
 
-    Attributes:
-        cell: What is trained.
-        seed: Of the run.
-        rate: The learning rate on trial; None of a run that counts, whose
-            rate comes of the trials.
+    In a trial of learning rates, `rate` is the one that is tried. It is None
+    in a run that counts.
     """
 
     cell: Cell
@@ -37,20 +33,20 @@ class Run:
     rate: float | None = None
 
     @property
+    def split(self) -> str:
+        """The text that the run is measured on."""
+        return "test" if self.rate is None else "tuning"
+
+    @property
     def name(self) -> str:
-        """Where it is kept in the work directory."""
+        """Its folder within the work directory."""
         if self.rate is not None:
             return f"rates/{self.cell.name}/{self.rate:g}"
         return f"runs/{self.cell.name}/seed_{self.seed}"
 
 
 class Plan:
-    """The runs of a scale in a work directory.
-
-    Args:
-        scale: The scale.
-        workdir: Where their folders are.
-    """
+    """The runs of a scale, whose folders are in a work directory."""
 
     def __init__(self, scale: Scale, workdir: pathlib.Path):
         self.scale = scale
@@ -62,7 +58,7 @@ class Plan:
             if cell.name in _PILOTS and len(scale.rates) > 1
             for rate in scale.rates
         ]
-        # The seeds of the trials do not count.
+        # Seed 0 is that of the trials.
         self.runs = [
             Run(cell, seed)
             for cell in self.cells
@@ -70,19 +66,19 @@ class Plan:
         ]
 
     def folder(self, run: Run) -> pathlib.Path:
-        """Where a run is kept."""
+        """The folder of a run."""
         return self.workdir / run.name
 
     def record(self, run: Run) -> dict | None:
-        """What a finished run has recorded."""
+        """The record of a finished run."""
         return _read(self.folder(run) / "record.json")
 
     def failure(self, run: Run) -> dict | None:
-        """Why a run failed: `error`, and the `traceback` if there is one."""
+        """The `error` of a failed run, and its `traceback` if there is one."""
         return _read(self.folder(run) / "failed.json")
 
     def waiting(self) -> list[Run]:
-        """The runs that can be made now: of the trials while there are."""
+        """The runs that can be made now: first the trials, then the rest."""
         for runs in (self.pilots, self.runs):
             left = [
                 run
@@ -94,15 +90,15 @@ class Plan:
         return []
 
     def forget_failures(self) -> None:
-        """Lets failed runs be made anew."""
+        """Deletes failed runs, so that they are made again."""
         for run in (*self.pilots, *self.runs):
             if self.failure(run) is not None:
                 shutil.rmtree(self.folder(run))
 
     def trials(self) -> dict[tuple[int, int], dict[float, float]]:
-        """Nats of each rate on trial, by the layers and the width of each.
+        """Nats of each rate tried, by the number of layers and their width.
 
-        A run that failed, as one that learned nothing, has infinitely many.
+        A run that failed has infinitely many.
         """
         found = {}
         for run in self.pilots:
@@ -115,11 +111,8 @@ class Plan:
     def rate(self, cell: Cell) -> float:
         """The learning rate of a cell, once the trials are made.
 
-        That of its width, times what depth makes of the rate of a model
-        whose layers have the standard width.
-
-        Raises:
-            RuntimeError: No rate on trial led to a finite loss.
+        It is the rate of its width times the factor of its depth, relative to
+        a model of the standard depth.
         """
         if not self.pilots:
             return self.scale.rates[0]
@@ -139,22 +132,17 @@ class Plan:
 
 
 def best_rate(nats: dict[float, float]) -> float:
-    """The rate at the vertex of the parabola around the best on trial.
+    """The rate at the vertex of the parabola around the best rate tried.
 
-    In the logarithm of the rate. At the end of those on trial, or beside one
-    that failed, it is the best one itself.
-
-    Args:
-        nats: By rate, which are a factor apart.
-
-    Raises:
-        RuntimeError: None is finite.
+    The parabola is in the logarithm of the rates, which are a factor apart.
+    If the best is the lowest or highest, or beside one that failed, it is
+    taken itself. `nats` are by rate.
     """
     rates = sorted(nats)
     values = [nats[rate] for rate in rates]
     if not any(map(math.isfinite, values)):
         raise RuntimeError(
-            "no learning rate on trial led to a finite loss. "
+            "no learning rate led to a finite loss. "
             f"Tried: {', '.join(f'{rate:g}' for rate in rates)}"
         )
     i = values.index(min(values))
@@ -170,9 +158,9 @@ def best_rate(nats: dict[float, float]) -> float:
 
 
 def between(rates: dict[int, float], size: int) -> float:
-    """The rate of a size: linear between those known, in both logarithms.
+    """Interpolates the rate of a size linearly, in both logarithms.
 
-    Outside of them it is that of the nearest.
+    Outside of the known sizes it is the rate of the nearest.
     """
     sizes = sorted(rates)
     known = np.log([rates[s] for s in sizes])

@@ -5,31 +5,26 @@ import statistics
 
 from keras_fixedhead.files import replaced, write_json
 from training.corpus.stream import Stream
-from training.reproduce.claims import Verdict, decide, read_claims
+from training.reproduce.claims import (
+    POWER,
+    decide,
+    estimate_noise,
+    read_claims,
+)
 from training.reproduce.figures import draw_contexts, draw_language
 from training.reproduce.plan import Plan
-from training.reproduce.statistics import POWER, noise
 
 _CAUTION = """\
-Nats are the mean cross entropy of a word piece of the test text, perplexity is
-their exponential. Every run of a cell has the same text in the order of its
-seed. A comparison is decided by the {confidence:.0%} confidence interval of the
-difference of means over seeds; the deviation that enters it is that of all
-language models together, of what neither cell nor seed explains. So are the
-bars of the first picture, 95% intervals of means."""
+Nats are the mean cross entropy of a word piece of the test text; perplexity is
+their exponential. All runs with the same seed see the same text in the same
+order. A comparison is decided by the {confidence:.0%} confidence interval of
+the difference of means over seeds. Its deviation is estimated from all
+language models together, as what neither cell nor seed explains. The same
+deviation gives the bars of the first picture, 95% intervals of means."""
 
 
 def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
-    """Writes what is known into the work directory.
-
-    Args:
-        plan: The runs.
-        scale_name: Name of their scale.
-        stream: What they were trained on.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Writes what the runs show into the work directory."""
     claims = read_claims()
     records = {
         cell.name: {
@@ -39,13 +34,21 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         }
         for cell in plan.cells
     }
-    figures = {
+    metrics = {
         name: {seed: record["figures"] for seed, record in found.items()}
         for name, found in records.items()
     }
-    found_noise = noise(_whole(plan, figures))
+    # Only the language models that have all seeds, [C, S].
+    noise = estimate_noise(
+        [
+            [found[seed]["nats"] for seed in sorted(found)]
+            for cell in plan.cells
+            if cell.contexts is None
+            and len(found := metrics[cell.name]) == plan.scale.seeds
+        ]
+    )
     verdicts = [
-        decide(claim, scale_name, figures, found_noise, claims.confidence)
+        decide(claim, scale_name, metrics, noise, claims.confidence)
         for claim in claims.claims
     ]
     pictures = []
@@ -53,28 +56,50 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         language, contexts = (
             plan.workdir / f"{name}.png" for name in ("language", "contexts")
         )
-        if draw_language(plan, figures, found_noise, language):
+        if draw_language(plan, metrics, noise, language):
             pictures.append(language.name)
-        if draw_contexts(plan, figures, contexts):
+        if draw_contexts(plan, metrics, contexts):
             pictures.append(contexts.name)
     except ModuleNotFoundError as error:
         print(f"no pictures: {error}")
+    every = [r for found in records.values() for r in found.values()]
+    trials = [r for run in plan.pilots if (r := plan.record(run)) is not None]
+    failed = {
+        run.name: failure["error"]
+        for run in (*plan.pilots, *plan.runs)
+        if (failure := plan.failure(run)) is not None
+    }
     text = "\n\n".join(
         [
             "# The claims of the paper, reproduced at a size that fits",
-            _head(plan, scale_name, stream, records),
+            _head(plan, scale_name, stream, every, trials),
             _CAUTION.format(confidence=claims.confidence),
-            _noise(plan, claims, found_noise),
+            _noise(plan, claims, noise),
             "## Claims",
-            _claims(verdicts),
+            _table(
+                ("claim", "source", "verdict", "why"),
+                (
+                    (
+                        v.claim.says,
+                        v.claim.source,
+                        f"**{v.verdict}**",
+                        v.because,
+                    )
+                    for v in verdicts
+                ),
+            ),
             *(f"![{name}]({name})" for name in pictures),
             "## Comparisons",
             _comparisons(verdicts),
             "## Cells",
             _cells(plan, records),
-            *_contexts(plan, figures),
+            *_contexts(plan, metrics),
             *_trials(plan),
-            *_failures(plan),
+            *(
+                ["## Failed runs", _table(("run", "error"), failed.items())]
+                if failed
+                else ["No run failed."]
+            ),
         ]
     )
     path = plan.workdir / "RESULTS.md"
@@ -84,27 +109,16 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         plan.workdir / "results.json",
         {
             "scale": scale_name,
-            "runs": [r for found in records.values() for r in found.values()],
-            "trials": _tried(plan),
-            "failed": dict(_failed(plan)),
+            "runs": every,
+            "trials": trials,
+            "failed": failed,
             "verdicts": {v.claim.name: v.verdict for v in verdicts},
         },
     )
     print(f"wrote {path}")
 
 
-def _whole(plan, figures):
-    """Nats of the language models that have all seeds, `[C, S]`."""
-    return [
-        [figures[cell.name][seed]["nats"] for seed in sorted(found)]
-        for cell in plan.cells
-        if cell.contexts is None
-        and len(found := figures[cell.name]) == plan.scale.seeds
-    ]
-
-
-def _head(plan, scale_name, stream, records):
-    every = [r for found in records.values() for r in found.values()]
+def _head(plan, scale_name, stream, records, trials):
     scale = plan.scale
     lines = [
         f"`python -m training.reproduce --scale {scale_name}`: "
@@ -114,47 +128,34 @@ def _head(plan, scale_name, stream, records):
         f"{stream.counts['train tokens']:,} word pieces of "
         f"{stream.counts['tokens in the vocabulary']:,} kinds, tested on "
         f"{stream.counts['test tokens']:,}.",
-        f"{len(every)} of {len(plan.runs)} runs are made.",
+        f"{len(records)} of {len(plan.runs)} runs are made.",
     ]
-    if every:
-        dates = sorted(record["finished"][:10] for record in every)
+    if records:
+        dates = sorted(record["finished"][:10] for record in records)
         days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
-        versions = sorted(
-            {
-                ", ".join(f"{k} {v}" for k, v in r["versions"].items())
-                for r in every
-            }
-        )
-        hardware = sorted({record["hardware"] for record in every})
-        seconds = [r["figures"]["seconds"] for r in (*every, *_tried(plan))]
+        versions = {
+            ", ".join(f"{k} {v}" for k, v in record["versions"].items())
+            for record in records
+        }
+        hardware = {record["hardware"] for record in records}
+        seconds = [r["figures"]["seconds"] for r in (*records, *trials)]
         lines.append(
-            f"{days}; {'; '.join(versions)}; each run on "
-            f"{'; '.join(hardware)}; {sum(seconds) / 3600:.1f} hours one "
-            "after the other, with those that chose the learning rates."
+            f"{days}; {'; '.join(sorted(versions))}; each run on "
+            f"{'; '.join(sorted(hardware))}; {sum(seconds) / 3600:.1f} hours "
+            "one after the other, with those that chose the learning rates."
         )
     return " ".join(lines)
 
 
-def _noise(plan, claims, found):
-    if found is None:
-        return "Too few runs are made to know how much seeds alone differ."
-    seeds = plan.scale.seeds
-    effect = found.smallest_effect(seeds, claims.confidence)
+def _noise(plan, claims, noise):
+    if noise is None:
+        return "There are too few runs to estimate how much seeds alone differ."
+    effect = noise.smallest_effect(plan.scale.seeds, claims.confidence)
     return (
-        f"That deviation is {found.deviation:.4f} nats ({found.freedom} "
+        f"That deviation is {noise.deviation:.4f} nats ({noise.freedom} "
         f"degrees of freedom; {claims.noise:.4f} was expected), so that a "
         f"difference of {effect:.4f} nats, {math.expm1(effect):.1%} of the "
         f"perplexity, is found with a probability of {POWER}."
-    )
-
-
-def _claims(verdicts: list[Verdict]) -> str:
-    return _table(
-        ("claim", "source", "verdict", "why"),
-        (
-            (v.claim.says, v.claim.source, f"**{v.verdict}**", v.because)
-            for v in verdicts
-        ),
     )
 
 
@@ -162,22 +163,24 @@ def _comparisons(verdicts):
     rows = []
     for verdict in verdicts:
         for outcome in verdict.outcomes:
-            test = outcome.test
+            test, shown = outcome.test, outcome.shown
             margin = f" by less than {test.margin:g} more" * bool(test.margin)
+            answer = {True: "yes", False: "no", None: ""}[shown]
+            if outcome.opposite:
+                answer = "no: the opposite"
             rows.append(
                 (
                     verdict.claim.name,
                     f"{test.lower} under {test.than}{margin}",
-                    _signed(outcome.difference, outcome.half_width),
-                    str(outcome.seeds),
-                    _number(test.smallest_effect),
-                    {True: "yes", False: "no", None: ""}[outcome.shown]
-                    if not outcome.opposite
-                    else "no: the opposite",
+                    _format(outcome.difference, "+.4f")
+                    + _format(outcome.half_width, ".4f", before=" ± "),
+                    outcome.seeds,
+                    _format(test.smallest_effect, "g"),
+                    answer,
                 )
             )
     columns = ("claim", "what", "difference", "seeds")
-    # What claims.yaml said before the runs; `_noise` says what they make of it.
+    # Effects as claims.yaml has them; `_noise` says what they turned out to be.
     return _table((*columns, "detectable, as expected", "shown"), rows)
 
 
@@ -186,122 +189,91 @@ def _cells(plan, records):
     for cell in plan.cells:
         if cell.contexts is not None:
             continue
-        found = [r["figures"] for r in records[cell.name].values()]
-        nats = [figures["nats"] for figures in found]
-        shape = cell.shape
-        first = found[0] if found else {}
+        found = list(records[cell.name].values())
+        metrics = [record["figures"] for record in found]
+        nats = [m["nats"] for m in metrics]
         failed = sum(
             plan.failure(run) is not None
             for run in plan.runs
             if run.cell == cell
         )
-        rows.append(
-            (
-                cell.name,
-                cell.why,
-                str(shape["num_layers"]),
-                str(shape["hidden_dim"]),
-                f"{shape['num_heads']} x {shape['head_size']}",
-                str(shape["intermediate_dim"]),
-                _thousands(first.get("parameters")),
-                _thousands(first.get("flops")),
-                _rate(list(records[cell.name].values())),
-                " ".join(f"{x:.4f}" for x in nats)
-                + f" {failed} failed" * bool(failed),
-                f"{math.exp(statistics.fmean(nats)):.2f}" if nats else "",
-                _mean(found, "logit_effective_rank", ".1f"),
-                _mean(found, "attention_effective_rank", ".1f"),
-                _mean(found, "log_condition_number", ".1f"),
-            )
-        )
-    return _table(
-        (
-            "cell",
-            "why",
-            "layers",
-            "d",
-            "heads",
-            "feed-forward",
-            "parameters, k",
-            "operations a token, k",
-            "rate",
-            "nats, by seed",
-            "perplexity",
-            "rank of logits",
-            "rank of attention",
-            "log of condition",
-        ),
-        rows,
-    )
+        row = {
+            "cell": cell.name,
+            "why": cell.why,
+            "layers": cell.shape["num_layers"],
+            "d": cell.shape["hidden_dim"],
+            "heads": f"{cell.shape['num_heads']} x {cell.shape['head_size']}",
+            "feed-forward": cell.shape["intermediate_dim"],
+            "parameters, k": "",
+            "operations a token, k": "",
+            "rate": "",
+            "nats, by seed": " ".join(f"{x:.4f}" for x in nats)
+            + f" {failed} failed" * bool(failed),
+            "perplexity": "",
+            "rank of logits": _mean(metrics, "logit_effective_rank", ".1f"),
+            "rank of attention": _mean(
+                metrics, "attention_effective_rank", ".1f"
+            ),
+            "log of condition": _mean(metrics, "log_condition_number", ".1f"),
+        }
+        if found:
+            row |= {
+                "parameters, k": f"{metrics[0]['parameters'] / 1000:,.0f}",
+                "operations a token, k": f"{metrics[0]['flops'] / 1000:,.0f}",
+                "rate": f"{found[0]['rate']:.2g}",
+                "perplexity": f"{math.exp(statistics.fmean(nats)):.2f}",
+            }
+        rows.append(row)
+    return _table(rows[0], (row.values() for row in rows))
 
 
-def _contexts(plan, figures):
+def _contexts(plan, metrics):
     cells = [cell for cell in plan.cells if cell.contexts is not None]
     rows = []
     for size in plan.scale.context_head_sizes:
-        row = [str(size)]
+        row = [size]
         for cell in cells:
-            found = list(figures[cell.name].values())
+            found = list(metrics[cell.name].values())
             for name in ("kl", "log_error", "bound"):
                 row.append(_mean(found, f"{name}_{size}", ".4f"))
         rows.append(row)
     names = [
-        f"{cell.contexts.replace('_', '-')}: {figure}"
+        f"{cell.contexts.replace('_', '-')}: {metric}"
         for cell in cells
-        for figure in ("KL, nats", "error of logits", "its bound")
+        for metric in ("KL, nats", "error of logits", "its bound")
     ]
     return [
         "## Contexts",
         f"A single head fitted to contexts of {plan.scale.context_length} "
         "tokens; means over seeds. The error of the logits is relative to all "
-        "of them, and the bound is what a head of this size misses at least "
+        "of them, and the bound is the least error of a head of this size "
         "(`keras_fixedhead.theory.lowest_error`).",
         _table(("head size", *names), rows),
     ]
 
 
-def _tried(plan):
-    """The records of the runs that choose the learning rates."""
-    return [r for run in plan.pilots if (r := plan.record(run)) is not None]
-
-
 def _trials(plan):
     if not plan.pilots:
         return []
-    rows = [
-        (*map(str, size), *(_nats(trials[rate]) for rate in plan.scale.rates))
-        for size, trials in sorted(plan.trials().items())
-    ]
+    rates = plan.scale.rates
+    rows = []
+    for size, trials in sorted(plan.trials().items()):
+        nats = [
+            f"{trials[rate]:.4f}"
+            if math.isfinite(trials[rate])
+            else "not there"
+            for rate in rates
+        ]
+        rows.append([*size, *nats])
     return [
         "## Learning rates",
         "Nats on the tuning text by the number of layers and the width of all "
-        "heads of one, a run each with a seed that does not count. A cell has "
-        "the rate of the vertex of the parabola around the best, and between "
-        "two widths or depths what is between. A run that learned nothing is "
-        "not there, and then the best is taken as it is.",
-        _table(
-            ("layers", "width", *(f"{r:g}" for r in plan.scale.rates)), rows
-        ),
+        "heads of a layer, from one run each with a seed that is not used "
+        "otherwise. A cell's rate is the vertex of the parabola around the "
+        "best, interpolated between widths and depths. Runs that learned "
+        "nothing are not there; beside one, the best rate is taken itself.",
+        _table(("layers", "width", *(f"{rate:g}" for rate in rates)), rows),
     ]
-
-
-def _failed(plan):
-    return [
-        (run.name, failure["error"])
-        for run in (*plan.pilots, *plan.runs)
-        if (failure := plan.failure(run)) is not None
-    ]
-
-
-def _failures(plan):
-    rows = _failed(plan)
-    if not rows:
-        return ["No run failed."]
-    return ["## Failed runs", _table(("run", "error"), rows)]
-
-
-def _rate(records):
-    return f"{records[0]['rate']:.2g}" if records else ""
 
 
 def _table(columns, rows):
@@ -314,24 +286,8 @@ def _table(columns, rows):
     )
 
 
-def _signed(difference, half_width):
-    if difference is None:
-        return ""
-    if half_width is None:
-        return f"{difference:+.4f}"
-    return f"{difference:+.4f} ± {half_width:.4f}"
-
-
-def _number(value):
-    return "" if value is None else f"{value:g}"
-
-
-def _nats(value):
-    return f"{value:.4f}" if math.isfinite(value) else "not there"
-
-
-def _thousands(value):
-    return "" if value is None else f"{value / 1000:,.0f}"
+def _format(value, form, before=""):
+    return "" if value is None else before + format(value, form)
 
 
 def _mean(found, name, form):

@@ -1,18 +1,21 @@
-"""Makes the runs of a plan that are missing, in processes of their own.
+"""Makes the missing runs of a plan in worker processes.
 
-Processes are kept from run to run, since imports take long; one that dies
-takes its run with it, and another one takes its place.
+Workers stay from run to run, since imports take long. One that dies takes its
+run with it, and another replaces it.
 """
 
-import collections
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.process
+import multiprocessing.synchronize
 import os
 import pathlib
 import signal
 import time
+from collections.abc import Iterator
 
 import rich.console
 import rich.progress
@@ -20,22 +23,18 @@ import rich.progress
 from keras_fixedhead.files import write_json
 from training.engine.lock import held
 from training.reproduce import worker
-from training.reproduce.plan import Plan
+from training.reproduce.plan import Plan, Run
 
 # How long workers may take to save and leave.
 _LEAVE_SECONDS = 120
 
 
 @contextlib.contextmanager
-def claimed(workdir: pathlib.Path, settings: dict):
-    """Holds a work directory, so that no other process makes its runs.
+def claimed(workdir: pathlib.Path, settings: dict) -> Iterator[None]:
+    """Creates and holds a work directory, so that no other process uses it.
 
-    Args:
-        workdir: Is created if it is not there.
-        settings: What decides the runs, as JSON values.
-
-    Raises:
-        ValueError: It is in use, or that of other settings; names them.
+    `settings`, as JSON values, determine the runs. A directory of other
+    settings is an error that names them.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     busy = f"`workdir` {str(workdir)!r} is in use by another process"
@@ -65,27 +64,22 @@ def make_runs(
     workers: int | None,
     minutes: float | None,
 ) -> int | None:
-    """Makes the runs that are missing.
+    """Makes the missing runs on the stream in the folder `data`.
 
-    Args:
-        plan: The runs.
-        data: Folder of the stream.
-        workers: Processes at a time, at most the number of CPUs, which they
-            share out. None is one for each CPU, or one where there is an
-            accelerator.
-        minutes: After so many, runs save where they are and stop.
-
-    Returns:
-        The signal that stopped it, or None.
-
-    Raises:
-        RuntimeError: A worker could not start, or no learning rate led to a
-            finite loss.
+    `workers` processes share out the CPUs; None is one per CPU, or one if
+    there is a GPU. After `minutes`, runs save their state and stop. Returns
+    the signal that stopped the runs, or None.
     """
-    workers = workers or _default_workers()
+    cpus = sorted(os.sched_getaffinity(0))
+    if workers is None:
+        # Not asked of a library, which would take hold of the GPU.
+        gpu = any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+        workers = 1 if gpu else len(cpus)
+    shares = [frozenset(cpus[i::workers]) for i in range(workers)]
+    if workers == 1:
+        shares = [None]
     deadline = None if minutes is None else time.time() + 60 * minutes
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+    stop = multiprocessing.get_context("spawn").Event()
     received = []
 
     def ask_to_stop(signum, frame):
@@ -98,145 +92,115 @@ def make_runs(
     }
     try:
         with _Board(plan) as board:
-            _Pool(plan, data, context, stop, deadline, board).run(workers)
+            _Pool(plan, data, shares, stop, deadline, board).make_runs()
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
     return received[0] if received else None
 
 
-def _default_workers():
-    # Nothing is imported here that would take hold of an accelerator.
-    if any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
-        return 1
-    return len(os.sched_getaffinity(0))
+@dataclasses.dataclass(eq=False)
+class _Worker:
+    process: multiprocessing.process.BaseProcess
+    connection: multiprocessing.connection.Connection
+    cpus: frozenset[int] | None
+    ready: bool = False
+    run: Run | None = None
 
 
+@dataclasses.dataclass
 class _Pool:
-    """The workers, and which run each has."""
+    plan: Plan
+    data: pathlib.Path
+    # The CPUs of the workers that are not started; None is all.
+    free: list[frozenset[int] | None]
+    stop: multiprocessing.synchronize.Event
+    deadline: float | None
+    board: "_Board"
+    workers: list[_Worker] = dataclasses.field(default_factory=list)
 
-    def __init__(self, plan, data, context, stop, deadline, board):
-        self._plan = plan
-        self._data = data
-        self._context = context
-        self._stop = stop
-        self._deadline = deadline
-        self._board = board
-        self._processes = {}  # by connection
-        self._ready = set()
-        self._runs = {}
-        self._cpus = {}
-
-    def run(self, workers):
-        """Hands out runs until there are none, or it is time to stop."""
-        shares = _shares(workers)
+    def make_runs(self):
+        """Hands out runs until all are made or it is time to stop."""
         while True:
-            waiting = collections.deque(
-                run
-                for run in self._plan.waiting()
-                if run not in self._runs.values()
-            )
-            idle = [c for c in self._processes if c not in self._runs]
-            while waiting and not self._leaving():
-                if not idle:
-                    if len(self._processes) == workers:
-                        break
-                    taken = list(self._cpus.values())
-                    idle = [
-                        self._start(
-                            next(s for s in shares if s not in taken)
-                            if shares
-                            else None
-                        )
-                    ]
-                connection, run = idle.pop(), waiting.popleft()
-                rate = None
-                if run.cell.contexts is None:
-                    rate = run.rate or self._plan.rate(run.cell)
-                self._runs[connection] = run
-                self._board.started(run)
-                connection.send((run, rate, self._plan.folder(run)))
-            if not self._runs:
+            if self.deadline is not None and time.time() > self.deadline:
+                self.stop.set()
+            running = [w.run for w in self.workers if w.run is not None]
+            for run in self.plan.waiting():
+                if run not in running and not self.stop.is_set():
+                    self._hand_out(run)
+            if all(w.run is None for w in self.workers):
                 break
             self._listen()
-        for connection, process in self._processes.items():
-            connection.close()
-            process.join(_LEAVE_SECONDS)
+        for w in self.workers:
+            w.connection.close()
+            w.process.join(_LEAVE_SECONDS)
 
-    def _leaving(self):
-        return self._stop.is_set() or (
-            self._deadline is not None and time.time() > self._deadline
-        )
+    def _hand_out(self, run):
+        """Gives a run to an idle worker, or to a new one if there may be."""
+        idle = [w for w in self.workers if w.run is None]
+        if not idle and not self.free:
+            return
+        chosen = idle[0] if idle else self._start(self.free.pop(0))
+        rate = None
+        if run.cell.contexts is None:
+            rate = run.rate or self.plan.rate(run.cell)
+        chosen.run = run
+        self.board.started(run)
+        chosen.connection.send((run, rate, self.plan.folder(run)))
 
     def _start(self, cpus):
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(
             target=worker.work,
-            args=(
-                theirs,
-                self._stop,
-                self._deadline,
-                cpus,
-                self._plan.scale,
-                self._data,
-            ),
+            args=(theirs, self.stop, cpus, self.plan.scale, self.data),
             daemon=True,
         )
         process.start()
         theirs.close()
-        self._processes[ours] = process
-        self._cpus[ours] = cpus
-        return ours
+        self.workers.append(_Worker(process, ours, cpus))
+        return self.workers[-1]
 
     def _listen(self):
-        for connection in multiprocessing.connection.wait(
-            list(self._runs), timeout=1.0
-        ):
-            run = self._runs[connection]
+        busy = {w.connection: w for w in self.workers if w.run is not None}
+        for connection in multiprocessing.connection.wait([*busy], timeout=1.0):
+            w = busy[connection]
             try:
                 kind, *rest = connection.recv()
             except (EOFError, OSError):
-                self._bury(connection, run)
+                self._bury(w)
                 continue
             if kind == "ready":
-                self._ready.add(connection)
+                w.ready = True
             elif kind == "updates":
-                self._board.advanced(run, *rest)
+                self.board.advanced(w.run, *rest)
             else:
-                del self._runs[connection]
-                self._board.ended(run, kind, *rest)
+                self.board.ended(w.run, kind, *rest)
+                w.run = None
 
-    def _bury(self, connection, run):
-        """Records the run of a worker that is gone as failed."""
-        process = self._processes.pop(connection)
-        del self._runs[connection], self._cpus[connection]
-        process.join(_LEAVE_SECONDS)
-        code = process.exitcode
+    def _bury(self, dead):
+        """Records the run of a dead worker as failed."""
+        self.workers.remove(dead)
+        self.free.append(dead.cpus)
+        dead.process.join(_LEAVE_SECONDS)
+        code = dead.process.exitcode
         how = f"ended with status {code}"
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-        if connection not in self._ready:
+        if not dead.ready:
             raise RuntimeError(f"a worker could not start: it {how}")
         message = f"its process {how}"
-        folder = self._plan.folder(run)
+        folder = self.plan.folder(dead.run)
         folder.mkdir(parents=True, exist_ok=True)
         worker.fail(folder, message)
-        self._board.ended(run, "failed", message)
-
-
-def _shares(workers):
-    """The CPUs of each worker; nothing where one has them all."""
-    cpus = sorted(os.sched_getaffinity(0))
-    if workers == 1:
-        return []
-    return [frozenset(cpus[i::workers]) for i in range(workers)]
+        self.board.ended(dead.run, "failed", message)
 
 
 class _Board:
-    """Progress, for people: a bar on a terminal, else a line for each run."""
+    """Shows progress: bars on a terminal, elsewhere a line for each run."""
 
-    def __init__(self, plan: Plan):
-        self._plan = plan
+    def __init__(self, plan):
+        self._scale = plan.scale
         self._console = rich.console.Console(stderr=True)
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("{task.description}"),
@@ -246,22 +210,24 @@ class _Board:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._tasks: dict[str, rich.progress.TaskID] = {}
+        runs = [*plan.pilots, *plan.runs]
+        done = sum(plan.record(run) is not None for run in runs)
+        self._all = self._bar.add_task("runs", total=len(runs), completed=done)
+        self._tasks = {}
 
     def __enter__(self):
-        every = [*self._plan.pilots, *self._plan.runs]
-        done = sum(self._plan.record(run) is not None for run in every)
         self._bar.start()
-        self._all = self._bar.add_task("runs", total=len(every), completed=done)
         return self
 
     def __exit__(self, *error):
         self._bar.stop()
 
     def started(self, run):
-        self._tasks[run.name] = self._bar.add_task(
-            run.name, total=self._total(run)
-        )
+        scale = self._scale
+        updates = scale.steps
+        if run.cell.contexts is not None:
+            updates = scale.context_steps * len(scale.context_head_sizes)
+        self._tasks[run.name] = self._bar.add_task(run.name, total=updates)
 
     def advanced(self, run, updates):
         self._bar.update(self._tasks[run.name], completed=updates)
@@ -277,9 +243,3 @@ class _Board:
                 highlight=False,
                 soft_wrap=True,
             )
-
-    def _total(self, run):
-        scale = self._plan.scale
-        if run.cell.contexts is None:
-            return scale.steps
-        return scale.context_steps * len(scale.context_head_sizes)

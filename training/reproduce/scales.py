@@ -1,57 +1,44 @@
-"""How large the grid is trained: on two cores, on a GPU, as in the paper."""
+"""The sizes of the grid: for two cores, for a GPU, and as in the paper."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """The sizes that all cells of a grid have in common.
-
-    Attributes:
-        num_layers: Transformer blocks.
-        hidden_dim: The embedding size d.
-        intermediate_dim: Width of the feed-forward layers.
-        num_heads: Heads of the standard layer that the grid is built around;
-            divides `hidden_dim`.
-        sequence_length: n, in tokens.
-        dropout: Share of activations dropped in training.
-        steps: Updates of a run.
-        batch_size: Sequences of an update.
-        warmup_steps: Updates over which the learning rate rises.
-        decay: How it falls: `cosine`, to 0, or `rsqrt`, with the square root
-            of the step.
-        rates: Peaks of the learning rate to choose from.
-        weight_decay: Of AdamW, for kernels and embeddings.
-        clip_norm: Bound of the gradients' global norm; None does not clip.
-        parts: Batches that an update is computed in, one after the other.
-        seeds: Runs of each cell.
-        dtype: Keras dtype policy.
-        context_length: n of the synthetic contexts.
-        context_steps: Updates of a head that is fitted to one.
-    """
+    """The sizes that all cells of a grid share."""
 
     num_layers: int
     hidden_dim: int
+    """The embedding size d."""
     intermediate_dim: int
     num_heads: int
+    """Heads of the standard layer that the grid varies; divides d."""
     sequence_length: int
     dropout: float
     steps: int
+    """Updates of a run."""
     batch_size: int
+    """Sequences of an update."""
     warmup_steps: int
     decay: str
+    """`cosine`, to 0, or `rsqrt`, with the square root of the step."""
     rates: tuple[float, ...]
+    """Peaks of the learning rate to choose from."""
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     parts: int = 1
+    """Batches that an update is computed in, one after the other."""
     seeds: int = 3
+    """Runs of each cell."""
     dtype: str = "float32"
     context_length: int = 64
+    """n of the synthetic contexts."""
     context_steps: int = 1000
+    """Updates of a head that is fitted to a context."""
 
     @property
     def head_size(self) -> int:
-        """The head size of that standard layer, d / h."""
+        """The head size of the standard layer, d / h."""
         return self.hidden_dim // self.num_heads
 
     @property
@@ -73,8 +60,8 @@ SCALES = {
         dropout=0.0,
         steps=2400,
         batch_size=32,
-        # With a tenth of the updates the best rate is beside one at which
-        # these post-norm models learn nothing.
+        # With a tenth of the updates as warmup, these post-norm models learn
+        # nothing at the rate next to the best.
         warmup_steps=720,
         decay="cosine",
         rates=(2.83e-3, 4e-3, 5.66e-3, 8e-3),
@@ -96,8 +83,8 @@ SCALES = {
         context_length=128,
     ),
     # Section 4.1 and Fig. 3 of https://arxiv.org/abs/2002.07028. Its learning
-    # rate of 0.1 is read as what its root of the step is taken of: the peak
-    # is 0.1 / sqrt(10,000).
+    # rate of 0.1 is taken to be divided by the root of the step: the peak is
+    # 0.1 / sqrt(10,000).
     "paper": Scale(
         num_layers=6,
         hidden_dim=256,

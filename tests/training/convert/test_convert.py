@@ -226,7 +226,7 @@ def test_an_own_preset_grows(tmp_path, run, sentence_transformer):
     )
     (tmp_path / "out").rename(tmp_path / "second")
     said = run(tmp_path / "first", "--pooling", "cls", status=1)
-    assert "says all of itself. Received: pooling" in said
+    assert "states its own settings. Remove these flags: pooling" in said
     said = run(tmp_path / "first", "--task", "masked_lm", status=1)
     assert "a preset of FixedHeadTextEmbedder" in said
 
@@ -296,7 +296,7 @@ def test_the_tokenizer_of_keras_hub_counts(tmp_path, run):
     shutil.rmtree(tmp_path / "out")
     keras_hub_preset(tmp_path / "other", oov_token="[MASK]")
     said = run(tmp_path / "other", "--pooling", "cls", status=1)
-    assert "a `tokenizer` with oov_token='[MASK]'" in said
+    assert "`tokenizer` has oov_token='[MASK]'" in said
 
 
 @pytest.mark.slow
@@ -393,8 +393,8 @@ def test_what_grows_unequal_is_not_written(
 ):
     grow = conversion.growth.grow_heads
 
-    def wrong(model, *arguments):
-        grown = grow(model, *arguments)
+    def wrong(model, num_heads, seed):
+        grown = grow(model, num_heads, seed)
         block = grown.backbone.transformer_layers[0]
         block.attention.query.bias.assign_add(np.full(20, 1e-3))
         return grown
@@ -434,7 +434,7 @@ def test_not_a_number_is_not_equal():
         (["--drop_layers", "2"], "`layers`"),
         (["--to", "hugging_face", "--head_size", "7"], "no place for this"),
         (["--task", "backbone", "--query_prompt", "a"], "neither prompts nor"),
-        (["--task", "masked_lm", "--query_prompt", "a"], "Prompts are of a"),
+        (["--task", "masked_lm", "--query_prompt", "a"], "Prompts need --task"),
     ],
     ids=lambda x: "" if isinstance(x, str) else x[0].strip("-"),
 )

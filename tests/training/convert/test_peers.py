@@ -197,5 +197,5 @@ def test_a_model_that_transformers_cannot_run(tmp_path, capsys):
     flags = ["--source", str(folder), "--output", str(tmp_path / "out")]
     assert main([*flags, "--pooling", "cls"]) == 1
     said = capsys.readouterr().err
-    assert re.search("`transformers` are installed and cannot run", said)
+    assert re.search("`transformers` is installed and cannot run", said)
     assert not (tmp_path / "out").exists()

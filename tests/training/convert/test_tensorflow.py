@@ -29,9 +29,8 @@ from training.convert.model_garden import read_model_garden
 from training.convert.model_garden_checkpoint import (
     read_model_garden_checkpoint,
 )
-from training.convert.original import read_original
+from training.convert.original import OBJECT_GRAPH, read_original
 from training.convert.reference import encode
-from training.convert.tensorflow_files import OBJECT_GRAPH
 
 # A pretrainer hands its encoder the positions of masked tokens, too, and a
 # functional encoder, which has no input for them, says so.
@@ -221,7 +220,7 @@ def test_an_original_keeps_each_tensor_and_its_sizes(original):
     assert source.tensors.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(source.tensors[name], tensor)
-    assert source.source_names["cls/seq_relationship/kernel"] == (
+    assert source.spell("cls/seq_relationship/kernel") == (
         "cls/seq_relationship/output_weights"
     )
     assert source.config == {
@@ -570,16 +569,16 @@ def test_a_pretrainer_without_next_sentences():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"norm_first": True}, "`norm_first`.*norm_first=True"),
-        ({"embedding_width": 7}, "`embedding_width`.*embedding_width=7"),
-        ({"output_range": 1}, "`output_range`.*output_range=1"),
+        ({"norm_first": True}, "this has norm_first=True"),
+        ({"embedding_width": 7}, "this has embedding_width=7"),
+        ({"output_range": 1}, "this has output_range=1"),
         (
             {
                 "embedding_layer": layers.OnDeviceEmbedding(
                     29, 15, scale_factor=2.0
                 )
             },
-            "`embedding_layer`",
+            "embedding_layer=.*must be None",
         ),
         ({"inner_activation": tf.nn.silu}, "one activation.*: another"),
         ({"inner_activation": tf.tanh}, "one activation.*: tanh"),
@@ -814,8 +813,8 @@ def test_heads_the_configuration_does_not_name_are_an_error(tmp_path):
         ({"num_layers": 3}, "lacks model/.*_query_dense/kernel/.ATTRIBUTES"),
         ({"num_layers": 1}, "no place for: .*layer"),
         ({"vocab_size": 31}, r"embeddings/.* \(29, 15\) instead of \(31, 15\)"),
-        ({"norm_first": True}, "`norm_first`"),
-        ({"embedding_size": 7}, "`embedding_width`"),
+        ({"norm_first": True}, "norm_first=True"),
+        ({"embedding_size": 7}, "embedding_width=7"),
         ({"hidden_activation": "tanh"}, "one activation"),
         ({"hidden_activation": "bent"}, "params.yaml does not desc.*bent"),
         ({"num_attention_heads": 0}, "params.yaml does not describe.*zero$"),

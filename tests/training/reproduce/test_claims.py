@@ -12,11 +12,13 @@ from training.reproduce.claims import (
     UNDECIDED,
     Claim,
     Comparison,
+    Noise,
     decide,
+    estimate_noise,
+    mean_interval,
     read_claims,
 )
 from training.reproduce.scales import SCALES
-from training.reproduce.statistics import Noise, mean_interval, noise
 
 NOISE = Noise(deviation=0.01, freedom=40)
 
@@ -142,11 +144,13 @@ def test_other_figures_have_a_noise_of_their_own():
 def test_noise_leaves_out_cells_and_seeds():
     rng = np.random.default_rng(3)
     cells, seeds = rng.normal(size=[200, 1]), rng.normal(size=[1, 3])
-    found = noise((cells + seeds + rng.normal(0, 0.02, [200, 3])).tolist())
+    found = estimate_noise(
+        (cells + seeds + rng.normal(0, 0.02, [200, 3])).tolist()
+    )
     assert found.deviation == pytest.approx(0.02, rel=0.1)
     assert found.freedom == 398
-    assert noise([[1.0, 2.0, 3.0]]) is None
-    assert noise([]) is None
+    assert estimate_noise([[1.0, 2.0, 3.0]]) is None
+    assert estimate_noise([]) is None
 
 
 def test_intervals_hold_what_they_should():
@@ -154,7 +158,7 @@ def test_intervals_hold_what_they_should():
     held = detected = 0
     for _ in range(400):
         runs = rng.normal(0, 0.01, [12, 3])
-        found = noise(runs.tolist())
+        found = estimate_noise(runs.tolist())
         width = found.half_width(3, 0.99)
         difference = runs[0].mean() - runs[1].mean()
         held += abs(difference) < width

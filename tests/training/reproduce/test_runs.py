@@ -20,11 +20,11 @@ from training.corpus.stream import Stream, read_stream
 from training.prepare.__main__ import main as prepare
 from training.reproduce import contexts, language, worker
 from training.reproduce.__main__ import main as reproduce
-from training.reproduce.plan import Plan
+from training.reproduce.language import TokenWindows
+from training.reproduce.plan import Plan, Run
 from training.reproduce.report import write_report
 from training.reproduce.runner import claimed, make_runs
 from training.reproduce.scales import SCALES
-from training.reproduce.windows import Windows
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -80,7 +80,7 @@ def train(stream, folder, stop_after=None, rate=1e-2):
         return stop_after is not None and len(made) >= stop_after
 
     found = language.train(
-        cell("heads_x2"), SCALE, stream, 1, rate, "test", folder,
+        Run(cell("heads_x2"), seed=1), rate, SCALE, stream, folder,
         should_stop, made.append,
     )  # fmt: skip
     return found, made
@@ -121,7 +121,7 @@ def test_a_stream_is_made_of_text_with_held_out_documents(tmp_path, capfd):
 
 def test_windows_follow_each_other():
     tokens = np.arange(100, 124)
-    windows = Windows(tokens, 5, 3)
+    windows = TokenWindows(tokens, 5, 3)
     batches = [windows[i] for i in range(windows.num_batches)]
     inputs = np.concatenate([x["token_ids"] for x, _ in batches])
     labels = np.concatenate([y for _, y in batches])
@@ -132,27 +132,27 @@ def test_windows_follow_each_other():
 
 def test_windows_are_shuffled_anew_and_go_on_where_they_were():
     tokens = np.arange(51)
-    whole = Windows(tokens, 5, 3, batches=9, seed=7)
+    whole = TokenWindows(tokens, 5, 3, batches=9, seed=7)
     batches = [whole[i][1] for i in range(whole.num_batches)]
     # Three batches an epoch; one window of ten is left out of each.
     epochs = [np.concatenate(batches[i : i + 3]) for i in (0, 3, 6)]
     for epoch in epochs:
         assert len({row[0] for row in epoch.tolist()}) == 9
     assert not np.array_equal(epochs[0], epochs[1])
-    rest = Windows(tokens, 5, 3, batches=9, first_batch=4, seed=7)
+    rest = TokenWindows(tokens, 5, 3, batches=9, first_batch=4, seed=7)
     assert rest.num_batches == 5
     for i in range(5):
         np.testing.assert_array_equal(rest[i][1], batches[4 + i])
-    other = Windows(tokens, 5, 3, batches=9, seed=8)
+    other = TokenWindows(tokens, 5, 3, batches=9, seed=8)
     assert not np.array_equal(other[0][1], batches[0])
 
 
 def test_too_few_windows_for_a_batch():
     with pytest.raises(ValueError, match="4 windows"):
-        Windows(np.arange(21), 5, 5, batches=1)
+        TokenWindows(np.arange(21), 5, 5, batches=1)
     with pytest.raises(ValueError, match="0 windows"):
-        Windows(np.arange(5), 5, 5)
-    assert Windows(np.arange(6), 5, 5).num_batches == 1
+        TokenWindows(np.arange(5), 5, 5)
+    assert TokenWindows(np.arange(6), 5, 5).num_batches == 1
 
 
 def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
@@ -323,7 +323,7 @@ def program(data, workdir, **changes):
 import pathlib
 import sys
 
-from training.reproduce.plan import Plan
+from training.reproduce.plan import Plan, Run
 from training.reproduce.runner import make_runs
 from training.reproduce.scales import Scale
 

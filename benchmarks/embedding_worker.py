@@ -2,13 +2,13 @@
 
     python embedding_worker.py SYSTEM ARGUMENTS
 
-Started by `benchmarks.embedding`, by whichever Python has the system's
-packages: PyTorch beside TensorFlow in one process may crash, and TensorFlow's
-threads are one setting per process. ARGUMENTS is a JSON object of the system's
-arguments. Each line of standard input is a JSON object, `texts` and `output`:
-the texts are embedded and, if there is an `output`, saved there as float32
-`[N, D]`. The answer is a JSON object on a line: `seconds`, and `idle`, the
-seconds of processor time between the answer before and this request.
+`benchmarks.embedding` starts it with the Python that has the system's packages:
+PyTorch beside TensorFlow in one process may crash, and TensorFlow's threads are
+one setting per process. ARGUMENTS is a JSON object of the system's arguments.
+Each line of standard input is a JSON object with `texts` to embed and `output`,
+where to save them as float32 `[N, D]`, or null. The answer is a JSON object on
+a line: `seconds`, and `idle`, the seconds of processor time between the
+previous answer and this request.
 """
 
 import contextlib
@@ -23,16 +23,18 @@ import numpy as np
 _OPEN = contextlib.ExitStack()  # until the process ends
 
 
-def by_length(texts, batch_size, embed):
-    """Embeds batches of like lengths, the longest first; float `[N, D]`."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    batches = [
-        order[start : start + batch_size]
-        for start in range(0, len(texts), batch_size)
-    ]
-    rows = np.concatenate(
-        [embed([texts[i] for i in batch]) for batch in batches]
+def in_batches(texts, batch_size, embed):
+    """The rows `[N, D]` that `embed` makes of batches of texts."""
+    starts = range(0, len(texts), batch_size)
+    return np.concatenate(
+        [embed(texts[start : start + batch_size]) for start in starts]
     )
+
+
+def by_length(texts, batch_size, embed):
+    """Embeds batches of similar lengths, the longest first; `[N, D]`."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    rows = in_batches([texts[i] for i in order], batch_size, embed)
     return rows[np.argsort(order)]
 
 
@@ -66,7 +68,7 @@ def keras_hub(folder, length, batch_size, trim):
     embedder = keras_hub.models.BertTextEmbedder.from_preset(folder)
     embedder.preprocessor.sequence_length = length
     for layer in embedder.backbone.transformer_layers:
-        # Its own is the tanh form whatever the folder says.
+        # KerasHub takes the tanh form whatever the folder says.
         layer._feedforward_intermediate_dense.activation = functools.partial(
             keras.activations.gelu, approximate=False
         )
@@ -80,14 +82,8 @@ def keras_hub(folder, length, batch_size, trim):
             inputs = {name: x[:, :longest] for name, x in inputs.items()}
         return call(inputs).numpy()
 
-    if trim:
-        return lambda texts: by_length(texts, batch_size, embed)
-    return lambda texts: np.concatenate(
-        [
-            embed(texts[start : start + batch_size])
-            for start in range(0, len(texts), batch_size)
-        ]
-    )
+    batches = by_length if trim else in_batches
+    return lambda texts: batches(texts, batch_size, embed)
 
 
 def sentence_transformers(folder, length, batch_size, threads):
@@ -141,9 +137,9 @@ def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
 
 
 def written(path, write):
-    """The path, where `write` has put the whole file, now or before."""
+    """The path, after `write` has written the file unless it exists."""
     if not path.exists():
-        # `keras_fixedhead.files` wants Keras, which the peers need not have.
+        # `keras_fixedhead` needs Keras, which the peers may lack.
         part = path.with_suffix(".part")
         write(part)
         os.replace(part, path)
@@ -186,19 +182,16 @@ def export_onnx(folder, path):
 
 
 SYSTEMS = {
-    function.__name__: function
-    for function in (
-        ours,
-        encode_text,
-        keras_hub,
-        sentence_transformers,
-        onnx_runtime,
-    )
+    "ours": ours,
+    "encode_text": encode_text,
+    "keras_hub": keras_hub,
+    "sentence_transformers": sentence_transformers,
+    "onnx_runtime": onnx_runtime,
 }
 
 
 def main(system, arguments):
-    # What libraries print is no answer.
+    # Libraries print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     embed = SYSTEMS[system](**json.loads(arguments))

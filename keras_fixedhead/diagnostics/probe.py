@@ -199,24 +199,7 @@ def _arrays(model, inputs):
             "`inputs` must be arrays with the same number of rows, at least "
             f"one. Received: {tree.map_structure(lambda x: x.shape, arrays)!r}"
         )
-    _check_shapes(expected, arrays)
     return arrays
-
-
-def _check_shapes(expected, arrays):
-    """Raises unless arrays fit a functional model's inputs."""
-    for x, array in zip(tree.flatten(expected), tree.flatten(arrays)):
-        if x is not None and (
-            len(x.shape) != array.ndim
-            or any(
-                size not in (None, received)
-                for size, received in zip(x.shape[1:], array.shape[1:])
-            )
-        ):
-            raise ValueError(
-                f"`inputs` must have the shapes that the model takes, here "
-                f"{tuple(x.shape)}. Received: {array.shape}"
-            )
 
 
 def _sequences(call, rows):

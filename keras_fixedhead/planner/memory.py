@@ -25,26 +25,7 @@ def activation_bytes(
     `predictions_per_sequence` P of `FixedHeadMaskedLM`, or 0 for the backbone
     alone. A dropout above 0 counts, its rate does not.
 
-    The peak is the end of the forward pass. For the backward pass there are
-    then, in numbers of 4 bytes:
-
-    - for each norm 6 B T D: its input, that less the mean, its output, and
-      the inverse deviation, the scale and their product, each spread over all
-      tokens and dimensions. A layer has two norms, the embeddings one.
-    - for attention 4 B T W, the scaled queries, keys, values and the context,
-      and 3 B N T^2, the logits' exponentials, their sums spread over them, and
-      the weights of the values.
-    - for the feed-forward layer 3 B T F: before the activation (tanh's GELU),
-      the tanh, and after it.
-    - with dropout, 2 numbers for each one that may be dropped: the words that
-      JAX's generator (Threefry) draws, from which the masks are made again.
-      2 B T D after the embeddings, 4 B T D + 2 B N T^2 a layer.
-    - for the masked LM's head 7 B P D, the gathered positions, three of its
-      dense layer, and two products and the output of its norm; and 3 B P V,
-      the logits, those of the labels, and the gradient.
-
-    and once, for all layers, B N T^2: which queries may attend to anything,
-    spread over the scores. Hence
+    The peak is the end of the forward pass, with what the backward pass needs:
 
     `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
     + B P (7 D + 3 V))`, and with dropout
@@ -77,19 +58,26 @@ def activation_bytes(
     check_length(sequence_length, shape.max_sequence_length)
     _check_not_negative("predictions_per_sequence", predictions_per_sequence)
     tokens = batch_size * sequence_length
-    width = shape.hidden_dim
-    norms = 2 * shape.num_layers + 1
-    # [B, N, T, T]
-    scores = batch_size * shape.num_heads * sequence_length**2
-
-    kept = norms * 6 * tokens * width
-    kept += 4 * tokens * sum(shape.attention_widths)
-    kept += (3 * shape.num_layers + 1) * scores
-    kept += 3 * shape.num_layers * tokens * shape.intermediate_dim
-    if shape.dropout:
-        # One after each norm's input or, for the embeddings, its output.
-        kept += 2 * (norms * tokens * width + shape.num_layers * scores)
     predictions = batch_size * predictions_per_sequence
+    layers, width = shape.num_layers, shape.hidden_dim
+    norms = 2 * layers + 1  # two of each layer, one of the embeddings
+    scores = batch_size * shape.num_heads * sequence_length**2  # [B, N, T, T]
+    # The input of a norm, that less the mean, the output; and the inverse
+    # deviation, the scale and their product, spread over all numbers.
+    kept = norms * 6 * tokens * width
+    # Scaled queries, keys, values, and the context.
+    kept += 4 * tokens * sum(shape.attention_widths)
+    # Exponentials of the logits, their sums spread over them, and the weights
+    # of the values; once for all layers, which queries may attend at all.
+    kept += (3 * layers + 1) * scores
+    # Before the activation (tanh's GELU), the tanh, and after it.
+    kept += 3 * layers * tokens * shape.intermediate_dim
+    if shape.dropout:
+        # Two words of JAX's generator (Threefry) for each number that may be
+        # dropped: one tensor at each norm, and the scores.
+        kept += 2 * (norms * tokens * width + layers * scores)
+    # Gathered positions, three of the dense layer, two products and the output
+    # of the norm; the logits, those of the labels, and the gradient.
     kept += predictions * (7 * width + 3 * shape.vocabulary_size)
     return _FLOAT_BYTES * int(kept)
 

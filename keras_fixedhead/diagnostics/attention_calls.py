@@ -32,8 +32,8 @@ class AttentionCall:
 def recorded_calls(layers):
     """Yields a list to which each call of the layers adds an `AttentionCall`.
 
-    Calls without values, as a loop or a compiled function makes them, and
-    calls over other axes than the second of three are not added.
+    Calls over other axes than the second of three are not added, nor calls in
+    a loop or in a compiled function, whose tensors have no values.
     """
     calls = []
     for layer in layers:
@@ -52,13 +52,20 @@ def _recording(layer, calls):
     def record(*args, **kwargs):
         arguments = inspect.signature(call).bind(*args, **kwargs)
         arguments.apply_defaults()
-        if len(arguments.arguments["query"].shape) == 3:
-            # Each backend has its own error for a tensor without a value.
-            with contextlib.suppress(Exception):
-                calls.append(_attention_call(layer, arguments.arguments))
+        given = arguments.arguments
+        if len(given["query"].shape) == 3 and _has_values(given["query"]):
+            calls.append(_attention_call(layer, given))
         return call(*args, **kwargs)
 
     return record
+
+
+def _has_values(x):
+    try:
+        ops.convert_to_numpy(x)
+    except Exception:  # each backend has an error of its own
+        return False
+    return True
 
 
 def _attention_call(layer, given):

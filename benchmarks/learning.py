@@ -46,7 +46,13 @@ class Config:
 def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
-    common_settings = {
+    if not settings.keys() & {"masked_lm", "language_model"}:
+        sys.exit(
+            f"`workdir` {str(config.workdir)!r} must be of a run of "
+            "training.pretrain or training.language_model. Its config.json "
+            f"has {sorted(settings)}"
+        )
+    shared = {
         "config": "evaluated",
         "model": ModelConfig(**settings["model"]),
         "training": TrainingConfig(**settings["training"]),
@@ -56,20 +62,14 @@ def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     every = {"evaluation_examples": 2**31, "shuffle_tokens": 2**31}
     if "masked_lm" in settings:
         part = MaskedLMConfig(**settings["masked_lm"] | every)
-        task_config = PretrainConfig(masked_lm=part, **common_settings)
-        task, model_class = MaskedLMTask(task_config), FixedHeadMaskedLM
-    elif "language_model" in settings:
-        part = CausalLMConfig(**settings["language_model"] | every)
-        task_config = LanguageModelConfig(
-            language_model=part, **common_settings
-        )
-        task, model_class = LanguageModelTask(task_config), FixedHeadCausalLM
+        task = MaskedLMTask(PretrainConfig(masked_lm=part, **shared))
+        model_class = FixedHeadMaskedLM
     else:
-        sys.exit(
-            f"`workdir` {str(config.workdir)!r} must be of a run of "
-            "training.pretrain or training.language_model. Its config.json "
-            f"has {sorted(settings)}"
+        part = CausalLMConfig(**settings["language_model"] | every)
+        task = LanguageModelTask(
+            LanguageModelConfig(language_model=part, **shared)
         )
+        model_class = FixedHeadCausalLM
     task.model = model_class.from_preset(str(config.workdir / "preset"))
     return task
 

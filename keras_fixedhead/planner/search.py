@@ -62,23 +62,15 @@ def suggest(
     than 24 layers, or heads or a feed-forward wider than 8 d, or heads wider
     than 4096 together: the paper's tables measured nothing beyond that.
 
-    Args:
-        parameters: the budget, both pre-training heads included, as the
-            paper counts. No suggestion is above it.
-        sequence_length: of the sequences to encode, in tokens.
-        embedding_dim: held fixed, or `None` to choose.
-        vocabulary_size, max_sequence_length, num_segments, pooler: see
-            `FixedHeadBackbone`.
-        count: how many of the ranked shapes to return.
+    `parameters` is the budget, which no suggestion exceeds; like the paper's
+    counts it includes both pre-training heads. `sequence_length` is that of
+    the sequences to encode, and `embedding_dim` fixes d. The embedding tables
+    and the pooler are a `FixedHeadBackbone`'s.
 
-    Returns:
-        `count` suggestions or fewer, best first, and after these the one with
-        standard heads, unless it is among them or not one of its layers fits.
-
-    Raises:
-        ValueError: if a number is not a positive integer, the sequence is
-            longer than there are positions for, or the budget is too small
-            for any shape.
+    Returns `count` suggestions or fewer, best first, and after these the one
+    with standard heads, unless it is among them or not one of its layers fits.
+    Raises `ValueError` for a sequence longer than `max_sequence_length` and for
+    a budget that is too small for any shape.
     """
     positive_int("parameters", parameters)
     positive_int("count", count)
@@ -134,21 +126,12 @@ def leaner(
     for each; here the embedding stays, which is untested, and the suggestion
     says so.
 
-    Args:
-        model: an `EncoderShape` or a `FixedHeadBackbone`, with at least two
-            layers and one head size.
-        sequence_length: in tokens.
-        share: in (0, 1]. The fraction of its parameters to spend, both
-            pre-training heads included.
-        depth_share: in (0, 1). The fraction of its layers to keep, rounded
-            down, at least one.
-
-    Returns:
-        A `Suggestion`, with as many heads as the budget allows.
-
-    Raises:
-        ValueError: if an argument is not as above, or the budget has no room
-            for more heads.
+    `model` is an `EncoderShape` or a `FixedHeadBackbone` with at least two
+    layers and one head size. `share`, in (0, 1], is the fraction of its
+    parameters to spend, both pre-training heads included, and `depth_share`, in
+    (0, 1), the fraction of its layers to keep, rounded down, at least one. The
+    suggestion has as many heads as that budget allows; `ValueError` if these
+    are no more than the model's.
     """
     shape = EncoderShape.of(model)
     sizes = {size for layer in shape.head_sizes for size in layer}

@@ -42,8 +42,7 @@ def check_strictness(
     be built, in float32 or float64, not quantized, with inputs and output of
     one size, without a window and without biases other than 0.
 
-    Raises:
-        ValueError: names the condition that does not hold.
+    Otherwise a `ValueError` names the condition that does not hold.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
@@ -98,12 +97,8 @@ def strict_layer(
     `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
     tokens; all heads have the same queries and keys, with orthonormal rows.
 
-    Args:
-        hidden_dim: d.
-        num_heads: h, above d / H.
-        head_size: H, not above d.
-        seed: seed of the projections.
-        dtype: dtype of the layer, float32 or float64.
+    `hidden_dim` is d, `head_size` H, not above d, and `num_heads` h, above
+    d / H. `dtype` is float32 or float64.
     """
     hidden_dim = positive_int("hidden_dim", hidden_dim)
     num_heads = positive_int("num_heads", num_heads)
@@ -174,18 +169,12 @@ def find_difference(
     Inputs of both kinds, at several lengths, go through both layers, and the
     one that makes the largest difference is returned.
 
-    Args:
-        layer: a layer that `check_strictness` accepts.
-        standard: a built `keras.layers.MultiHeadAttention` or
-            `FixedMultiHeadAttention`, without biases, with inputs of the same
-            size, whose heads together are d wide at most and each narrower
-            than those of `layer`.
-        sequence_length: n.
-
-    Raises:
-        ValueError: names the condition of the theorem that does not hold.
-        RuntimeError: if the layers differ by no more than what may be
-            rounding.
+    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
+    `standard` is a built `keras.layers.MultiHeadAttention` or
+    `FixedMultiHeadAttention`, without biases, with inputs of the same size,
+    whose heads together are d wide at most and each narrower than those of
+    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
+    by no more than what may be rounding.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """

@@ -40,15 +40,12 @@ def construct_projections(inputs, context, head_size: int | None = None):
     decomposition splits it into two factors of equal size, and the
     pseudoinverse of X carries them from tokens to embeddings.
 
-    Args:
-        inputs: array `[d, n]` of full column rank, so `d >= n`.
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: H; `None` means n. n - 1 is always enough, and the rank of
-            the centred log, to the precision of the context's dtype, is the
-            least.
+    `inputs` is an array `[d, n]` of full column rank, so `d >= n`, and
+    `context` an array `[n, n]`, positive, whose columns sum to 1. `head_size`,
+    H, is n by default; n - 1 is always enough, and the least is the rank of the
+    centred log, to the precision of the context's dtype.
 
-    Returns:
-        `(W_q, W_k)`, float64 arrays `[H, d]`.
+    Returns `(W_q, W_k)`, float64 arrays `[H, d]`.
 
     Source: Theorem 1 and equation (6) of https://arxiv.org/abs/2002.07028.
     """
@@ -86,14 +83,10 @@ def attention_layer(
 ) -> FixedMultiHeadAttention:
     """A built layer of one head, without biases, that has these projections.
 
+    `query_projection` is W_q and `key_projection` W_k, arrays `[H, d]`. Then
     `layer(inputs.T[None], return_attention_scores=True)[1][0, 0]` is the
-    context, transposed. Values are the first H numbers of a token, and the
-    output is what was attended to of these, to make it visible, too.
-
-    Args:
-        query_projection: array `[H, d]`, W_q.
-        key_projection: array `[H, d]`, W_k.
-        dtype: dtype or dtype policy of the layer.
+    context, transposed. Values are the first H numbers of a token, so the
+    output shows what was attended to.
     """
     shapes = np.shape(query_projection), np.shape(key_projection)
     if len(shapes[0]) != 2 or shapes[0] != shapes[1]:
@@ -124,13 +117,9 @@ def lowest_error(context, head_size: int) -> float:
     misses it by the centred log's singular values beyond `head_size`
     (Eckart and Young 1936).
 
-    Args:
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: at least 1.
-
-    Returns:
-        The root of the sum of the squared differences of logits, in nats. 0,
-        but for rounding, from a `head_size` of n - 1.
+    `context` is an array `[n, n]`, positive, whose columns sum to 1. Returns
+    the root of the sum of the squared differences of logits, in nats: 0, but
+    for rounding, from a `head_size` of n - 1.
     """
     head_size = positive_int("head_size", head_size)
     log, _ = _centred_log(context)
@@ -174,15 +163,11 @@ def fit_context(
     bound that does not. The result is reproducible, and global random states
     stay as they are.
 
-    Args:
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: the size of the one head.
-        inputs: array `[d, n]`, not all zero; `None` means the identity. Any
-            rank: where it is under n, no head size is enough in general.
-            They are scaled to columns of a mean square length of 1.
-        steps: how many steps to train for.
-        learning_rate: Adam's learning rate at the start.
-        seed: seed of the projections at the start.
+    `context` is an array `[n, n]`, positive, whose columns sum to 1. `inputs`
+    is an array `[d, n]`, not all zero, by default the identity; it is scaled to
+    columns of a mean square length of 1. Its rank may be any, but where it is
+    under n, no head size is enough in general. `learning_rate` is Adam's at the
+    start, and `seed` that of the first projections.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")

@@ -17,13 +17,16 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
+# Embeds texts, float [N, D].
+Embed = Callable[[list[str]], np.ndarray]
 _OPEN = contextlib.ExitStack()  # until the process ends
 
 
-def in_batches(texts, batch_size, embed):
+def in_batches(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
     """The rows `[N, D]` that `embed` makes of batches of texts."""
     starts = range(0, len(texts), batch_size)
     return np.concatenate(
@@ -31,14 +34,14 @@ def in_batches(texts, batch_size, embed):
     )
 
 
-def by_length(texts, batch_size, embed):
+def by_length(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
     """Embeds batches of similar lengths, the longest first; `[N, D]`."""
     order = np.argsort([-len(text) for text in texts], kind="stable")
     rows = in_batches([texts[i] for i in order], batch_size, embed)
     return rows[np.argsort(order)]
 
 
-def ours(folder, batch_size, threads):
+def ours(folder: str, batch_size: int, threads: int) -> Embed:
     """An export, as `export.index` embeds with it."""
     from export import encoder
 
@@ -49,7 +52,7 @@ def ours(folder, batch_size, threads):
     return lambda texts: opened.embed(texts, "document")
 
 
-def encode_text(folder):
+def encode_text(folder: str) -> Embed:
     """`FixedHeadTextEmbedder.encode_text` of a preset."""
     from keras_fixedhead import FixedHeadTextEmbedder
 
@@ -57,7 +60,7 @@ def encode_text(folder):
     return lambda texts: embedder.encode_text(texts, verbose=0)
 
 
-def keras_hub(folder, length, batch_size, trim):
+def keras_hub(folder: str, length: int, batch_size: int, trim: bool) -> Embed:
     """KerasHub's own embedder, padded to `length` or to the longest."""
     import functools
 
@@ -86,7 +89,9 @@ def keras_hub(folder, length, batch_size, trim):
     return lambda texts: batches(texts, batch_size, embed)
 
 
-def sentence_transformers(folder, length, batch_size, threads):
+def sentence_transformers(
+    folder: str, length: int, batch_size: int, threads: int
+) -> Embed:
     """`SentenceTransformer.encode`, which sorts by length itself."""
     import sentence_transformers
     import torch
@@ -99,7 +104,14 @@ def sentence_transformers(folder, length, batch_size, threads):
     )
 
 
-def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
+def onnx_runtime(
+    folder: str,
+    length: int,
+    batch_size: int,
+    threads: int,
+    int8: bool,
+    workdir: str,
+) -> Embed:
     """ONNX Runtime with Hugging Face's fast tokenizer."""
     import onnxruntime
     import tokenizers
@@ -136,7 +148,7 @@ def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
     return lambda texts: by_length(texts, batch_size, embed)
 
 
-def written(path, write):
+def written(path: pathlib.Path, write: Callable) -> pathlib.Path:
     """The path, after `write` has written the file unless it exists."""
     if not path.exists():
         # `keras_fixedhead` needs Keras, which the peers may lack.
@@ -146,7 +158,7 @@ def written(path, write):
     return path
 
 
-def export_onnx(folder, path):
+def export_onnx(folder: str, path: pathlib.Path) -> None:
     """Writes Hugging Face's encoder with mean pooling, sizes left open."""
     import torch
     import transformers
@@ -190,7 +202,7 @@ SYSTEMS = {
 }
 
 
-def main(system, arguments):
+def main(system: str, arguments: str) -> None:
     # Libraries print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

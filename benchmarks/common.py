@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tyro
+from rich.console import Console
 from rich.progress import track
 
 
@@ -30,7 +31,8 @@ def milliseconds(
     for call in [*calls.values(), *calls.values()]:  # to compile and warm up
         call()
     times = {name: [] for name in calls}
-    for _ in track(range(repeats), "Measuring", transient=True):
+    console = Console(stderr=True)  # standard output is a table
+    for _ in track(range(repeats), "Measuring", console=console):
         for name, call in calls.items():
             start = time.perf_counter()
             call()

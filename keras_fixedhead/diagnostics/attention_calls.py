@@ -81,7 +81,9 @@ def _attention_call(layer, given):
     window = getattr(layer, "attention_window", None)
     if isinstance(layer, keras.layers.MultiHeadAttention):
         window = layer.get_config()["sliding_window"]
-        # Keras takes float masks of ones and zeros, too.
+        # Keras 3.15 ignores a query mask that is passed, and takes float masks
+        # of ones and zeros.
+        masks["query_mask"] = _mask(None, query)
         masks = {
             name: None if mask is None else ops.cast(mask, "bool")
             for name, mask in masks.items()
@@ -112,7 +114,7 @@ def _mask(mask, x):
 def attention_layers(model):
     """All layers that attend, the inner ones of layers in each other.
 
-    Judged by the names of their classes: `is_plain` says which of them can be
+    Judged by the names of their classes: `plain_layers` are those that can be
     reported.
     """
     return [
@@ -130,8 +132,25 @@ def _attends(layer):
     )
 
 
-def is_plain(layer):
-    """Whether a layer is the softmax of scaled products, and nothing more."""
+def plain_layers(model):
+    """The layers that are the softmax of scaled products, and nothing more.
+
+    Without those that Keras calls for each step of a sequence of sequences.
+    """
+    steps = {
+        id(inner)
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.TimeDistributed)
+        for inner in layer._flatten_layers()
+    }
+    return [
+        layer
+        for layer in attention_layers(model)
+        if _is_plain(layer) and id(layer) not in steps
+    ]
+
+
+def _is_plain(layer):
     if isinstance(layer, FixedMultiHeadAttention):
         return type(layer).call is FixedMultiHeadAttention.call
     keras_layer = keras.layers.MultiHeadAttention

@@ -14,7 +14,7 @@ from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.diagnostics.attention_calls import (
     Heads,
     attention_layers,
-    is_plain,
+    plain_layers,
     recorded_calls,
 )
 from keras_fixedhead.diagnostics.matrices import head_figures
@@ -85,7 +85,7 @@ class AttentionProbe:
             )
         self._model = model
         self._layers = attention_layers(whole)
-        self._plain = list(filter(is_plain, self._layers))
+        self._plain = plain_layers(whole)
         self._inputs = _arrays(model, inputs)
         self._rows = len(tree.flatten(self._inputs)[0])
         batch_size = positive_int("batch_size", batch_size)

@@ -1,25 +1,39 @@
 """How fast is the layer beside `keras.layers.MultiHeadAttention`?
 
-    python benchmarks/attention.py
+    python -m benchmarks.attention
 
-Both layers have the same weights and run in turn, in one process, forward and
-as a training step, with padding masks as real batches have them. Prints the
-median of the milliseconds and of the ratios, pair by pair.
+Both layers have the same weights and take turns in one process, forward and as
+a training step, with padding masks as real batches have them. Prints the median
+of the milliseconds and of the ratios, pair by pair.
 """
 
-import argparse
-import platform
-import statistics
-import time
+import dataclasses
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import common
 from keras_fixedhead.convert import from_multi_head_attention
 
 
-def compiled(layer, x, mask, training):
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The shape of both layers and of their input."""
+
+    batch_size: int = 16
+    sequence_length: int = 128
+    hidden_dim: int = 512
+    num_heads: int = 16
+    head_size: int = 128
+    repeats: int = 25
+
+
+def compiled(
+    layer: keras.layers.Layer, x: tf.Tensor, mask: tf.Tensor, training: bool
+) -> Callable:
+    """The layer's output, or its gradients in training, as a function."""
     if not training:
         return tf.function(lambda: layer(x, x, value_mask=mask))
 
@@ -32,42 +46,15 @@ def compiled(layer, x, mask, training):
     return tf.function(step)
 
 
-def medians(functions, repeats):
-    """Milliseconds of each function, run in turn, `[repeats]` each."""
-    for function in functions:
-        function()
-    times = [[] for _ in functions]
-    for _ in range(repeats):
-        for function, list_ in zip(functions, times):
-            start = time.perf_counter()
-            function()
-            list_.append((time.perf_counter() - start) * 1e3)
-    return times
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch_size", type=int, default=16)
-    parser.add_argument("--sequence_length", type=int, default=128)
-    parser.add_argument("--hidden_dim", type=int, default=512)
-    parser.add_argument("--num_heads", type=int, default=16)
-    parser.add_argument("--head_size", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=25)
-    args = parser.parse_args()
-
-    shape = (args.batch_size, args.sequence_length, args.hidden_dim)
+    config = common.parse(Config, "attention", __doc__)
+    shape = (config.batch_size, config.sequence_length, config.hidden_dim)
     x = tf.random.stateless_normal(shape, seed=(0, 1))
-    lengths = np.random.default_rng(0).integers(
-        8, args.sequence_length, shape[0]
-    )
-    mask = tf.sequence_mask(lengths, args.sequence_length)
-    print(
-        f"{platform.processor() or platform.machine()}, "
-        f"TensorFlow {tf.__version__}, Keras {keras.__version__}, "
-        f"{args.num_heads} heads of {args.head_size}, input {shape}"
-    )
-    print("| what | ours, ms | Keras, ms | ours / Keras |")
-    print("|---|---|---|---|")
+    lengths = np.random.default_rng(0).integers(8, shape[1], shape[0])
+    mask = tf.sequence_mask(lengths, shape[1])
+    common.print_environment("TensorFlow", "Keras")
+    print(config)
+    common.print_header("what", "ours, ms", "Keras, ms", "ours / Keras")
     for name, dropout, training in (
         ("inference, dropout=0", 0.0, False),
         ("inference, dropout=0.1", 0.1, False),
@@ -75,19 +62,19 @@ def main():
         ("training step, dropout=0.1", 0.1, True),
     ):
         theirs = keras.layers.MultiHeadAttention(
-            args.num_heads, args.head_size, dropout=dropout
+            config.num_heads, config.head_size, dropout=dropout
         )
         theirs.build(shape, shape)
         ours = from_multi_head_attention(theirs)
-        a, b = medians(
-            [compiled(layer, x, mask, training) for layer in (ours, theirs)],
-            args.repeats,
-        )
-        ratio = statistics.median(p / q for p, q in zip(a, b))
-        print(
-            f"| {name} | {statistics.median(a):.1f} | "
-            f"{statistics.median(b):.1f} | {ratio:.2f} |"
-        )
+        a, b = common.milliseconds(
+            {
+                "ours": compiled(ours, x, mask, training),
+                "Keras": compiled(theirs, x, mask, training),
+            },
+            config.repeats,
+        ).values()
+        numbers = f"{np.median(a):.1f}", f"{np.median(b):.1f}"
+        common.print_row(name, *numbers, f"{np.median(a / b):.2f}")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@
 
 Ranks the documents of BEIR folders by exact search with the teacher, with the
 teacher cut to the student's dimensions (its principal components on the texts
-of the distillation, which costs nothing to train), with the student, and with
-BM25. Prints nDCG@10 and recall@100 of each, documents a second (batches of like
-lengths, the models in turn), parameters and bytes of an embedding.
+of the distillation, which need no training), with the student, and with BM25.
+Prints nDCG@10 and recall@100 of each, texts a second (four batches a call, the
+models take turns), parameters and bytes of an embedding.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ import statistics
 import time
 
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks import common
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import measure
@@ -42,7 +42,7 @@ class Config:
     student: pathlib.Path
     """Preset of the student."""
     teacher_embeddings: pathlib.Path
-    """Folder of .npy files that the distillation left."""
+    """Folder of .npy files from the distillation."""
     collections: tuple[pathlib.Path, ...]
     """BEIR folders."""
     batch_size: int = 32
@@ -50,76 +50,66 @@ class Config:
 
 
 class Encoder:
-    """A model, and how long its documents took."""
+    """A model, and its texts a second in each call."""
 
-    def __init__(self, preset, batch_size):
+    def __init__(self, preset: pathlib.Path, batch_size: int):
         self.model = FixedHeadTextEmbedder.from_preset(str(preset))
         self._encode = TextEncoder(self.model, batch_size=batch_size)
         self.size = self._encode.size
         self.rates = []
 
-    def embed(self, texts):
+    def embed(self, texts: list[str]) -> np.ndarray:
         """Embeddings `[N, D]`."""
         began = time.perf_counter()
-
-        def timed(count):
-            nonlocal began
-            now = time.perf_counter()
-            self.rates.append(count / (now - began))
-            began = now
-
-        return self._encode(texts, on_batch=timed)
+        rows = self._encode(texts)
+        self.rates.append(len(texts) / (time.perf_counter() - began))
+        return rows
 
 
-def evaluate(config, folder, teacher, student, components):
-    """Figures of the rankings of one collection, by who ranked."""
+def evaluate(
+    config: Config,
+    folder: pathlib.Path,
+    teacher: Encoder,
+    student: Encoder,
+    components: np.ndarray,
+) -> dict[str, tuple[float, float]]:
+    """nDCG@10 and recall@100 on one collection, by system."""
     collection = read_collection(folder)
     documents, queries = collection.documents, collection.queries
     # In turn, so that other work on the machine slows both.
     part = config.batch_size * 4
-    embeddings = {
-        "teacher": [teacher.embed(queries)],
-        "student": [student.embed(queries)],
-    }
+    encoders = {"teacher": teacher, "student": student}
+    embeddings = {name: [x.embed(queries)] for name, x in encoders.items()}
     for start in track(
         range(0, len(documents), part), folder.name, transient=True
     ):
-        texts = documents[start : start + part]
-        embeddings["teacher"].append(teacher.embed(texts))
-        embeddings["student"].append(student.embed(texts))
+        for name, encoder in encoders.items():
+            texts = documents[start : start + part]
+            embeddings[name].append(encoder.embed(texts))
     embeddings = {
         name: (parts[0], np.concatenate(parts[1:]))
         for name, parts in embeddings.items()
     }
-    embeddings["teacher, cut"] = tuple(
-        normalized(rows @ components) for rows in embeddings["teacher"]
-    )
+    cut = [rows @ components for rows in embeddings["teacher"]]
+    embeddings["teacher, cut"] = [
+        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in cut
+    ]
     rankings = {
         name: search_index(build_index(rows), asked, _DEPTH)
         for name, (asked, rows) in embeddings.items()
     }
     rankings["BM25"] = bm25(documents, queries, _DEPTH)
+    metrics = ("nDCG@10", "R@100")
     return {
         name: tuple(
-            measure(
-                ranking.documents, collection.relevant, ("nDCG@10", "R@100")
-            ).values()
+            measure(ranking.documents, collection.relevant, metrics).values()
         )
         for name, ranking in rankings.items()
     }
 
 
-def normalized(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.distillation",
-        description=__doc__,
-        use_underscores=True,
-    )
+    config = common.parse(Config, "distillation", __doc__)
     teacher, student = (
         Encoder(preset, config.batch_size)
         for preset in (config.teacher, config.student)
@@ -147,7 +137,7 @@ def main():
             f"{4 * encoder.size:,} bytes an embedding, median "
             f"{statistics.median(encoder.rates):.0f} texts/s"
         )
-    print(f"student / teacher, texts/s, batch by batch: {ratio:.2f}")
+    print(f"student / teacher, texts/s, call by call: {ratio:.2f}")
 
 
 if __name__ == "__main__":

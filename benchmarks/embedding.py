@@ -4,14 +4,14 @@
         --source all-MiniLM-L6-v2 --peers runs/peers/bin/python \
         --collection cranfield --workdir runs/embedding
 
-Ours (the export in float32 and bfloat16, by TensorFlow's C++), KerasHub's
-`BertTextEmbedder`, sentence-transformers and ONNX Runtime, with one encoder's
-weights, from text to embedding, each on the same processors: the documents of
-a BEIR folder, and their sentences. The systems run in turn, the same texts
-each, and what has no turn waits. First everyone's embeddings are compared to
-ours. Prints texts a second, and ratios pair by pair. `--peers` is a Python with
+Compares ours (the export in float32 and bfloat16, by TensorFlow's C++),
+KerasHub's `BertTextEmbedder`, sentence-transformers and ONNX Runtime, with one
+encoder's weights, from text to embedding, on the same processors: the documents
+of a BEIR folder, and their sentences. The systems take turns with the same
+texts; the others wait. First the embeddings of each are compared to ours.
+Prints texts a second, and ratios pair by pair. `--peers` is a Python with
 torch, sentence-transformers, onnx, onnxruntime and onnxscript. A later call
-with the same work folder takes the exports of the first.
+with the same work folder reuses the exports of the first.
 """
 
 import contextlib
@@ -24,9 +24,10 @@ import subprocess
 import sys
 
 import numpy as np
-import tyro
 from rich.progress import track
 
+from benchmarks import common
+from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -35,25 +36,31 @@ _WORKER = pathlib.Path(__file__).with_name("embedding_worker.py")
 _IDLE = 0.02
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Systems:
     """The encoder, the texts and the peers."""
 
     preset: pathlib.Path
     """Preset folder of a text embedder."""
     source: pathlib.Path
-    """The Hugging Face folder that it was converted from."""
+    """The Hugging Face folder from which it was converted."""
     peers: pathlib.Path
     """The Python of the peers."""
     collection: pathlib.Path
     """BEIR folder."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(Systems):
+    """The encoder, the texts and the peers."""
+
     workdir: pathlib.Path
     """Folder for the exports."""
     documents: int = 128
-    """How many, drawn by chance."""
+    """How many, drawn at random."""
     sentences: int = 512
     document_length: int = 256
-    """Tokens of a document, the rest is cut."""
+    """Tokens of a document; the rest is cut off."""
     sentence_length: int = 128
     """Tokens of a sentence, and what the padded KerasHub pads to."""
     batch_size: int = 16
@@ -66,7 +73,13 @@ class Config:
 class Worker:
     """A system in its own process."""
 
-    def __init__(self, python, system, arguments, threads):
+    def __init__(
+        self,
+        python: str | pathlib.Path,
+        system: str,
+        arguments: dict,
+        threads: int,
+    ):
         environment = {
             **os.environ,
             "PYTHONPATH": str(_ROOT),
@@ -94,7 +107,9 @@ class Worker:
             raise RuntimeError(f"{self.name} ended. Look why: {command}")
         return line
 
-    def embed(self, texts, output=None):
+    def embed(
+        self, texts: list[str], output: pathlib.Path | None = None
+    ) -> tuple[float, float]:
         """Seconds, and processor seconds since the last answer."""
         request = {"texts": texts, "output": output and str(output)}
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -110,36 +125,26 @@ class Worker:
         self._process.wait()
 
 
-def export(config, length, dtype):
-    """The folder of a version of the preset that cuts at a length."""
+def export(config: Config, length: int, dtype: str) -> pathlib.Path:
+    """The export of the preset that cuts texts at a length."""
     versions = config.workdir / f"{dtype}_{length}"
     if not (versions / "1").exists():
+        embedder = FixedHeadTextEmbedder.from_preset(str(config.preset))
+        embedder.preprocessor.sequence_length = length
         preset = config.workdir / f"preset_{length}"
-        script = (
-            "import sys, keras_fixedhead\n"
-            "embedder = keras_fixedhead.FixedHeadTextEmbedder.from_preset("
-            "sys.argv[1])\n"
-            "embedder.preprocessor.sequence_length = int(sys.argv[3])\n"
-            "embedder.save_to_preset(sys.argv[2])\n"
-        )
-        python = [sys.executable, "-c", script]
-        if not (preset / "task.json").exists():
-            subprocess.run(
-                [*python, config.preset, preset, str(length)], check=True
-            )
+        embedder.save_to_preset(str(preset))
         words = ["--model", preset, "--output", versions, "--version", "1"]
+        python = [sys.executable, "-m", "export.saved_model"]
         subprocess.run(
-            [sys.executable, "-m", "export.saved_model"]
-            + [*words, "--dtype", dtype],
+            [*python, *words, "--dtype", dtype],
             check=True,
             stdout=subprocess.DEVNULL,
         )
     return versions / "1"
 
 
-def systems(config, length, threads):
-    """`{name: (python, system, arguments, threads of an operation)}`."""
-    source = str(config.source)
+def systems(config: Config, length: int, threads: int) -> dict[str, tuple]:
+    """The arguments of the `Worker` of each system."""
     found = {}
     for dtype in ("float32", "bfloat16"):
         arguments = {
@@ -147,9 +152,10 @@ def systems(config, length, threads):
             "batch_size": config.batch_size,
             "threads": threads,
         }
+        # A batch for each processor, and one thread for an operation.
         found[f"ours, {dtype}"] = (sys.executable, "ours", arguments, 1)
-    hub = {
-        "folder": source,
+    peer = {
+        "folder": str(config.source),
         "length": length,
         "batch_size": config.peers_batch_size,
     }
@@ -157,69 +163,71 @@ def systems(config, length, threads):
         (f"KerasHub, padded to {length}", False),
         ("KerasHub, sorted and trimmed", True),
     ):
-        arguments = {**hub, "trim": trim}
+        arguments = {**peer, "trim": trim}
         found[name] = (sys.executable, "keras_hub", arguments, threads)
-    torch = {**hub, "threads": threads}
-    found["sentence-transformers"] = (
-        *(config.peers, "sentence_transformers", torch),
-        threads,
-    )
+    peer["threads"] = threads
+    name = "sentence-transformers"
+    found[name] = (config.peers, "sentence_transformers", peer, threads)
     for name, int8 in (("float32", False), ("int8", True)):
         arguments = {
-            **torch,
+            **peer,
             "batch_size": config.batch_size,
             "int8": int8,
             "workdir": str(config.workdir),
         }
-        found[f"ONNX Runtime, {name}"] = (
-            *(config.peers, "onnx_runtime", arguments),
-            threads,
-        )
+        system = (config.peers, "onnx_runtime", arguments, threads)
+        found[f"ONNX Runtime, {name}"] = system
     return found
 
 
-def cosine(rows, expected):
-    """The least cosine of two arrays of unit vectors."""
-    return float((rows * expected).sum(axis=1).min())
+def compare(
+    workers: dict[str, Worker], texts: list[str], output: pathlib.Path
+) -> dict[str, float]:
+    """The least cosine of each system's embeddings to the first system's."""
+    cosines, expected = {}, None
+    for name, worker in workers.items():
+        worker.embed(texts, output)
+        rows = np.load(output)
+        expected = rows if expected is None else expected
+        cosines[name] = float((rows * expected).sum(axis=1).min())
+        whole = "bfloat16" not in name and "int8" not in name
+        if whole and cosines[name] < 0.9999:
+            raise RuntimeError(
+                f"{name} computes something else: the least cosine to "
+                f"{next(iter(workers))} is {cosines[name]:.5f}"
+            )
+    return cosines
 
 
-def measure(config, texts, length, threads):
-    """Texts a second `[systems, repeats]` and least cosines, by system."""
-    rates, cosines = {}, {}
-    with contextlib.ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(Worker(*arguments))
-            for name, arguments in systems(config, length, threads).items()
-        }
-        output = config.workdir / "embeddings.npy"
-        expected = None
+def time_turns(
+    workers: dict[str, Worker], texts: list[str], repeats: int
+) -> dict[str, np.ndarray]:
+    """Texts a second `[repeats]` of each system."""
+    rates = {name: [] for name in workers}
+    for _ in track(range(repeats), transient=True):
+        seconds, idle = {}, {}
         for name, worker in workers.items():
-            worker.embed(texts, output)
-            rows = np.load(output)
-            expected = rows if expected is None else expected
-            cosines[name] = cosine(rows, expected)
-            whole = "bfloat16" not in name and "int8" not in name
-            if whole and cosines[name] < 0.9999:
+            seconds[name], idle[name] = worker.embed(texts)
+            rates[name].append(len(texts) / seconds[name])
+        for name, spun in idle.items():
+            others = sum(seconds.values()) - seconds[name]
+            if spun > _IDLE * others:
                 raise RuntimeError(
-                    f"{name} computes something else: the least cosine to "
-                    f"{next(iter(workers))} is {cosines[name]:.5f}"
+                    f"{name} took {spun:.2f} s of a processor in the "
+                    f"{others:.1f} s of the others' turns"
                 )
-        for _ in track(range(config.repeats), transient=True):
-            seconds, idle = {}, {}
-            for name, worker in workers.items():
-                seconds[name], idle[name] = worker.embed(texts)
-                rates.setdefault(name, []).append(len(texts) / seconds[name])
-            for name, spun in idle.items():
-                others = sum(seconds.values()) - seconds[name]
-                if spun > _IDLE * others:
-                    raise RuntimeError(
-                        f"{name} took {spun:.2f} s of a processor in the "
-                        f"{others:.1f} s of the others' turns"
-                    )
-    return {name: np.array(row) for name, row in rates.items()}, cosines
+    return {name: np.array(row) for name, row in rates.items()}
 
 
-def describe(lengths):
+def describe_lengths(config: Config, texts: list[str], length: int) -> str:
+    """How many tokens the texts have, [CLS] and [SEP] included."""
+    import tokenizers
+
+    path = str(config.source / "tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_file(path)
+    tokenizer.enable_truncation(length)
+    tokenizer.no_padding()
+    lengths = [len(row.ids) for row in tokenizer.encode_batch(texts)]
     low, median, high = np.percentile(lengths, [25, 50, 75]).astype(int)
     return (
         f"{np.mean(lengths):.0f} tokens in the mean (quartiles {low}, "
@@ -227,29 +235,8 @@ def describe(lengths):
     )
 
 
-def token_lengths(config, texts, length):
-    """How many tokens each text has, [CLS] and [SEP] included."""
-    import tokenizers
-
-    tokenizer = tokenizers.Tokenizer.from_file(
-        str(config.source / "tokenizer.json")
-    )
-    tokenizer.enable_truncation(length)
-    tokenizer.no_padding()
-    return [len(row.ids) for row in tokenizer.encode_batch(texts)]
-
-
-def draw(texts, number, random):
-    return [texts[i] for i in random.permutation(len(texts))[:number]]
-
-
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.embedding",
-        description=__doc__,
-        use_underscores=True,
-    )
+    config = common.parse(Config, "embedding", __doc__)
     config = dataclasses.replace(
         config, workdir=config.workdir.resolve(), source=config.source.resolve()
     )
@@ -268,17 +255,24 @@ def main():
         ("documents", documents, config.documents, config.document_length),
         ("sentences", sentences, config.sentences, config.sentence_length),
     ):
-        texts = draw(texts, number, random)
-        rates, cosines = measure(config, texts, length, threads)
-        lengths = token_lengths(config, texts, length)
-        print(f"\n{len(texts)} {what}, {describe(lengths)}:\n")
+        texts = [texts[i] for i in random.permutation(len(texts))[:number]]
+        with contextlib.ExitStack() as stack:
+            workers = {
+                name: stack.enter_context(Worker(*arguments))
+                for name, arguments in systems(config, length, threads).items()
+            }
+            cosines = compare(workers, texts, config.workdir / "embeddings.npy")
+            rates = time_turns(workers, texts, config.repeats)
+        lengths = describe_lengths(config, texts, length)
+        print(f"\n{len(texts)} {what}, {lengths}:\n")
         first = rates["ours, float32"]
-        print("| | texts/s | ours, float32 / it | least cosine |")
-        print("|---|---|---|---|")
+        common.print_header("", "texts/s", "ours, float32 / it", "least cosine")
         for name, row in rates.items():
-            print(
-                f"| {name} | {np.median(row):.0f} | "
-                f"{np.median(first / row):.2f} | {cosines[name]:.4f} |"
+            common.print_row(
+                name,
+                f"{np.median(row):.0f}",
+                f"{np.median(first / row):.2f}",
+                f"{cosines[name]:.4f}",
             )
         half = rates["ours, bfloat16"] / rates["ONNX Runtime, int8"]
         print(

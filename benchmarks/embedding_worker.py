@@ -2,13 +2,13 @@
 
     python embedding_worker.py SYSTEM ARGUMENTS
 
-Started by `benchmarks.embedding`, by whichever Python has the system's
-packages: PyTorch beside TensorFlow in one process may crash, and TensorFlow's
-threads are one setting per process. ARGUMENTS is a JSON object of the system's
-arguments. Each line of standard input is a JSON object, `texts` and `output`:
-the texts are embedded and, if there is an `output`, saved there as float32
-`[N, D]`. The answer is a JSON object on a line: `seconds`, and `idle`, the
-seconds of processor time between the answer before and this request.
+`benchmarks.embedding` starts it with the Python that has the system's packages:
+PyTorch beside TensorFlow in one process may crash, and TensorFlow's threads are
+one setting per process. ARGUMENTS is a JSON object of the system's arguments.
+Each line of standard input is a JSON object with `texts` to embed and `output`,
+where to save them as float32 `[N, D]`, or null. The answer is a JSON object on
+a line: `seconds`, and `idle`, the seconds of processor time between the
+previous answer and this request.
 """
 
 import contextlib
@@ -17,26 +17,31 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
+# Embeds texts, float [N, D].
+Embed = Callable[[list[str]], np.ndarray]
 _OPEN = contextlib.ExitStack()  # until the process ends
 
 
-def by_length(texts, batch_size, embed):
-    """Embeds batches of like lengths, the longest first; float `[N, D]`."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    batches = [
-        order[start : start + batch_size]
-        for start in range(0, len(texts), batch_size)
-    ]
-    rows = np.concatenate(
-        [embed([texts[i] for i in batch]) for batch in batches]
+def in_batches(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
+    """The rows `[N, D]` that `embed` makes of batches of texts."""
+    starts = range(0, len(texts), batch_size)
+    return np.concatenate(
+        [embed(texts[start : start + batch_size]) for start in starts]
     )
+
+
+def by_length(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
+    """Embeds batches of similar lengths, the longest first; `[N, D]`."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    rows = in_batches([texts[i] for i in order], batch_size, embed)
     return rows[np.argsort(order)]
 
 
-def ours(folder, batch_size, threads):
+def ours(folder: str, batch_size: int, threads: int) -> Embed:
     """An export, as `export.index` embeds with it."""
     from export import encoder
 
@@ -47,7 +52,7 @@ def ours(folder, batch_size, threads):
     return lambda texts: opened.embed(texts, "document")
 
 
-def encode_text(folder):
+def encode_text(folder: str) -> Embed:
     """`FixedHeadTextEmbedder.encode_text` of a preset."""
     from keras_fixedhead import FixedHeadTextEmbedder
 
@@ -55,7 +60,7 @@ def encode_text(folder):
     return lambda texts: embedder.encode_text(texts, verbose=0)
 
 
-def keras_hub(folder, length, batch_size, trim):
+def keras_hub(folder: str, length: int, batch_size: int, trim: bool) -> Embed:
     """KerasHub's own embedder, padded to `length` or to the longest."""
     import functools
 
@@ -66,7 +71,7 @@ def keras_hub(folder, length, batch_size, trim):
     embedder = keras_hub.models.BertTextEmbedder.from_preset(folder)
     embedder.preprocessor.sequence_length = length
     for layer in embedder.backbone.transformer_layers:
-        # Its own is the tanh form whatever the folder says.
+        # KerasHub takes the tanh form whatever the folder says.
         layer._feedforward_intermediate_dense.activation = functools.partial(
             keras.activations.gelu, approximate=False
         )
@@ -80,17 +85,13 @@ def keras_hub(folder, length, batch_size, trim):
             inputs = {name: x[:, :longest] for name, x in inputs.items()}
         return call(inputs).numpy()
 
-    if trim:
-        return lambda texts: by_length(texts, batch_size, embed)
-    return lambda texts: np.concatenate(
-        [
-            embed(texts[start : start + batch_size])
-            for start in range(0, len(texts), batch_size)
-        ]
-    )
+    batches = by_length if trim else in_batches
+    return lambda texts: batches(texts, batch_size, embed)
 
 
-def sentence_transformers(folder, length, batch_size, threads):
+def sentence_transformers(
+    folder: str, length: int, batch_size: int, threads: int
+) -> Embed:
     """`SentenceTransformer.encode`, which sorts by length itself."""
     import sentence_transformers
     import torch
@@ -103,7 +104,14 @@ def sentence_transformers(folder, length, batch_size, threads):
     )
 
 
-def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
+def onnx_runtime(
+    folder: str,
+    length: int,
+    batch_size: int,
+    threads: int,
+    int8: bool,
+    workdir: str,
+) -> Embed:
     """ONNX Runtime with Hugging Face's fast tokenizer."""
     import onnxruntime
     import tokenizers
@@ -140,17 +148,17 @@ def onnx_runtime(folder, length, batch_size, threads, int8, workdir):
     return lambda texts: by_length(texts, batch_size, embed)
 
 
-def written(path, write):
-    """The path, where `write` has put the whole file, now or before."""
+def written(path: pathlib.Path, write: Callable) -> pathlib.Path:
+    """The path, after `write` has written the file unless it exists."""
     if not path.exists():
-        # `keras_fixedhead.files` wants Keras, which the peers need not have.
+        # `keras_fixedhead` needs Keras, which the peers may lack.
         part = path.with_suffix(".part")
         write(part)
         os.replace(part, path)
     return path
 
 
-def export_onnx(folder, path):
+def export_onnx(folder: str, path: pathlib.Path) -> None:
     """Writes Hugging Face's encoder with mean pooling, sizes left open."""
     import torch
     import transformers
@@ -186,19 +194,16 @@ def export_onnx(folder, path):
 
 
 SYSTEMS = {
-    function.__name__: function
-    for function in (
-        ours,
-        encode_text,
-        keras_hub,
-        sentence_transformers,
-        onnx_runtime,
-    )
+    "ours": ours,
+    "encode_text": encode_text,
+    "keras_hub": keras_hub,
+    "sentence_transformers": sentence_transformers,
+    "onnx_runtime": onnx_runtime,
 }
 
 
-def main(system, arguments):
-    # What libraries print is no answer.
+def main(system: str, arguments: str) -> None:
+    # Libraries print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     embed = SYSTEMS[system](**json.loads(arguments))

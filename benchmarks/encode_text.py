@@ -4,44 +4,38 @@
         --source all-MiniLM-L6-v2 --peers runs/peers/bin/python \
         --collection cranfield
 
-One encoder's weights, each system in a process of its own on the same
-processors: queries one at a time, and documents in four lists. The systems run
-in turn. Prints milliseconds or texts a second, and ratios pair by pair.
+Both systems have the same encoder's weights and a process each on the same
+processors. They take turns with queries one at a time, and with documents in
+four lists. Prints milliseconds or texts a second, and ratios pair by pair.
 """
 
 import contextlib
 import dataclasses
 import os
-import pathlib
 import sys
 
 import numpy as np
-import tyro
 
-from benchmarks.embedding import Worker
+from benchmarks import common
+from benchmarks.embedding import Systems, Worker
 from keras_fixedhead.beir import read_collection
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """The encoder, the texts and the peer."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(Systems):
+    """The encoder, the texts and the peer, a Python with
+    sentence-transformers."""
 
-    preset: pathlib.Path
-    """Preset folder of a text embedder."""
-    source: pathlib.Path
-    """The Hugging Face folder that it was converted from."""
-    peers: pathlib.Path
-    """A Python with sentence-transformers."""
-    collection: pathlib.Path
-    """BEIR folder."""
     queries: int = 60
     documents: int = 1000
     length: int = 256
-    """Tokens of a text, the rest is cut."""
+    """Tokens of a text; the rest is cut off."""
 
 
-def seconds(workers, calls):
-    """Seconds of each call, arrays by system; the systems take turns."""
+def time_calls(
+    workers: dict[str, Worker], calls: list[list[str]]
+) -> dict[str, np.ndarray]:
+    """Seconds of each call, by system; the systems take turns."""
     for worker in workers.values():
         worker.embed(calls[0])
     rows = [
@@ -52,16 +46,17 @@ def seconds(workers, calls):
 
 
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.encode_text",
-        description=__doc__,
-        use_underscores=True,
-    )
+    config = common.parse(Config, "encode_text", __doc__)
     threads = len(os.sched_getaffinity(0))
     collection = read_collection(config.collection)
+    queries = [[query] for query in collection.queries[: config.queries]]
     documents = collection.documents[: config.documents]
     size = -(-len(documents) // 4)
+    lists = [
+        documents[start : start + size]
+        for start in range(0, len(documents), size)
+    ]
+    peer = "sentence-transformers"
     ours = {"folder": str(config.preset.resolve())}
     theirs = {
         "folder": str(config.source.resolve()),
@@ -72,35 +67,26 @@ def main():
     with contextlib.ExitStack() as stack:
         workers = {
             "ours": Worker(sys.executable, "encode_text", ours, threads),
-            "sentence-transformers": Worker(
+            peer: Worker(
                 config.peers, "sentence_transformers", theirs, threads
             ),
         }
         for worker in workers.values():
             stack.enter_context(worker)
-        alone = seconds(
-            workers, [[query] for query in collection.queries[: config.queries]]
-        )
-        lists = seconds(
-            workers,
-            [
-                documents[start : start + size]
-                for start in range(0, len(documents), size)
-            ],
-        )
-    print(
-        f"{threads} processors\n\n| | ms a query | documents/s |\n|---|---|---|"
-    )
+        alone = time_calls(workers, queries)
+        together = time_calls(workers, lists)
+    print(f"{threads} processors\n")
+    common.print_header("", "ms a query", "documents/s")
     for name in workers:
-        print(
-            f"| {name} | {1e3 * np.median(alone[name]):.1f} | "
-            f"{len(documents) / lists[name].sum():.1f} |"
+        common.print_row(
+            name,
+            f"{1e3 * np.median(alone[name]):.1f}",
+            f"{len(documents) / together[name].sum():.1f}",
         )
-    peer = "sentence-transformers"
     print(
         f"\nTime of a query, ours / {peer}: "
         f"{np.median(alone['ours'] / alone[peer]):.2f}. Speed on documents: "
-        f"{lists[peer].sum() / lists['ours'].sum():.2f}"
+        f"{together[peer].sum() / together['ours'].sum():.2f}"
     )
 
 

@@ -3,16 +3,16 @@
     python -m benchmarks.growth --source all-MiniLM-L6-v2/ --data stsb/ \
         --output runs/growth
 
-Fine-tunes the encoder as it is and with grown heads, with several seeds each:
-cosine similarities of sentences towards their scores (Reimers & Gurevych 2019,
-section 3), Spearman's correlation on the development set after it. Everything
-but the heads is the same. Prints a table, and what the heads do on sentences of
-the development set before and after. Finished runs in --output are not run
-again.
+Fine-tunes the encoder as it is and with grown heads, with several seeds each,
+so that cosine similarities of sentences approach their scores (Reimers &
+Gurevych 2019, section 3). Prints Spearman's correlation on the development set,
+and what the heads do on its sentences before and after. A run that --output
+holds is not run again.
 """
 
 import csv
 import dataclasses
+import itertools
 import json
 import pathlib
 import statistics
@@ -23,10 +23,10 @@ import keras
 import numpy as np
 import scipy.stats
 import tensorflow as tf
-import tyro
 from rich.progress import track
 
-from keras_fixedhead import growth
+from benchmarks import common
+from keras_fixedhead import FixedHeadTextEmbedder, growth
 from keras_fixedhead.convert import from_hugging_face
 from keras_fixedhead.diagnostics import attention_report
 from training.engine.configs import TrainingConfig
@@ -48,18 +48,17 @@ class Config:
     num_heads: int = 16
     """Of the grown encoder."""
     seeds: int = 5
-    """Runs of each, two at least."""
+    """Runs of each, at least two."""
     epochs: int = 2
-    """Times the training set is seen."""
     batch_size: int = 32
     """Pairs of an update."""
     learning_rate: float = 5e-5
     """At its peak."""
     report_sentences: int = 64
-    """Sentences that reports of the heads are made on, the longest ones."""
+    """Sentences for the reports on the heads, the longest ones."""
 
 
-def read_pairs(path):
+def read_pairs(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
     """Sentences `[N, 2]` and scores between 0 and 1, `[N]`."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
@@ -67,7 +66,7 @@ def read_pairs(path):
     return np.array([row[:2] for row in rows]), scores
 
 
-def start(config, grown):
+def start(config: Config, grown: bool) -> FixedHeadTextEmbedder:
     """The encoder before fine-tuning."""
     keras.backend.clear_session()
     model = from_hugging_face(config.source)
@@ -77,23 +76,36 @@ def start(config, grown):
     return model
 
 
-def spearman(model, pairs, scores):
+def preprocess(model: FixedHeadTextEmbedder, pairs: np.ndarray) -> list[dict]:
+    """The model's inputs for the first and for the second sentences."""
+    return [
+        model.preprocessor.pad_to_longest(tf.constant(texts))
+        for texts in pairs.T
+    ]
+
+
+def spearman(
+    model: FixedHeadTextEmbedder, pairs: np.ndarray, scores: np.ndarray
+) -> float:
     """Correlation of cosine similarities and scores."""
     embed = tf.function(model.embed_packed, reduce_retracing=True)
     similarities = []
     for rows in np.array_split(pairs, -(-len(pairs) // 64)):
-        first, second = (
-            embed(model.preprocessor.pad_to_longest(tf.constant(rows[:, side])))
-            for side in (0, 1)
-        )
+        first, second = map(embed, preprocess(model, rows))
         similarities.append(tf.reduce_sum(first * second, axis=-1))
     return float(
         scipy.stats.spearmanr(np.concatenate(similarities), scores).statistic
     )
 
 
-def fine_tune(model, pairs, scores, seed, config):
-    """Trains for the squared error of cosine similarities."""
+def fine_tune(
+    model: FixedHeadTextEmbedder,
+    pairs: np.ndarray,
+    scores: np.ndarray,
+    seed: int,
+    config: Config,
+) -> None:
+    """Minimizes the squared error of cosine similarities."""
     keras.utils.set_random_seed(seed)
     steps = config.epochs * (len(pairs) // config.batch_size)
     variables = model.trainable_variables
@@ -125,61 +137,54 @@ def fine_tune(model, pairs, scores, seed, config):
         [rng.permutation(len(pairs))[:per_epoch] for _ in range(config.epochs)]
     )
     for rows in track(np.split(order, steps), f"Seed {seed}", transient=True):
-        update(
-            *(
-                model.preprocessor.pad_to_longest(
-                    tf.constant(pairs[rows, side])
-                )
-                for side in (0, 1)
-            ),
-            scores[rows],
-        )
+        update(*preprocess(model, pairs[rows]), scores[rows])
+
+
+def run_once(
+    config: Config, grown: bool, seed: int, training: tuple, development: tuple
+) -> dict:
+    """Fine-tunes an encoder; with the first seed, reports on its heads."""
+    model = start(config, grown)
+    longest = sorted(development[0].ravel(), key=len)
+    sentences = list(longest[-config.report_sentences :])
+
+    def report(when):
+        if not seed:
+            print(
+                f"grown={grown}, {when}\n", attention_report(model, sentences)
+            )
+
+    run = {
+        "grown": grown,
+        "seed": seed,
+        "parameters": model.count_params(),
+        "before": spearman(model, *development),
+    }
+    report("before")
+    began = time.perf_counter()
+    fine_tune(model, *training, seed, config)
+    run["seconds"] = time.perf_counter() - began
+    run["after"] = spearman(model, *development)
+    report("after")
+    print(run, flush=True)
+    return run
 
 
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.growth",
-        description=__doc__,
-        use_underscores=True,
-    )
+    config = common.parse(Config, "growth", __doc__)
     if config.seeds < 2:
         sys.exit(f"`seeds` must be at least 2. Received: {config.seeds}")
     training = read_pairs(config.data / "stsb-en-train.csv")
     development = read_pairs(config.data / "stsb-en-dev.csv")
-    longest = sorted(development[0].ravel(), key=len)
-    sentences = list(longest[-config.report_sentences :])
     config.output.mkdir(parents=True, exist_ok=True)
     records = config.output / "runs.jsonl"
     records.touch()
     lines = records.read_text(encoding="utf-8").splitlines()
     runs = [json.loads(line) for line in lines]
-    for seed in range(config.seeds):
-        for grown in (False, True):
-            key = {"grown": grown, "seed": seed}
-            if any(run.items() >= key.items() for run in runs):
-                continue
-            model = start(config, grown)
-            run = {
-                **key,
-                "parameters": model.count_params(),
-                "before": spearman(model, *development),
-            }
-            if not seed:
-                print(
-                    f"grown={grown}, before\n",
-                    attention_report(model, sentences),
-                )
-            began = time.perf_counter()
-            fine_tune(model, *training, seed, config)
-            run["seconds"] = time.perf_counter() - began
-            run["after"] = spearman(model, *development)
-            if not seed:
-                print(
-                    f"grown={grown}, after\n",
-                    attention_report(model, sentences),
-                )
-            print(run, flush=True)
+    done = {(run["grown"], run["seed"]) for run in runs}
+    for seed, grown in itertools.product(range(config.seeds), (False, True)):
+        if (grown, seed) not in done:
+            run = run_once(config, grown, seed, training, development)
             runs.append(run)
             with open(records, "a", encoding="utf-8") as file:
                 file.write(json.dumps(run) + "\n")

@@ -3,11 +3,11 @@
     python -m benchmarks.learning --data runs/novels/data \
         --workdir runs/novels/train
 
-Evaluates the preset on every held-out example. Of pre-training it prints the
-accuracies of masked tokens, beside the one guess that is right most often, and
-of next sentences; of a language model perplexity per word piece and per word,
-and accuracy. Intervals are of 95%: Wilson's for next sentences, else from the
-spread between examples.
+Evaluates the preset on every held-out example. For pre-training it prints the
+accuracy on masked tokens, beside that of always guessing the most frequent one,
+and on next sentences; for a language model the perplexity per word piece and
+per word, and the accuracy. The 95% intervals are Wilson's for next sentences,
+and otherwise follow from the spread between examples.
 """
 
 import collections
@@ -19,9 +19,9 @@ import sys
 import numpy as np
 import scipy.stats
 import tensorflow as tf
-import tyro
 from rich.progress import track
 
+from benchmarks import common
 from keras_fixedhead import FixedHeadCausalLM, FixedHeadMaskedLM
 from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
 from training.causal_lm.task import LanguageModelTask
@@ -31,26 +31,11 @@ from training.masked_lm.task import MaskedLMTask
 
 _CONTEXT = tf.distribute.InputContext(1, 0, 1)
 _Z = scipy.stats.norm.ppf(0.975)
-# By the part of the run's settings that is the task's.
-_KINDS = {
-    "masked_lm": (
-        MaskedLMTask,
-        PretrainConfig,
-        MaskedLMConfig,
-        FixedHeadMaskedLM,
-    ),
-    "language_model": (
-        LanguageModelTask,
-        LanguageModelConfig,
-        CausalLMConfig,
-        FixedHeadCausalLM,
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A run that is finished."""
+    """A finished run."""
 
     data: pathlib.Path
     """Its data folder."""
@@ -61,33 +46,37 @@ class Config:
 def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
-    part = next((kind for kind in _KINDS if kind in settings), None)
-    if part is None:
+    if not settings.keys() & {"masked_lm", "language_model"}:
         sys.exit(
             f"`workdir` {str(config.workdir)!r} must be of a run of "
             "training.pretrain or training.language_model. Its config.json "
             f"has {sorted(settings)}"
         )
-    task_class, config_class, part_class, model_class = _KINDS[part]
-    # All examples, and all held-out text to draw them from.
-    every = settings[part] | {
-        "evaluation_examples": 2**31,
-        "shuffle_tokens": 2**31,
+    shared = {
+        "config": "evaluated",
+        "model": ModelConfig(**settings["model"]),
+        "training": TrainingConfig(**settings["training"]),
+        "run": RunConfig(data=config.data, workdir=config.workdir),
     }
-    task = task_class(
-        config_class(
-            config="evaluated",
-            model=ModelConfig(**settings["model"]),
-            training=TrainingConfig(**settings["training"]),
-            run=RunConfig(data=config.data, workdir=config.workdir),
-            **{part: part_class(**every)},
+    # All examples, and all held-out text to draw them from.
+    every = {"evaluation_examples": 2**31, "shuffle_tokens": 2**31}
+    if "masked_lm" in settings:
+        part = MaskedLMConfig(**settings["masked_lm"] | every)
+        task = MaskedLMTask(PretrainConfig(masked_lm=part, **shared))
+        model_class = FixedHeadMaskedLM
+    else:
+        part = CausalLMConfig(**settings["language_model"] | every)
+        task = LanguageModelTask(
+            LanguageModelConfig(language_model=part, **shared)
         )
-    )
+        model_class = FixedHeadCausalLM
     task.model = model_class.from_preset(str(config.workdir / "preset"))
     return task
 
 
-def evaluate(task: MaskedLMTask | LanguageModelTask):
+def evaluate(
+    task: MaskedLMTask | LanguageModelTask,
+) -> tuple[dict[str, np.ndarray], collections.Counter]:
     """Outputs of each held-out example, and how often each token is masked."""
     step = tf.function(task.evaluation_step)
     outputs, labels = collections.defaultdict(list), collections.Counter()
@@ -103,10 +92,10 @@ def evaluate(task: MaskedLMTask | LanguageModelTask):
     return {k: np.concatenate(v) for k, v in outputs.items()}, labels
 
 
-def ratio(sums: np.ndarray, counts: np.ndarray):
-    """Sum over examples by count, `[E]` each, and how far its interval goes.
+def ratio(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """The ratio of two sums over examples `[E]`, and its interval's half width.
 
-    Of a ratio of sums over independent examples, by the delta method.
+    By the delta method, for independent examples.
     """
     sums, counts = (values.astype("float64") for values in (sums, counts))
     found = sums.sum() / counts.sum()
@@ -158,12 +147,7 @@ def report_language_model(task: LanguageModelTask, outputs):
 
 
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.learning",
-        description=__doc__,
-        use_underscores=True,
-    )
+    config = common.parse(Config, "learning", __doc__)
     task = read_task(config)
     outputs, labels = evaluate(task)
     if isinstance(task, LanguageModelTask):

@@ -5,29 +5,26 @@
 KerasHub's `BertMaskedLM` in its own `fit`, the masked-language task of
 tf-models-official, and `training.pretrain`: the same shape, the same batch, as
 many predictions, AdamW with clipping by the global norm, the next-sentence task
-left out. They run in turn, in one process. Prints the median of the
+left out. They take turns in one process. Prints the median of the
 milliseconds and of the ratios to ours, round by round, once for sequences
 without padding and once for lengths as of short texts.
 """
 
 import dataclasses
 import pathlib
-import platform
-import statistics
 import tempfile
-import time
+from collections.abc import Callable
 
 import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
 import tf_keras
-import tyro
 from official.modeling import tf_utils
 from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 from official.nlp.modeling import models, networks
-from rich.progress import track
 
+from benchmarks import common
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
 from training.engine.optimizer import build_optimizer
@@ -59,8 +56,10 @@ class Config:
     repeats: int = 25
 
 
-def make_task(config: Config, folder: pathlib.Path, padded: bool):
-    """The task of `training.pretrain`, on documents of random tokens."""
+def make_task(
+    config: Config, folder: pathlib.Path, padded: bool
+) -> tuple[MaskedLMTask, dict[str, tf.Tensor]]:
+    """The task of `training.pretrain` on random tokens, and a batch of it."""
     rng = np.random.default_rng(0)
     longest = config.sequence_length - 2  # [CLS] and [SEP]
     lengths = np.full(4 * config.batch_size, longest)
@@ -83,7 +82,7 @@ def make_task(config: Config, folder: pathlib.Path, padded: bool):
             vocabulary=folder / "vocabulary.txt",
         )
     )
-    return MaskedLMTask(
+    task = MaskedLMTask(
         PretrainConfig(
             config="benchmark",
             model=ModelConfig(
@@ -112,9 +111,11 @@ def make_task(config: Config, folder: pathlib.Path, padded: bool):
             run=RunConfig(data=folder / "data", workdir=folder / "train"),
         )
     )
+    context = tf.distribute.InputContext(1, 0, 1)
+    return task, next(iter(task.training_dataset(context, 0)))
 
 
-def ours(task, batch):
+def ours(task: MaskedLMTask, batch: dict[str, tf.Tensor]) -> Callable:
     """An update of `training.pretrain`'s loop."""
     strategy = get_strategy("one_device")
     config = task.config
@@ -129,7 +130,7 @@ def ours(task, batch):
     return lambda: trainer.train(one)
 
 
-def keras_hubs(config: Config, batch):
+def keras_hubs(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
     """An update of KerasHub's `BertMaskedLM` in Keras's own `fit`."""
     model = keras_hub.models.BertMaskedLM(
         keras_hub.models.BertBackbone(
@@ -151,26 +152,18 @@ def keras_hubs(config: Config, batch):
         ),
         jit_compile=False,
     )
-    inputs = {
-        name: batch[name]
-        for name in (
-            "token_ids",
-            "segment_ids",
-            "padding_mask",
-            "mask_positions",
-        )
-    }
+    names = "token_ids segment_ids padding_mask mask_positions".split()
+    inputs = {name: batch[name] for name in names}
     data = (inputs, batch["mask_ids"], batch["mask_weights"])
     iterator = iter(tf.data.Dataset.from_tensors(data).repeat())
     model.make_train_function()
     return lambda: model.train_function(iterator)
 
 
-def model_gardens(config: Config, batch):
-    """An update of tf-models-official's `BertPretrainerV2`.
+def model_gardens(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
+    """An update of tf-models-official's `BertPretrainerV2`, as its task's.
 
-    Its task for it, whose update this is, imports TensorFlow Hub, which needs
-    an old setuptools.
+    The task itself imports TensorFlow Hub, which needs an old setuptools.
     """
     model = models.BertPretrainerV2(
         networks.BertEncoderV2(
@@ -218,52 +211,34 @@ def model_gardens(config: Config, batch):
     return update
 
 
-def measure(config: Config, padded: bool):
-    """Milliseconds of each, run in turn."""
+def time_steps(
+    config: Config, padded: bool
+) -> tuple[dict[str, np.ndarray], float]:
+    """Milliseconds of each library's steps, and the tokens of a sequence."""
     with tempfile.TemporaryDirectory() as folder:
-        task = make_task(config, pathlib.Path(folder), padded)
-        context = tf.distribute.InputContext(1, 0, 1)
-        batch = next(iter(task.training_dataset(context, 0)))
+        task, batch = make_task(config, pathlib.Path(folder), padded)
     steps = {
         "ours": ours(task, batch),
         "KerasHub": keras_hubs(config, batch),
         "tf-models-official": model_gardens(config, batch),
     }
-    for step in steps.values():
-        step()
-        step()
-    times = {name: [] for name in steps}
-    for _ in track(range(config.repeats), "Measuring", transient=True):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            times[name].append((time.perf_counter() - start) * 1e3)
     tokens = int(tf.reduce_sum(batch["padding_mask"])) / config.batch_size
-    return times, tokens
+    return common.milliseconds(steps, config.repeats), tokens
 
 
 def main():
-    config = tyro.cli(
-        Config,
-        prog="python -m benchmarks.pretraining",
-        description=__doc__,
-        use_underscores=True,
-    )
-    print(
-        f"{platform.machine()}, TensorFlow {tf.__version__}, Keras "
-        f"{keras.__version__}, KerasHub {keras_hub.__version__}, {config}"
-    )
-    print("| tokens a sequence | | ms | ratio to ours |")
-    print("|---|---|---|---|")
+    config = common.parse(Config, "pretraining", __doc__)
+    common.print_environment("TensorFlow", "Keras", "keras-hub")
+    print(config)
+    common.print_header("tokens a sequence", "", "ms", "ratio to ours")
     for padded in (False, True):
-        times, tokens = measure(config, padded)
+        times, tokens = time_steps(config, padded)
         for name, values in times.items():
-            ratios = [a / b for a, b in zip(values, times["ours"])]
-            print(
-                f"| {tokens:.0f} of {config.sequence_length} | {name} | "
-                f"{statistics.median(values):.0f} | "
-                f"{statistics.median(ratios):.2f} |",
-                flush=True,
+            common.print_row(
+                f"{tokens:.0f} of {config.sequence_length}",
+                name,
+                f"{np.median(values):.0f}",
+                f"{np.median(values / times['ours']):.2f}",
             )
 
 

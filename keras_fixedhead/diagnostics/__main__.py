@@ -6,7 +6,6 @@ python -m keras_fixedhead.diagnostics --model runs/minilm --texts texts.txt
 import dataclasses
 import itertools
 import json
-import math
 import pathlib
 import sys
 
@@ -14,6 +13,7 @@ import rich
 import tyro
 
 from keras_fixedhead import command
+from keras_fixedhead.attention_checks import positive_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,20 +21,19 @@ class Config:
     """An encoder, and texts to run it on."""
 
     model: pathlib.Path
-    """Preset folder of an encoder, as training.convert, training.finetune or
-    training.pretrain writes it."""
+    """Preset folder of an encoder, from training.convert, training.finetune or
+    training.pretrain."""
     texts: pathlib.Path
-    """File with a text per line; of .jsonl, each line's "text"."""
+    """File with a text per line; in a .jsonl file, the "text" of each line."""
     count: int = 64
-    """Texts to read, from the first that is not empty."""
+    """Number of texts to read; empty ones do not count."""
     sequence_length: int | None = None
-    """Longest text, in tokens; the rest is cut off. None is the encoder's
-    own."""
+    """Maximum tokens per text; the rest is cut off. Default: the encoder's."""
     output: pathlib.Path | None = None
-    """Picture to write, layers by heads; its ending names the format."""
+    """Picture to write, layers by heads; its suffix selects the format."""
     json: bool = False
-    """Print the figures of every head as JSON, nothing else; a condition
-    number that is infinite as null."""
+    """Print the numbers of every head as JSON and nothing else; an infinite
+    condition number is null."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -77,7 +76,10 @@ def _report(config):
         embedder.preprocessor.sequence_length = config.sequence_length
     report = attention_report(embedder, texts, verbose=not config.json)
     if config.json:
-        print(json.dumps(_finite(dataclasses.asdict(report)), indent=2))
+        text = json.dumps(dataclasses.asdict(report))
+        # JSON has no NaN and no Infinity.
+        values = json.loads(text, parse_constant=lambda name: None)
+        print(json.dumps(values, indent=2))
     else:
         rich.print(report)
     if config.output is not None:
@@ -87,10 +89,7 @@ def _report(config):
 
 
 def _read(path, count):
-    if count < 1:
-        raise ValueError(
-            f"`count` must be a positive integer. Received: count={count}"
-        )
+    positive_int("count", count)
     with open(path, encoding="utf-8") as lines:
         if path.suffix == ".jsonl":
             lines = (_text(path, *line) for line in enumerate(lines, 1))
@@ -115,16 +114,6 @@ def _text(path, number, line):
             f"Received: {path}, line {number}: {line[:80].rstrip()!r}"
         )
     return text
-
-
-def _finite(value):
-    if isinstance(value, dict):
-        return {key: _finite(x) for key, x in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(x) for x in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 if __name__ == "__main__":

@@ -1,173 +1,156 @@
-"""The attention of a Keras model: which layers attend, and to what.
+"""The attention layers of a Keras model, and what they attend to in a call.
 
-Shape letters: B batch, T query length, S key length, N heads.
+Shape letters: B batch, T query length, S key length, D input size, N heads.
 """
 
+import contextlib
 import dataclasses
+import functools
 import inspect
 import math
-from typing import Any
 
 import keras
-from keras import ops, tree
+import numpy as np
+from keras import ops
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_mask import combine_attention_masks
-from keras_fixedhead.diagnostics.symbolic import for_inference, nodes_between
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionCall:
-    """One call of an attention layer.
-
-    Attributes:
-        layer: the layer.
-        query, key, value: its inputs, symbolic `[B, T, D]` and `[B, S, D]`.
-        allowed: where it may attend, bool, broadcasts to `[B, N, T, S]`;
-            symbolic, a tensor, or `None` for everywhere.
-    """
+    """One call of an attention layer."""
 
     layer: keras.layers.Layer
-    query: Any
-    key: Any
-    value: Any
-    allowed: Any
+    query: np.ndarray  # [B, T, D]
+    key: np.ndarray  # [B, S, D]
+    value: np.ndarray  # [B, S, D]
+    allowed: np.ndarray  # where it may attend, bool, [B, 1 or N, T, S]
 
 
-def attention_calls(model, inputs):
-    """Finds the calls of attention layers, however deep they lie.
+@contextlib.contextmanager
+def recorded_calls(layers):
+    """Yields a list to which each call of the layers adds an `AttentionCall`.
 
-    Symbolic tensors go through the model, as when a functional model is made,
-    and what holds attention is opened: its `call` is followed in the same
-    way. Nothing is computed.
-
-    Args:
-        model: a built `keras.Model` or layer.
-        inputs: its inputs, `keras.KerasTensor` with known shapes.
-
-    Returns:
-        A list of `AttentionCall`, in the order of computation.
-
-    Raises:
-        ValueError: if the `call` of what holds attention does not take
-            symbolic tensors.
+    Calls over other axes than the second of three are not added, nor calls in
+    a loop or in a compiled function, whose tensors have no values.
     """
-    # As the model's `__call__` does.
-    inputs = tree.map_structure(
-        lambda x: model.dtype_policy.convert_input(
-            x, model.autocast, model.input_dtype
-        ),
-        inputs,
+    calls = []
+    for layer in layers:
+        layer.call = _recording(layer, calls)
+    try:
+        yield calls
+    finally:
+        for layer in layers:
+            del layer.call  # the method of its class is left
+
+
+def _recording(layer, calls):
+    call = layer.call
+
+    @functools.wraps(call)
+    def record(*args, **kwargs):
+        arguments = inspect.signature(call).bind(*args, **kwargs)
+        arguments.apply_defaults()
+        given = arguments.arguments
+        if len(given["query"].shape) == 3 and _has_values(given["query"]):
+            calls.append(_attention_call(layer, given))
+        return call(*args, **kwargs)
+
+    return record
+
+
+def _has_values(x):
+    try:
+        ops.convert_to_numpy(x)
+    except Exception:  # each backend has an error of its own
+        return False
+    return True
+
+
+def _attention_call(layer, given):
+    query = given["query"]
+    value = query if given["value"] is None else given["value"]
+    key = value if given["key"] is None else given["key"]
+    masks = {
+        "query_mask": _mask(given["query_mask"], query),
+        "value_mask": _mask(given["value_mask"], value),
+        "key_mask": _mask(given["key_mask"], key),
+        "attention_mask": given["attention_mask"],
+    }
+    window = getattr(layer, "attention_window", None)
+    if isinstance(layer, keras.layers.MultiHeadAttention):
+        window = layer.get_config()["sliding_window"]
+        # Keras 3.15 ignores a query mask that is passed, and takes float masks
+        # of ones and zeros.
+        masks["query_mask"] = _mask(None, query)
+        masks = {
+            name: None if mask is None else ops.cast(mask, "bool")
+            for name, mask in masks.items()
+        }
+    batch, target = query.shape[:2]
+    source = key.shape[1]
+    allowed = combine_attention_masks(
+        (batch, layer.num_heads, target, source),
+        **masks,
+        use_causal_mask=given["use_causal_mask"],
+        attention_window=window,
     )
+    everywhere = np.ones((batch, 1, target, source), bool)
+    return AttentionCall(
+        layer,
+        *map(ops.convert_to_numpy, (query, key, value)),
+        everywhere
+        if allowed is None
+        else everywhere & ops.convert_to_numpy(allowed),
+    )
+
+
+def _mask(mask, x):
+    """A mask that was passed, or else the implicit one of `x`."""
+    return getattr(x, "_keras_mask", None) if mask is None else mask
+
+
+def attention_layers(model):
+    """All layers that attend, the inner ones of layers in each other.
+
+    Judged by the names of their classes: `plain_layers` are those that can be
+    reported.
+    """
     return [
-        _attention_call(layer, *arguments)
-        for layer, *arguments in _open(model, (inputs,), {})
+        layer
+        for layer in model._flatten_layers()
+        if _attends(layer)
+        and not any(map(_attends, layer._flatten_layers(include_self=False)))
     ]
 
 
-def attention_left_out(model, calls):
-    """The paths of the attention layers of a model that are in no call.
-
-    They attend in a way of their own, over other axes, or where symbolic
-    tensors do not come by: in a loop, or off the way to the outputs.
-    """
-    found = {id(call.layer) for call in calls}
-    return tuple(
-        layer.path
-        for layer in model._flatten_layers()
-        if _attends(layer)
-        and id(layer) not in found
-        # Of layers in each other the inner ones are looked at.
-        and not any(map(_attends, layer._flatten_layers(include_self=False)))
-    )
-
-
-def head_widths(layer):
-    """The sizes of the heads' keys, and of their values, tuples of N ints."""
-    if isinstance(layer, FixedMultiHeadAttention):
-        return layer.head_sizes, layer.head_sizes
-    config = layer.get_config()
-    sizes = (config["key_dim"],) * config["num_heads"]
-    value_dim = config["value_dim"] or config["key_dim"]
-    return sizes, (value_dim,) * config["num_heads"]
-
-
-def head_scales(layer):
-    """What the logits of the heads are multiplied by, a tuple of N floats."""
-    if isinstance(layer, FixedMultiHeadAttention):
-        return layer.attention_scales
-    sizes, _ = head_widths(layer)
-    return tuple(1.0 / math.sqrt(size) for size in sizes)
-
-
-def projections(layer):
-    """The layers that make queries, keys and values of a layer's inputs."""
-    if isinstance(layer, FixedMultiHeadAttention):
-        return layer.query, layer.key, layer.value
-    return layer.query_dense, layer.key_dense, layer.value_dense
-
-
-def _open(layer, args, kwargs):
-    """The attention inside a layer's `call`: layers, with their arguments."""
-    kwargs = for_inference(layer, kwargs)
-    try:
-        outputs = layer.call(*args, **kwargs)
-    except Exception as error:
-        raise ValueError(
-            f"Attention inside the {type(layer).__name__} {layer.name!r} "
-            "cannot be found: its `call` does not take symbolic tensors. "
-            "Pass the part of the model that holds attention, or write that "
-            f"`call` with keras.ops. Its error was: {error}"
-        ) from error
-    found = []
-    for node in nodes_between((args, kwargs), outputs):
-        arguments = node.arguments.args, node.arguments.kwargs
-        if _is_plain(node.operation):
-            # Over the second axis of three.
-            if len(node.input_tensors[0].shape) == 3:
-                found.append((node.operation, *arguments))
-        elif isinstance(node.operation, keras.layers.Layer) and any(
-            map(_is_plain, node.operation._flatten_layers(include_self=False))
-        ):
-            found.extend(_open(node.operation, *arguments))
-    return found
-
-
 def _attends(layer):
-    """Whether a layer is attention, to judge by what its classes are called."""
     return any(
         "Attention" in kind.__name__ and "AttentionMask" not in kind.__name__
         for kind in type(layer).__mro__
     )
 
 
-def _attention_call(layer, args, kwargs):
-    arguments = inspect.signature(layer.call).bind(*args, **kwargs)
-    arguments.apply_defaults()
-    given = arguments.arguments
-    query = given["query"]
-    value = query if given["value"] is None else given["value"]
-    key = value if given["key"] is None else given["key"]
-    masks = {
-        name: _mask(layer, name, given[name], x)
-        for name, x in {
-            "query_mask": query,
-            "value_mask": value,
-            "key_mask": key,
-            "attention_mask": None,
-        }.items()
+def plain_layers(model):
+    """The layers that are the softmax of scaled products, and nothing more.
+
+    Without those that Keras calls for each step of a sequence of sequences.
+    """
+    steps = {
+        id(inner)
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.TimeDistributed)
+        for inner in layer._flatten_layers()
     }
-    allowed = combine_attention_masks(
-        (query.shape[0], layer.num_heads, query.shape[1], key.shape[1]),
-        **masks,
-        use_causal_mask=given["use_causal_mask"],
-        attention_window=_attention_window(layer),
-    )
-    return AttentionCall(layer, query, key, value, allowed)
+    return [
+        layer
+        for layer in attention_layers(model)
+        if _is_plain(layer) and id(layer) not in steps
+    ]
 
 
 def _is_plain(layer):
-    """Whether it is the softmax of scaled products, and nothing more."""
     if isinstance(layer, FixedMultiHeadAttention):
         return type(layer).call is FixedMultiHeadAttention.call
     keras_layer = keras.layers.MultiHeadAttention
@@ -179,18 +162,29 @@ def _is_plain(layer):
     )
 
 
-def _mask(layer, name, mask, x):
-    """A mask that was handed over, or else the implicit one of `x`."""
-    by_keras = isinstance(layer, keras.layers.MultiHeadAttention)
-    if by_keras and name == "query_mask":
-        mask = None  # Keras 3.15 looks at the implicit one alone.
-    if mask is None:
-        return getattr(x, "_keras_mask", None)
-    # Keras takes float masks of ones and zeros, too.
-    return ops.cast(mask, "bool") if by_keras else mask
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """How a plain attention layer makes its N heads."""
 
+    projections: tuple  # the layers that make queries, keys and values
+    sizes: tuple[int, ...]  # of queries and keys
+    value_sizes: tuple[int, ...]
+    scales: tuple[float, ...]  # what the logits are multiplied by
 
-def _attention_window(layer):
-    if isinstance(layer, FixedMultiHeadAttention):
-        return layer.attention_window
-    return layer.get_config()["sliding_window"]
+    @classmethod
+    def of(cls, layer):
+        if isinstance(layer, FixedMultiHeadAttention):
+            return cls(
+                (layer.query, layer.key, layer.value),
+                layer.head_sizes,
+                layer.head_sizes,
+                layer.attention_scales,
+            )
+        config = layer.get_config()
+        size, count = config["key_dim"], config["num_heads"]
+        return cls(
+            (layer.query_dense, layer.key_dense, layer.value_dense),
+            (size,) * count,
+            (config["value_dim"] or size,) * count,
+            (1.0 / math.sqrt(size),) * count,
+        )

@@ -6,8 +6,8 @@ width of all heads.
 
 import numpy as np
 
-# Singular values from this one on, relative to the largest and times the
-# larger side, are rounding noise of the float32 that queries and keys are.
+# Singular values below this, times the largest and the longer side, are
+# rounding noise: queries and keys come from float32.
 _EPSILON = np.finfo("float32").eps
 _NAMES = (
     "logit_rank",
@@ -23,17 +23,16 @@ def head_figures(queries, keys, values, scales, allowed):
     """What the heads of one layer do on one sequence.
 
     Args:
-        queries: list of N float64 arrays `[T, H]`; sizes may differ.
-        keys: list of N float64 arrays `[S, H]`.
-        values: list of N float64 arrays `[S, H_value]`.
-        scales: list of N floats, what the heads' logits are multiplied by.
+        queries, keys, values: for each of the N heads a float64 array
+            `[T, H]`, `[S, H]` and `[S, H_value]`; sizes may differ.
+        scales: for each head the factor of its logits.
         allowed: bool array `[N, T, S]`, or `[1, T, S]` for all heads alike.
             Each row allows something.
 
     Returns:
         A dictionary of float arrays `[N]`, see `HeadReport`, and the
         condition number of all heads side by side, a float. All are NaN if
-        something given is not finite.
+        an argument is not finite.
     """
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
         return {name: np.full(len(queries), np.nan) for name in _NAMES}, np.nan
@@ -69,7 +68,7 @@ def _product(query, key):
 def _ranks(matrices, shape):
     """Numerical and effective ranks `[N]` of matrices of a shape.
 
-    They may be given as smaller ones that lack singular values of 0.
+    Smaller matrices may stand for them that lack singular values of 0.
     """
     values = np.zeros([len(matrices), min(shape)])
     for row, matrix in zip(values, matrices):
@@ -79,7 +78,7 @@ def _ranks(matrices, shape):
     ranks = (values > largest * max(shape) * _EPSILON).sum(-1)
     total = values.sum(-1, keepdims=True)
     shares = values / np.where(total > 0, total, 1.0)
-    # All zero, it has rank 0.
+    # A matrix of zeros has rank 0.
     return ranks, np.where(ranks > 0, np.exp(_entropy(shares)), 0.0)
 
 

@@ -16,16 +16,15 @@ _MARGIN_INCHES = 1.6
 
 
 def draw_attention_report(report, output):
-    """Draws four figures of each head; small heads are marked with a cross.
+    """Draws four numbers of each head; small heads are marked with a cross.
 
     Args:
         report: an `AttentionReport`.
-        output: path of the picture; its ending names the format.
+        output: path of the picture; its suffix selects the format.
 
     Raises:
-        ModuleNotFoundError: if Matplotlib is not installed; says how to.
-        ValueError: if the ending of `output` names no format.
-        OSError: if it cannot be written.
+        ModuleNotFoundError: if Matplotlib is not installed.
+        ValueError: if the suffix of `output` is no format of Matplotlib's.
     """
     save_figure(attention_figure(report), output)
 

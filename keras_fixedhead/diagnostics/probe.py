@@ -1,4 +1,4 @@
-"""The attention of a live model, looked at.
+"""The attention of a live model, measured head by head.
 
 Shape letters: B batch, T query length, S key length, N heads, H head size.
 """
@@ -10,23 +10,18 @@ import rich.progress
 import threadpoolctl
 from keras import ops, tree
 
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.diagnostics.attention_calls import (
-    attention_calls,
-    attention_left_out,
-    head_scales,
-    head_widths,
-    projections,
+    Heads,
+    attention_layers,
+    plain_layers,
+    recorded_calls,
 )
 from keras_fixedhead.diagnostics.matrices import head_figures
 from keras_fixedhead.diagnostics.report import (
     AttentionReport,
     HeadReport,
     LayerReport,
-)
-from keras_fixedhead.diagnostics.symbolic import (
-    compute,
-    forgotten,
-    nodes_between,
 )
 
 
@@ -36,29 +31,28 @@ def attention_report(model, inputs, batch_size=32, verbose=False):
     A head of size H has logits `Q K^T / sqrt(H)` (a layer may have another
     scale) of rank H at most, hence cannot make every attention pattern of
     more than H tokens (Bhojanapalli et al. 2020, Theorem 1,
-    https://arxiv.org/abs/2002.07028). This says how much of that rank the
-    heads use. Logits are without masks, scores with them. Padding is left out
-    of every figure, and so are sequences without a real token: padding is what
-    no query may attend to.
+    https://arxiv.org/abs/2002.07028). The report shows how much of that rank
+    the heads use. Logits are without masks, scores with them. Padding, which
+    no query may attend to, is left out of every figure, and so are sequences
+    without a real token.
 
-    The inputs of each attention layer are read, and what it does is computed
-    from its projections; dropout is off, and nothing of the model changes.
-    Queries, keys and values are in the compute dtype, the rest is float64. A
-    singular value counts to the rank above the largest times the longer side
-    times float32's epsilon. Figures of a layer that are not finite are NaN.
+    The model runs without dropout and does not change. The report computes
+    queries, keys and values from the inputs of each attention layer, in the
+    compute dtype, and the rest in float64. A singular value counts towards
+    the rank above the largest times the longer side times float32's epsilon.
+    Figures of a layer that are not finite are NaN.
 
-    Singular values of every head on every sequence are computed, in O(T^3):
-    tens of sequences say enough.
+    The cost grows with the cube of the length: tens of sequences are enough.
 
     Args:
         model: a built Keras model whose attention layers are
             `FixedMultiHeadAttention` or Keras's or KerasHub's plain
             `MultiHeadAttention`, such as a `FixedHeadBackbone`, a KerasHub
-            BERT, or a KerasHub task with one as its `backbone`. Attention of
-            other kinds is named in the report, see `left_out`.
+            BERT, or a KerasHub task with one as its `backbone`. The report
+            names attention layers of other kinds in `left_out`.
         inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
-            the structure that the model takes; to a task whose preprocessor
-            returns those, a string or a list of strings too.
+            the structure that the model takes; for a task whose preprocessor
+            returns those, also a string or a list of strings.
         batch_size: int. How many rows are computed at once.
         verbose: bool. Whether to show a progress bar.
 
@@ -66,9 +60,9 @@ def attention_report(model, inputs, batch_size=32, verbose=False):
         An `AttentionReport`.
 
     Raises:
-        ValueError: if `model` is not built, holds no such attention or some
-            that cannot be found, or `inputs` lacks one, has no real token, or
-            is text that the model cannot take.
+        ValueError: if `model` is not built or computes no such attention, or
+            `inputs` lacks one, has no real token, or is text that the model
+            cannot take.
     """
     return AttentionProbe(model, inputs, batch_size).report(verbose)
 
@@ -76,8 +70,7 @@ def attention_report(model, inputs, batch_size=32, verbose=False):
 class AttentionProbe:
     """Reports on the same inputs again and again, as a model learns.
 
-    Args, errors: as of `attention_report`. The model is followed once; its
-    weights are those at each report.
+    For the arguments see `attention_report`.
     """
 
     def __init__(self, model, inputs, batch_size=32):
@@ -90,98 +83,73 @@ class AttentionProbe:
                 "`model` must be a built Keras model: call it once, or its "
                 f"`build`. Received: model={model!r}"
             )
+        self._model = model
+        self._layers = attention_layers(whole)
+        self._plain = plain_layers(whole)
         self._inputs = _arrays(model, inputs)
         self._rows = len(tree.flatten(self._inputs)[0])
-        if batch_size < 1:
-            raise ValueError(
-                "`batch_size` must be a positive integer. "
-                f"Received: batch_size={batch_size!r}"
-            )
+        batch_size = positive_int("batch_size", batch_size)
         self._batch_size = min(batch_size, self._rows)
-        self._symbolic = _symbolic(self._inputs, self._batch_size)
-        with forgotten(model):
-            self._calls = attention_calls(model, self._symbolic)
-            # Each once, though layers share them.
-            self._wanted = {
-                id(x): x
-                for call in self._calls
-                for x in (call.query, call.key, call.value, call.allowed)
-                if isinstance(x, keras.KerasTensor)
-            }
-            self._nodes = nodes_between(
-                self._symbolic, list(self._wanted.values())
-            )
-        self._left_out = attention_left_out(whole, self._calls)
-        if not self._calls:
-            raise ValueError(
-                "`model` must compute attention with FixedMultiHeadAttention, "
-                "keras.layers.MultiHeadAttention or KerasHub's encoders. "
-                f"Received: {model!r}, without any; left out: "
-                f"{', '.join(self._left_out) or 'nothing'}"
-            )
 
     def report(self, verbose=False):
         """Returns the `AttentionReport` of the model as it is now."""
-        lengths = [[] for _ in self._calls]
-        figures = [[] for _ in self._calls]
-        conditions = [[] for _ in self._calls]
-        starts = range(0, self._rows, self._batch_size)
+        found = {}  # by the number of the call: layer, figures of sequences
         # Several threads hinder each other on matrices so small.
-        with (
-            threadpoolctl.threadpool_limits(1, "blas"),
-            rich.progress.Progress(transient=True, disable=not verbose) as bar,
-        ):
-            task = bar.add_task(
-                "Attention", total=len(starts) * len(self._calls)
-            )
-            for start in starts:
-                seen = self._seen(start)
+        with threadpoolctl.threadpool_limits(1, "blas"):
+            for start in rich.progress.track(
+                range(0, self._rows, self._batch_size),
+                "Attention",
+                transient=True,
+                disable=not verbose,
+            ):
                 rows = min(self._batch_size, self._rows - start)
-                for i, call in enumerate(self._calls):
-                    for length, heads, condition in _sequences(
-                        call, seen, rows
-                    ):
-                        lengths[i].append(length)
-                        figures[i].append(heads)
-                        conditions[i].append(condition)
-                    bar.advance(task)
+                for number, call in enumerate(self._calls(start)):
+                    _, sequences = found.setdefault(number, (call.layer, []))
+                    sequences.extend(_sequences(call, rows))
+        seen = {id(layer) for layer, _ in found.values()}
+        left_out = tuple(x.path for x in self._layers if id(x) not in seen)
+        if not found:
+            raise ValueError(
+                "`model` must compute attention with FixedMultiHeadAttention, "
+                "keras.layers.MultiHeadAttention or KerasHub's encoders. "
+                f"Received: {self._model!r}, without any; left out: "
+                f"{', '.join(left_out) or 'nothing'}"
+            )
         heads, layers = [], []
-        for i, call in enumerate(self._calls):
-            if not lengths[i]:
+        for number, (layer, sequences) in found.items():
+            if not sequences:
                 raise ValueError(
                     "`inputs` must hold a real token, which attention may "
                     f"see. Received: {self._rows} rows without, at "
-                    f"{call.layer.path}"
+                    f"{layer.path}"
                 )
-            heads.extend(_head_reports(i, call, lengths[i], figures[i]))
+            lengths, figures, conditions = zip(*sequences)
+            heads.extend(_head_reports(number, layer, lengths, figures))
             layers.append(
                 LayerReport(
-                    layer=i,
-                    name=call.layer.path,
-                    num_heads=call.layer.num_heads,
-                    condition_number=float(np.median(conditions[i])),
+                    layer=number,
+                    name=layer.path,
+                    num_heads=layer.num_heads,
+                    condition_number=float(np.median(conditions)),
                 )
             )
         return AttentionReport(
             tuple(heads),
             tuple(layers),
-            max(map(len, lengths)),
-            self._left_out,
+            max(len(sequences) for _, sequences in found.values()),
+            left_out,
         )
 
-    def _seen(self, start):
-        """The wanted tensors of a batch, by the symbolic ones' identity."""
-        # The last batch begins again at the first row, to be as large.
+    def _calls(self, start):
+        """The calls of attention layers on a batch."""
+        # The last batch continues with the first row: one size compiles once.
         rows = np.arange(start, start + self._batch_size) % self._rows
-        values = {
-            id(symbolic): ops.convert_to_tensor(x[rows], symbolic.dtype)
-            for symbolic, x in zip(
-                tree.flatten(self._symbolic), tree.flatten(self._inputs)
-            )
-        }
-        compute(self._nodes, values)
-        # Off with implicit masks, which the projections would warn of.
-        return {key: ops.convert_to_numpy(values[key]) for key in self._wanted}
+        batch = tree.map_structure(
+            lambda x: ops.convert_to_tensor(x[rows]), self._inputs
+        )
+        with recorded_calls(self._plain) as calls:
+            self._model(batch, training=False)
+        return calls
 
 
 def _tokenize(model, inputs):
@@ -192,7 +160,7 @@ def _tokenize(model, inputs):
         return inputs
     preprocessor = getattr(model, "preprocessor", None)
     batch = None if preprocessor is None else preprocessor(list(texts))
-    # That of a masked language model would return labels, too.
+    # That of a masked language model returns labels, too.
     if not isinstance(batch, dict):
         raise ValueError(
             "Texts need a task whose preprocessor makes the backbone's inputs "
@@ -204,11 +172,11 @@ def _tokenize(model, inputs):
 
 
 def _arrays(model, inputs):
-    """Inputs as NumPy arrays, of a dictionary those that the model takes."""
+    """Inputs as NumPy arrays; of a dictionary, those that the model takes."""
     try:
         expected = model.input
     except (AttributeError, ValueError):
-        expected = None  # of a subclass that was never called symbolically
+        expected = None  # a subclass that was never called symbolically
     if isinstance(expected, dict):
         if not isinstance(inputs, dict) or not expected.keys() <= inputs.keys():
             received = sorted(inputs) if isinstance(inputs, dict) else inputs
@@ -228,79 +196,42 @@ def _arrays(model, inputs):
     sizes = {x.shape[0] if x.ndim else 0 for x in tree.flatten(arrays)}
     if len(sizes) != 1 or sizes == {0}:
         raise ValueError(
-            "`inputs` must be arrays with one and the same number of rows, one "
-            "at least. Received: "
-            f"{tree.map_structure(lambda x: x.shape, arrays)!r}"
+            "`inputs` must be arrays with the same number of rows, at least "
+            f"one. Received: {tree.map_structure(lambda x: x.shape, arrays)!r}"
         )
-    _check_shapes(expected, arrays)
     return arrays
 
 
-def _check_shapes(expected, arrays):
-    """Raises unless arrays fit a functional model's inputs."""
-    for x, array in zip(tree.flatten(expected), tree.flatten(arrays)):
-        if x is not None and (
-            len(x.shape) != array.ndim
-            or any(
-                size not in (None, received)
-                for size, received in zip(x.shape[1:], array.shape[1:])
-            )
-        ):
-            raise ValueError(
-                f"`inputs` must have the shapes that the model takes, here "
-                f"{tuple(x.shape)}. Received: {array.shape}"
-            )
-
-
-def _symbolic(arrays, batch_size):
-    """Symbolic inputs with the shapes of a batch."""
-    return tree.map_structure(
-        lambda x: keras.Input(
-            batch_shape=(batch_size, *x.shape[1:]),
-            dtype="string" if x.dtype.hasobject else x.dtype.name,
-        ),
-        arrays,
-    )
-
-
-def _sequences(call, seen, rows):
+def _sequences(call, rows):
     """Yields the length, the heads' figures and the condition number.
 
-    Of each of the first `rows` sequences of a batch that has a real token.
+    One for each of the first `rows` sequences that has a real token.
     """
-
-    sources = (call.query, call.key, call.value)
-    sizes, value_sizes = head_widths(call.layer)
-    scales = head_scales(call.layer)
+    heads = Heads.of(call.layer)
     made = [
-        _split(projection(seen[id(x)]), widths)
-        for projection, x, widths in zip(
-            projections(call.layer), sources, (sizes, sizes, value_sizes)
+        _split(projection(x), sizes)
+        for projection, x, sizes in zip(
+            heads.projections,
+            (call.query, call.key, call.value),
+            (heads.sizes, heads.sizes, heads.value_sizes),
         )
     ]
-    query, key = seen[id(call.query)], seen[id(call.key)]
-    # One tensor, or made twice of one.
-    is_self_attention = query is key or np.array_equal(query, key)
-    batch, target = call.query.shape[:2]
-    shape = (batch, 1, target, call.key.shape[1])
-    allowed = np.ones(shape, bool)
-    if call.allowed is not None:
-        mask = seen.get(id(call.allowed), call.allowed)
-        allowed = allowed & ops.convert_to_numpy(mask)
+    # A layer may normalize one sequence twice, for queries and for keys.
+    is_self_attention = np.array_equal(call.query, call.key)
     for row in range(rows):
-        mask = allowed[row]
+        mask = call.allowed[row]
         keys = mask.any((0, 1))
         queries = mask.any(-1).all(0)
         if is_self_attention:
             queries = queries & keys
         if not queries.any():
             continue
-        heads = [
-            [x[row][places] for x in heads]
-            for places, heads in zip((queries, keys, keys), made)
+        real = [
+            [x[row][places] for x in matrices]
+            for places, matrices in zip((queries, keys, keys), made)
         ]
         mask = mask[:, queries][:, :, keys]
-        yield min(mask.shape[1:]), *head_figures(*heads, scales, mask)
+        yield min(mask.shape[1:]), *head_figures(*real, heads.scales, mask)
 
 
 def _split(x, sizes):
@@ -310,10 +241,8 @@ def _split(x, sizes):
     return np.split(x, np.cumsum(sizes)[:-1], axis=-1)
 
 
-def _head_reports(number, call, lengths, figures):
-    longest = int(max(lengths))
-    sizes, _ = head_widths(call.layer)
-    for head, size in enumerate(sizes):
+def _head_reports(number, layer, lengths, figures):
+    for head, size in enumerate(Heads.of(layer).sizes):
         values = {
             name: [float(sequence[name][head]) for sequence in figures]
             for name in figures[0]
@@ -324,8 +253,8 @@ def _head_reports(number, call, lengths, figures):
             head=head,
             head_size=size,
             mean_length=float(np.mean(lengths)),
-            longest_length=longest,
-            bottleneck=bool(size < longest),
+            longest_length=int(max(lengths)),
+            bottleneck=bool(size < max(lengths)),
             condition_number=float(np.median(condition)),
             **{name: float(np.mean(value)) for name, value in values.items()},
         )

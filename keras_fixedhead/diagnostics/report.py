@@ -1,4 +1,4 @@
-"""What the attention heads of a model do, as data and as a table.
+"""What the heads of a model do, as data and as a table.
 
 Shape letters: T query length, S key length, N heads, H head size.
 """
@@ -16,32 +16,26 @@ _TABLE_WIDTH = 80
 
 @dataclasses.dataclass(frozen=True)
 class HeadReport:
-    """What one head does: means over the sequences, but for the last figure.
+    """What one head does: means over the sequences, but for the last number.
 
     Attributes:
-        layer: int. The number of the attention layer in the order of
-            computation, from 0.
-        head: int. The number of the head in it, from 0.
-        head_size: int.
-        mean_length: float. The real tokens of a sequence.
-        longest_length: int. Those of the longest.
-        bottleneck: bool. Whether the head is smaller than the longest
-            sequence, and so cannot represent every attention pattern of it
-            (Theorem 1 of https://arxiv.org/abs/2002.07028).
-        logit_rank: float. The numerical rank of the logits `[T, S]`, at most
+        layer, head: numbers from 0; layers are in the order of computation.
+        mean_length, longest_length: the real tokens of a sequence.
+        bottleneck: whether the head is smaller than the longest sequence, and
+            so cannot represent every attention pattern of it (Theorem 1 of
+            https://arxiv.org/abs/2002.07028).
+        logit_rank: the numerical rank of the logits `[T, S]`, at most
             `min(head_size, T, S)`.
-        logit_effective_rank: float. Their effective rank: the exponential
-            of the entropy of the singular values, divided by their sum (Roy
-            & Vetterli 2007, "The effective rank: a measure of effective
-            dimensionality").
-        attention_rank: float. The numerical rank of the attention scores
-            `[T, S]`, which the softmax makes larger.
-        attention_effective_rank: float. Their effective rank.
-        entropy: float, nats. The entropy of a row of the scores, 0 where a
-            token attends to one token, `log(S)` where to all alike.
-        condition_number: float. The median condition number (largest singular
-            value by smallest) of the head's output `[T, H]`, the scores times
-            the values; `inf` where it has not full rank.
+        logit_effective_rank: the exponential of the entropy of the singular
+            values, divided by their sum (Roy & Vetterli 2007, "The effective
+            rank: a measure of effective dimensionality").
+        attention_rank, attention_effective_rank: the same of the attention
+            scores `[T, S]`, whose rank the softmax raises.
+        entropy: of a row of the scores, in nats; 0 where a token attends to
+            one token, `log(S)` where it attends to all alike.
+        condition_number: the median condition number (largest singular value
+            by smallest) of the head's output `[T, H]`, the scores times the
+            values; `inf` where that lacks full rank.
     """
 
     layer: int
@@ -63,15 +57,13 @@ class LayerReport:
     """What the heads of a layer do together.
 
     Attributes:
-        layer: int. The number of the attention layer in the order of
-            computation, from 0.
-        name: str. The layer's path in the model.
-        num_heads: int.
-        condition_number: float. The median condition number of the outputs of
-            all heads side by side `[T, N * H]`, what `attention_output`
-            projects: the matrix of Theorem 3.2 of "Leaner Transformers: More
-            Heads, Less Depth" (https://arxiv.org/abs/2505.20802), which more
-            heads condition better. `inf` where it has not full rank.
+        layer: its number in the order of computation, from 0.
+        name: its path in the model.
+        condition_number: the median condition number of the outputs of all
+            heads side by side `[T, N * H]`, which `attention_output` projects:
+            the matrix of Theorem 3.2 of "Leaner Transformers: More Heads, Less
+            Depth" (https://arxiv.org/abs/2505.20802), which more heads
+            condition better. `inf` where it lacks full rank.
     """
 
     layer: int
@@ -85,12 +77,11 @@ class AttentionReport:
     """What the heads of a model do. Printed, a table of its layers.
 
     Attributes:
-        heads: tuple of `HeadReport`, by layer and head.
-        layers: tuple of `LayerReport`.
-        sequences: int. The sequences that were looked at.
-        left_out: tuple of str, the paths of the model's attention layers that
-            were not: they attend in a way of their own, over other axes than
-            the sequence, in a loop, or not for the model's outputs.
+        heads: by layer and head.
+        sequences: how many sequences the report is on.
+        left_out: the paths of attention layers that are not in the report:
+            they attend in a way of their own, over other axes than the
+            sequence, in a loop, or were not called.
     """
 
     heads: tuple[HeadReport, ...]
@@ -98,32 +89,34 @@ class AttentionReport:
     sequences: int
     left_out: tuple[str, ...]
 
-    def rows(self):
-        """The reports of the heads as a list of dictionaries."""
+    def rows(self) -> list[dict]:
+        """The reports of the heads as dictionaries."""
         return [dataclasses.asdict(head) for head in self.heads]
 
-    def heads_of(self, layer):
+    def heads_of(self, layer: int) -> list[HeadReport]:
         """The reports of the heads of a layer, by its number."""
         return [head for head in self.heads if head.layer == layer]
 
     @property
-    def summary(self):
-        """What was looked at, and how many heads are too small, in words."""
+    def summary(self) -> str:
+        """How many sequences of which length, and how many small heads."""
         small = sum(head.bottleneck for head in self.heads)
-        longest = max(head.longest_length for head in self.heads)
         if not small:
             found = f"No head of {len(self.heads)} is"
         elif small == len(self.heads):
             found = f"All {small} heads are"
         else:
             found = f"{small} of {len(self.heads)} heads are"
-        left_out = len(self.left_out)
-        return (
+        lines = [
             f"{self.sequences} sequences of {self.heads[0].mean_length:.1f} "
-            f"tokens, the longest of {longest}.\n{found} smaller than that"
-            f"{': a low-rank bottleneck' if small else ''}."
-            + (f"\nAttention layers left out: {left_out}." if left_out else "")
-        )
+            "tokens, the longest of "
+            f"{max(head.longest_length for head in self.heads)}.",
+            f"{found} smaller than that"
+            f"{': a low-rank bottleneck' if small else ''}.",
+        ]
+        if self.left_out:
+            lines.append(f"Attention layers left out: {len(self.left_out)}.")
+        return "\n".join(lines)
 
     def __rich__(self):
         table = rich.table.Table(
@@ -158,7 +151,7 @@ class AttentionReport:
                 {0: "no", len(heads): "yes"}.get(small, f"{small} heads"),
                 _ranks(heads, "logit"),
                 _ranks(heads, "attention"),
-                f"{np.mean([head.entropy for head in heads]):.2f}",
+                f"{mean(heads, 'entropy'):.2f}",
                 f"{layer.condition_number:,.0f}",
             )
         return table
@@ -169,9 +162,12 @@ class AttentionReport:
         return console.file.getvalue()
 
 
+def mean(heads: list[HeadReport], name: str) -> float:
+    """The mean of an attribute over heads."""
+    return np.mean([getattr(head, name) for head in heads])
+
+
 def _ranks(heads, name):
-    rank, effective = (
-        np.mean([getattr(head, f"{name}{kind}") for head in heads])
-        for kind in ("_rank", "_effective_rank")
-    )
-    return f"{rank:.1f} ({effective:.1f})"
+    rank = mean(heads, f"{name}_rank")
+    effective_rank = mean(heads, f"{name}_effective_rank")
+    return f"{rank:.1f} ({effective_rank:.1f})"

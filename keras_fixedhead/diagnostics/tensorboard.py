@@ -3,37 +3,24 @@
 import time
 
 import keras
-import numpy as np
 
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.diagnostics.picture import attention_figure
 from keras_fixedhead.diagnostics.probe import AttentionProbe
+from keras_fixedhead.diagnostics.report import mean
 from keras_fixedhead.pictures import encode_png
-
-_FIGURES = (
-    "logit_rank",
-    "logit_effective_rank",
-    "attention_rank",
-    "attention_effective_rank",
-    "entropy",
-)
 
 
 class AttentionSummaries:
-    """Writes the attention reports of a model that trains.
+    """Writes attention reports of a model that trains to TensorBoard.
 
-    For each layer a curve of every figure, means over its heads; the picture
-    of all heads (where Matplotlib is installed); and the seconds that the
-    report took.
+    A report is a curve for each layer and metric, means over the heads; a
+    picture of all heads, where Matplotlib is installed; and the seconds that
+    it took. TensorBoard must be installed.
 
     Args:
-        log_dir: folder of the event files; is created.
-        model: see `attention_report`.
-        inputs: see `attention_report`. Tens of sequences say enough.
-        batch_size: int. How many rows are computed at once.
-
-    Raises:
-        ModuleNotFoundError: if TensorBoard is not installed.
-        ValueError: see `attention_report`.
+        log_dir: folder of the event files; it is created.
+        model, inputs, batch_size: see `attention_report`, also for errors.
     """
 
     def __init__(self, log_dir, model, inputs, batch_size=32):
@@ -46,23 +33,15 @@ class AttentionSummaries:
         self._writer = EventFileWriter(str(log_dir))
 
     def write(self, step):
-        """Reports on the model as it is now.
-
-        Args:
-            step: int. The updates made so far.
-
-        Returns:
-            The `AttentionReport`.
-        """
+        """Writes and returns the `AttentionReport` after `step` updates."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         began = time.perf_counter()
         report = self._probe.report()
-        values = [
-            Summary.Value(tag=tag, simple_value=value)
-            for tag, value in _scalars(report)
-        ]
+        summary = Summary()
+        for tag, value in _scalars(report):
+            summary.value.add(tag=tag, simple_value=value)
         try:
             png, width, height = encode_png(attention_figure(report))
         except ModuleNotFoundError:
@@ -74,17 +53,11 @@ class AttentionSummaries:
                 height=height,
                 colorspace=3,
             )
-            values.append(Summary.Value(tag="attention", image=image))
+            summary.value.add(tag="attention", image=image)
         seconds = time.perf_counter() - began
-        values.append(
-            Summary.Value(tag="attention/seconds", simple_value=seconds)
-        )
+        summary.value.add(tag="attention/seconds", simple_value=seconds)
         self._writer.add_event(
-            Event(
-                wall_time=time.time(),
-                step=step,
-                summary=Summary(value=values),
-            )
+            Event(wall_time=time.time(), step=step, summary=summary)
         )
         self._writer.flush()
         return report
@@ -100,30 +73,32 @@ def _scalars(report):
     for layer in report.layers:
         heads = report.heads_of(layer.layer)
         place = f"layer_{layer.layer:02d}"
-        for name in _FIGURES:
-            mean = np.mean([getattr(head, name) for head in heads])
-            yield f"attention_{name}/{place}", mean
+        for name in (
+            "logit_rank",
+            "logit_effective_rank",
+            "attention_rank",
+            "attention_effective_rank",
+            "entropy",
+        ):
+            yield f"attention_{name}/{place}", mean(heads, name)
         yield f"attention_condition_number/{place}", layer.condition_number
 
 
 class AttentionReportCallback(keras.callbacks.Callback):
     """Writes attention reports to TensorBoard every N updates of `fit`.
 
-    The first is before the first update where the model is built by then, the
-    last after the last one. See `AttentionSummaries` for what is written.
+    The first is written before the first update if the model is built by then,
+    the last after the last update. See `AttentionSummaries` for what is
+    written and `attention_report` for the errors.
 
     Args:
-        inputs: see `attention_report`. Tens of sequences say enough: the cost
+        inputs: see `attention_report`. Tens of sequences are enough: the cost
             of a report grows with their number and with the cube of their
             length.
         log_dir: folder of the event files, such as
             `"logs/attention"` beside those of `keras.callbacks.TensorBoard`.
         every: int. The updates between two reports.
         batch_size: int. How many rows are computed at once.
-
-    Raises:
-        ValueError: if `every` is not a positive integer; in training, see
-            `attention_report`.
 
     Example:
 
@@ -137,13 +112,9 @@ class AttentionReportCallback(keras.callbacks.Callback):
 
     def __init__(self, inputs, log_dir, every=1000, batch_size=32):
         super().__init__()
-        if not isinstance(every, int) or every < 1:
-            raise ValueError(
-                f"`every` must be a positive integer. Received: every={every!r}"
-            )
         self.inputs = inputs
         self.log_dir = log_dir
-        self.every = every
+        self.every = positive_int("every", every)
         self.batch_size = batch_size
 
     def on_train_begin(self, logs=None):
@@ -167,7 +138,7 @@ class AttentionReportCallback(keras.callbacks.Callback):
         self._summaries.close()
 
     def _write(self):
-        # To ask for it brings back its weights, which JAX's trainer holds.
+        # Reading the attribute returns the weights that JAX's trainer holds.
         model = self.model
         if self._summaries is None:
             self._summaries = AttentionSummaries(

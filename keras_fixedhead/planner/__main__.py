@@ -1,4 +1,4 @@
-"""Verb: what a shape costs, and which shapes a budget of parameters allows.
+"""Command: what a shape costs, and which shapes a budget of parameters allows.
 
 python -m keras_fixedhead.planner --parameters 200M --sequence_length 128
 """
@@ -16,10 +16,9 @@ import tyro
 
 from keras_fixedhead import command, presets
 from keras_fixedhead.planner.cost import Cost
-from keras_fixedhead.planner.leaner import leaner
-from keras_fixedhead.planner.reasons import in_millions
+from keras_fixedhead.planner.search import leaner, suggest
 from keras_fixedhead.planner.shape import EncoderShape
-from keras_fixedhead.planner.suggest import suggest
+from keras_fixedhead.planner.suggestion import Suggestion, in_millions
 
 _PROG = "python -m keras_fixedhead.planner"
 _DESCRIPTION = f"""What a shape costs, and which shape to train for a budget.
@@ -44,43 +43,43 @@ class PlannerConfig:
     """What to plan."""
 
     preset: str | None = None
-    """Named shape whose costs are wanted."""
+    """Named shape to cost."""
     parameters: str | None = None
     """Budget to suggest shapes for, such as 200M, 1.5B or 30000000; with both
     pre-training heads, as the paper counts."""
     sequence_length: int = 128
-    """Tokens of a sequence; 128 is that of most of BERT's pre-training."""
+    """Tokens of a sequence; most of BERT's pre-training has 128."""
     batch_size: int | None = None
-    """With --preset or sizes: sequences of a training step, of whose
-    activations the memory is said; 32."""
+    """With --preset or sizes: sequences of the training step whose activations
+    are estimated. Default: 32."""
     embedding_dim: int | None = None
     """With --parameters: the embedding size, held fixed."""
     count: int | None = None
-    """With --parameters: how many shapes to suggest; 5."""
+    """With --parameters: number of suggestions. Default: 5."""
     num_layers: int | None = None
-    """Sizes of a shape: layers."""
+    """Size of a shape: layers."""
     num_heads: int | None = None
-    """Sizes of a shape: heads of each layer."""
+    """Size of a shape: heads of each layer."""
     hidden_dim: int | None = None
-    """Sizes of a shape: the embedding size."""
+    """Size of a shape: the embedding size."""
     intermediate_dim: int | None = None
-    """Sizes of a shape: the width of the feed-forward layers."""
+    """Size of a shape: the width of the feed-forward layers."""
     head_size: int | None = None
-    """Sizes of a shape: of each head; left out, max_sequence_length."""
+    """Size of a shape: of each head. Default: max_sequence_length."""
     vocabulary_size: int | None = None
-    """With --parameters or sizes: 30522, BERT's."""
+    """With --parameters or sizes. Default: BERT's 30522."""
     max_sequence_length: int | None = None
-    """With --parameters or sizes: positions; 512, BERT's."""
+    """With --parameters or sizes: positions. Default: BERT's 512."""
     num_segments: int | None = None
-    """With --parameters or sizes: 2, BERT's."""
+    """With --parameters or sizes. Default: BERT's 2."""
     without_pooler: bool = False
-    """With --parameters or sizes: no pooler, nor its next-sentence head."""
+    """With --parameters or sizes: no pooler and no next-sentence head."""
     leaner: bool = False
     """With --preset or sizes: suggest fewer layers with more heads."""
     share: float | None = None
-    """With --leaner: the part of the parameters to spend; 1.0."""
+    """With --leaner: the fraction of the parameters to spend. Default: 1.0."""
     depth_share: float | None = None
-    """With --leaner: the part of the layers to keep; 0.6."""
+    """With --leaner: the fraction of the layers to keep. Default: 0.6."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -90,14 +89,14 @@ def _number(text):
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
         number = decimal.Decimal(text[:-1] if unit else text) * (unit or 1)
-        # Of what is not finite a comparison raises, or it is no integer.
+        # NaN cannot be compared, and infinity has no remainder.
         if number > 0 and number % 1 == 0:
             return int(number)
     except decimal.InvalidOperation:
         pass
     raise ValueError(
-        "`parameters` must be a positive whole number, with K, M or B at its "
-        f"end or without. Received: parameters={text!r}"
+        "`parameters` must be a positive whole number, optionally with the "
+        f"suffix K, M or B. Received: parameters={text!r}"
     )
 
 
@@ -118,13 +117,13 @@ def _given(config, names):
 
 
 def _shape(config):
-    """The shape that is named or whose sizes are given."""
+    """The named shape, or the shape of the given sizes."""
     _refuse(config, ("embedding_dim", "count"), "goes with `parameters` only")
     if config.preset is not None:
         _refuse(
             config,
             (*_SIZES, *_TABLES, "without_pooler"),
-            "does not go with `preset`, which says it",
+            "does not go with `preset`, which determines it",
         )
         if config.preset not in presets.SHAPES:
             raise ValueError(
@@ -132,126 +131,86 @@ def _shape(config):
                 f"Received: preset={config.preset!r}"
             )
         return EncoderShape(**presets.shape(config.preset))
-    missing = [name for name in _REQUIRED if getattr(config, name) is None]
-    if len(missing) == len(_REQUIRED):
+    sizes = {"vocabulary_size": 30522, **_given(config, (*_SIZES, *_TABLES))}
+    missing = [name for name in _REQUIRED if name not in sizes]
+    if missing:
         raise ValueError(
             "give one of `preset`, `parameters`, or the sizes of a shape "
             f"({', '.join(f'`{name}`' for name in _REQUIRED)}); --help has "
-            "examples"
+            f"examples. Missing: {', '.join(missing)}"
         )
-    if missing:
-        raise ValueError(
-            "a shape needs "
-            f"{', '.join(f'`{name}`' for name in _REQUIRED)}. Missing: "
-            f"{', '.join(missing)}"
-        )
-    return EncoderShape(
-        **{
-            "vocabulary_size": 30522,
-            **_given(config, (*_SIZES, *_TABLES)),
-            "pooler": not config.without_pooler,
-        }
-    )
+    return EncoderShape(**sizes, pooler=not config.without_pooler)
 
 
-def plan(config):
-    """Finds what is asked for.
+def plan(config: PlannerConfig) -> tuple[Cost | None, list[Suggestion]]:
+    """The costs of the shape, if one is given, and the suggestions.
 
-    Args:
-        config: a `PlannerConfig`.
-
-    Returns:
-        A `Cost` or `None`, and a list of `Suggestion`.
-
-    Raises:
-        ValueError: if a value is wrong, or values do not go together.
+    Raises `ValueError` if a value is wrong or values do not go together.
     """
-    if config.parameters is None:
-        shape = _shape(config)
-        cost = Cost.of(
-            shape, config.sequence_length, **_given(config, ("batch_size",))
+    shares = ("share", "depth_share")
+    length = config.sequence_length
+    if config.parameters is not None:
+        _refuse(
+            config,
+            ("preset", *_SIZES, "batch_size", "leaner", *shares),
+            "does not go with `parameters`",
         )
-        shares = ("share", "depth_share")
-        if not config.leaner:
-            _refuse(config, shares, "goes with `leaner` only")
-            return cost, []
-        return cost, [
-            leaner(shape, config.sequence_length, **_given(config, shares))
-        ]
-    _refuse(
-        config,
-        ("preset", *_SIZES, "batch_size", "leaner", "share", "depth_share"),
-        "does not go with `parameters`",
-    )
-    return None, suggest(
-        _number(config.parameters),
-        config.sequence_length,
-        pooler=not config.without_pooler,
-        **_given(config, ("embedding_dim", "count", *_TABLES)),
-    )
+        return None, suggest(
+            _number(config.parameters),
+            length,
+            pooler=not config.without_pooler,
+            **_given(config, ("embedding_dim", "count", *_TABLES)),
+        )
+    shape = _shape(config)
+    cost = Cost.of(shape, length, **_given(config, ("batch_size",)))
+    if config.leaner:
+        return cost, [leaner(shape, length, **_given(config, shares))]
+    _refuse(config, shares, "goes with `leaner` only")
+    return cost, []
 
 
 def _print_cost(console, cost):
-    shape, parts = cost.shape, cost.parameters
+    shape, parts, length = cost.shape, cost.parameters, cost.sequence_length
     table = rich.table.Table(box=rich.box.SIMPLE, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    rows = [
-        ("layers", f"{shape.num_layers}"),
-        ("heads of a layer", f"{shape.num_heads}"),
-        ("smallest head size", f"{cost.smallest_head_size}"),
-        ("embedding size d", f"{shape.hidden_dim}"),
-        ("feed-forward width", f"{shape.intermediate_dim}"),
-        None,
-        *(
-            (name.replace("_", " "), f"{number:,}")
-            for name, number in dataclasses.asdict(parts).items()
-        ),
-        ("parameters of the encoder", f"{parts.encoder:,}"),
-        ("parameters with both pre-training heads", f"{parts.total:,}"),
-        None,
-        *(
-            (f"weights of the encoder, {dtype}", f"{size:,} bytes")
-            for dtype, size in cost.weight_bytes.items()
-        ),
-        *(
-            (f"an indexed document, {dtype}", f"{size:,} bytes")
-            for dtype, size in cost.document_bytes.items()
-        ),
-        None,
-        (
-            f"encoding {cost.sequence_length} tokens",
-            f"{cost.forward_flops / 1e9:,.2f} GFLOP",
-        ),
-        (
-            f"training on {cost.sequence_length} tokens",
-            f"{cost.training_flops / 1e9:,.2f} GFLOP",
-        ),
-        (
-            f"activations of a step of {cost.batch_size} sequences (XLA, CPU)",
-            f"{cost.activation_bytes / 2**30:,.2f} GiB",
-        ),
-        (
-            "weights, gradients and AdamW's moments, float32",
-            f"{cost.state_bytes / 2**30:,.2f} GiB",
-        ),
-        None,
-        (
-            f"heads under {cost.sequence_length} tokens (bottlenecked)",
-            f"{cost.heads_under_length} of {cost.heads}",
-        ),
-        (
-            f"embedding under {cost.sequence_length} tokens (bottlenecked)",
-            "yes" if cost.embedding_under_length else "no",
-        ),
-        ("threshold of depth, log_3(d)", f"{cost.depth_threshold:.1f}"),
-        ("the later fit", f"{cost.fitted_depth_threshold:.1f}"),
-    ]
-    for row in rows:
-        if row is None:
-            table.add_section()
-        else:
-            table.add_row(*row)
+
+    def row(name, value):
+        table.add_row(name, str(value))
+
+    row("layers", shape.num_layers)
+    row("heads of a layer", shape.num_heads)
+    row("smallest head size", cost.smallest_head_size)
+    row("embedding size d", shape.hidden_dim)
+    row("feed-forward width", shape.intermediate_dim)
+    table.add_section()
+    for name, number in dataclasses.asdict(parts).items():
+        row(name.replace("_", " "), f"{number:,}")
+    row("parameters of the encoder", f"{parts.encoder:,}")
+    row("parameters with both pre-training heads", f"{parts.total:,}")
+    table.add_section()
+    for dtype, size in cost.weight_bytes.items():
+        row(f"weights of the encoder, {dtype}", f"{size:,} bytes")
+    for dtype, size in cost.document_bytes.items():
+        row(f"an indexed document, {dtype}", f"{size:,} bytes")
+    table.add_section()
+    forward, training = cost.forward_flops / 1e9, cost.training_flops / 1e9
+    row(f"encoding {length} tokens", f"{forward:,.2f} GFLOP")
+    row(f"training on {length} tokens", f"{training:,.2f} GFLOP")
+    activations, state = cost.activation_bytes / 2**30, cost.state_bytes / 2**30
+    row(
+        f"activations of a step of {cost.batch_size} sequences (XLA, CPU)",
+        f"{activations:,.2f} GiB",
+    )
+    optimized = "weights, gradients and AdamW's moments, float32"
+    row(optimized, f"{state:,.2f} GiB")
+    table.add_section()
+    small = f"{cost.heads_under_length} of {cost.heads}"
+    row(f"heads under {length} tokens (bottlenecked)", small)
+    narrow = "yes" if cost.embedding_under_length else "no"
+    row(f"embedding under {length} tokens (bottlenecked)", narrow)
+    row("threshold of depth, log_3(d)", f"{cost.depth_threshold:.1f}")
+    row("the later fit", f"{cost.fitted_depth_threshold:.1f}")
     console.print(table)
 
 
@@ -262,30 +221,28 @@ def _print_suggestions(console, suggestions):
         table.add_column(column, justify="right")
     for place, suggestion in enumerate(suggestions, start=1):
         cost, shape = suggestion.cost, suggestion.shape
-        table.add_row(
-            f"{place}",
-            f"{shape.num_layers}",
-            f"{shape.num_heads}",
-            f"{cost.smallest_head_size}",
-            f"{shape.hidden_dim}",
-            f"{shape.intermediate_dim}",
+        values = (
+            place,
+            shape.num_layers,
+            shape.num_heads,
+            cost.smallest_head_size,
+            shape.hidden_dim,
+            shape.intermediate_dim,
             in_millions(cost.parameters.total),
             f"{suggestion.budget_share:.0%}",
             f"{cost.forward_flops / 1e9:.1f}",
-            f"{cost.document_bytes['float32']}",
+            cost.document_bytes["float32"],
         )
+        table.add_row(*map(str, values))
     console.print(table)
     for place, suggestion in enumerate(suggestions, start=1):
-        title = _title(suggestion)
-        console.print(f"{place}. {title}", style="bold")
-        for sign, reasons in (
-            ("+", suggestion.reasons_for),
-            ("-", suggestion.reasons_against),
-        ):
-            for reason in reasons:
-                line = rich.table.Table.grid(padding=(0, 1))
-                line.add_row(sign, reason)
-                console.print(rich.padding.Padding(line, (0, 0, 0, 3)))
+        console.print(f"{place}. {_title(suggestion)}", style="bold")
+        reasons = [("+", reason) for reason in suggestion.reasons_for]
+        reasons += [("-", reason) for reason in suggestion.reasons_against]
+        for sign, reason in reasons:
+            line = rich.table.Table.grid(padding=(0, 1))
+            line.add_row(sign, reason)
+            console.print(rich.padding.Padding(line, (0, 0, 0, 3)))
         console.print()
 
 
@@ -308,27 +265,11 @@ def _as_dict(config, cost, suggestions):
         return {"suggestions": [each.as_dict() for each in suggestions]}
     record = cost.as_dict()
     if config.preset is not None:
-        record = {
-            "preset": config.preset,
-            "published": presets.PUBLISHED.get(config.preset),
-            **record,
-        }
+        published = presets.PUBLISHED.get(config.preset)
+        record = {"preset": config.preset, "published": published, **record}
     if suggestions:
         record["leaner"] = suggestions[0].as_dict()
     return record
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    config = tyro.cli(
-        PlannerConfig,
-        prog=_PROG,
-        description=_DESCRIPTION,
-        args=args,
-        use_underscores=True,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return command.run(_show, config, "keras_fixedhead.planner")
 
 
 def _show(config):
@@ -341,6 +282,19 @@ def _show(config):
         _print_cost(console, cost)
     if suggestions:
         _print_suggestions(console, suggestions)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    config = tyro.cli(
+        PlannerConfig,
+        prog=_PROG,
+        description=_DESCRIPTION,
+        args=args,
+        use_underscores=True,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return command.run(_show, config, "keras_fixedhead.planner")
 
 
 if __name__ == "__main__":

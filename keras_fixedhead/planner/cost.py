@@ -1,25 +1,80 @@
-"""What a shape costs, in one record.
+"""What a shape costs: operations, bytes and depth.
 
-Shape letters: D embedding size, T sequence length.
+Operations are those of matrix products alone, as usual; a multiplication with
+its addition counts as two.
+
+Shape letters: D embedding size, N heads, H head size, F feed-forward width,
+T sequence length, V vocabulary size.
 """
 
 import dataclasses
 import math
 
-from keras_fixedhead.planner.flops import forward_flops, training_flops
 from keras_fixedhead.planner.memory import activation_bytes, state_bytes
-from keras_fixedhead.planner.parameters import ParameterCount
-from keras_fixedhead.planner.shape import EncoderShape, is_size
+from keras_fixedhead.planner.shape import (
+    EncoderShape,
+    ParameterCount,
+    check_length,
+)
 from keras_fixedhead.theory.depth import (
     depth_threshold,
     fitted_depth_threshold,
 )
 
-# BERT's part of the tokens that are masked and predicted.
+# BERT masks and predicts this fraction of the tokens.
 _PREDICTED = 0.15
 
-_BYTES = {"float32": 4, "bfloat16": 2}
-_DOCUMENT_BYTES = {"float32": 4, "float16": 2, "int8": 1}
+
+def encoder_flops(
+    model, sequence_length: int, last_block_share: float = 1
+) -> float:
+    """Floating-point operations of encoding one token.
+
+    The projections of attention 8 D N H, its scores and sums 4 T N H, the
+    feed-forward layers 4 D F. `model` is an `EncoderShape` or a
+    `FixedHeadBackbone`. The last block computes only a fraction of the tokens,
+    `last_block_share`, and attends to the others; see
+    `FixedHeadBackbone.encode_positions`.
+    """
+    shape = EncoderShape.of(model)
+    d = shape.hidden_dim
+    shares = [1] * (shape.num_layers - 1) + [last_block_share]
+    return sum(
+        4 * d * width  # keys and values
+        + share
+        * (
+            4 * d * width
+            + 4 * sequence_length * width
+            + 4 * d * shape.intermediate_dim
+        )
+        for width, share in zip(shape.attention_widths, shares)
+    )
+
+
+def masked_lm_flops(model) -> int:
+    """Floating-point operations of predicting one masked token.
+
+    The dense layer of the head, 2 D^2, and the logits, 2 D V.
+    """
+    shape = EncoderShape.of(model)
+    return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
+
+
+def forward_flops(model, sequence_length: int) -> int:
+    """Floating-point operations of encoding one sequence, all its tokens.
+
+    Without pooler and pre-training heads.
+    """
+    return sequence_length * encoder_flops(model, sequence_length)
+
+
+def training_flops(model, sequence_length: int) -> int:
+    """Floating-point operations of an update, for each of its sequences.
+
+    Three times `forward_flops`: the gradients of the inputs and of the weights
+    cost as much again each.
+    """
+    return 3 * forward_flops(model, sequence_length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,33 +82,28 @@ class Cost:
     """What a shape costs at a sequence length.
 
     Attributes:
-        shape: an `EncoderShape`.
-        sequence_length: int. T, in tokens.
-        parameters: a `ParameterCount`.
-        forward_flops: int. Floating-point operations of encoding one
-            sequence of T tokens.
-        training_flops: int. Those of a forward and backward pass.
-        weight_bytes: dict of int, by dtype. The encoder's weights, without
-            pre-training heads, vocabulary and optimizer. As `"int8"` the
-            kernels and the token and segment embeddings are int8, each with
-            float32 scales, the rest is float32: what Keras's
-            `quantize("int8")` leaves.
-        batch_size: int. The sequences of a training step on one device.
-        activation_bytes: int. The peak of the activations of such a step of
+        sequence_length: T, in tokens.
+        forward_flops: of encoding one sequence of T tokens.
+        training_flops: of a forward and backward pass.
+        batch_size: the sequences of a training step on one device.
+        activation_bytes: the peak of the activations of such a step of
             pre-training, in float32, as XLA for CPUs compiles it; see
-            `keras_fixedhead.planner.memory`. Of each sequence 15% of the
-            tokens, rounded up, are predicted.
-        state_bytes: int. Weights, gradients and AdamW's moments, in float32,
-            both pre-training heads included.
-        document_bytes: dict of int, by dtype. One embedding of an index, D
-            numbers, without what the index adds.
-        heads: int. The heads of all layers.
-        heads_under_length: int. Those whose size is under T: they cannot
+            `keras_fixedhead.planner.memory`. 15% of the tokens of each
+            sequence, rounded up, are predicted.
+        state_bytes: weights, gradients and AdamW's moments, in float32, both
+            pre-training heads included.
+        weight_bytes: by dtype, the encoder's weights, without pre-training
+            heads, vocabulary and optimizer. With `"int8"` the kernels and the
+            token and segment embeddings are int8, each with float32 scales,
+            the rest is float32: what Keras's `quantize("int8")` leaves.
+        document_bytes: by dtype, one embedding of an index, D numbers,
+            without what the index adds.
+        heads: how many all layers have together.
+        heads_under_length: how many are smaller than T and so cannot
             represent every attention pattern (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
-        smallest_head_size: int.
-        depth_threshold: float. See `keras_fixedhead.theory.depth`.
-        fitted_depth_threshold: float.
+        depth_threshold, fitted_depth_threshold: layers; see
+            `keras_fixedhead.theory.depth`.
     """
 
     shape: EncoderShape
@@ -64,8 +114,8 @@ class Cost:
     batch_size: int
     activation_bytes: int
     state_bytes: int
-    weight_bytes: dict
-    document_bytes: dict
+    weight_bytes: dict[str, int]
+    document_bytes: dict[str, int]
     heads: int
     heads_under_length: int
     smallest_head_size: int
@@ -73,31 +123,14 @@ class Cost:
     fitted_depth_threshold: float
 
     @classmethod
-    def of(cls, model, sequence_length, batch_size=32):
-        """The costs of a model or of what it would be.
-
-        Args:
-            model: an `EncoderShape` or a `FixedHeadBackbone`.
-            sequence_length: int. T, in tokens.
-            batch_size: int. The sequences of a training step on one device.
-
-        Returns:
-            A `Cost`.
-
-        Raises:
-            ValueError: if `model` is neither, a number is no positive
-                integer, or there are more tokens than positions.
-        """
+    def of(cls, model, sequence_length: int, batch_size: int = 32) -> "Cost":
+        """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
-        longest = shape.max_sequence_length
-        if not is_size(sequence_length) or sequence_length > longest:
-            raise ValueError(
-                "`sequence_length` must be a positive integer, at most the "
-                f"{longest} positions of the shape. "
-                f"Received: sequence_length={sequence_length!r}"
-            )
+        check_length(sequence_length, shape.max_sequence_length)
         parameters = ParameterCount.of(shape)
         sizes = [size for layer in shape.head_sizes for size in layer]
+        d = shape.hidden_dim
+        predictions = math.ceil(_PREDICTED * sequence_length)
         return cls(
             shape=shape,
             sequence_length=sequence_length,
@@ -106,32 +139,24 @@ class Cost:
             training_flops=training_flops(shape, sequence_length),
             batch_size=batch_size,
             activation_bytes=activation_bytes(
-                shape,
-                batch_size,
-                sequence_length,
-                math.ceil(_PREDICTED * sequence_length),
+                shape, batch_size, sequence_length, predictions
             ),
             state_bytes=state_bytes(parameters.total),
             weight_bytes={
-                **{
-                    dtype: size * parameters.encoder
-                    for dtype, size in _BYTES.items()
-                },
+                "float32": 4 * parameters.encoder,
+                "bfloat16": 2 * parameters.encoder,
                 "int8": _int8_bytes(shape, parameters),
             },
-            document_bytes={
-                dtype: size * shape.hidden_dim
-                for dtype, size in _DOCUMENT_BYTES.items()
-            },
+            document_bytes={"float32": 4 * d, "float16": 2 * d, "int8": d},
             heads=len(sizes),
             heads_under_length=sum(size < sequence_length for size in sizes),
             smallest_head_size=min(sizes),
-            depth_threshold=depth_threshold(shape.hidden_dim),
-            fitted_depth_threshold=fitted_depth_threshold(shape.hidden_dim),
+            depth_threshold=depth_threshold(d),
+            fitted_depth_threshold=fitted_depth_threshold(d),
         )
 
     @property
-    def embedding_under_length(self):
+    def embedding_under_length(self) -> bool:
         """Whether D is under T: then no head size reaches every pattern.
 
         The logits of a head are products of embeddings, and their rank is at
@@ -140,16 +165,15 @@ class Cost:
         return self.shape.hidden_dim < self.sequence_length
 
     @property
-    def bottlenecked(self):
+    def bottlenecked(self) -> bool:
         """Whether a head or the embedding is under the sequence length."""
         return self.heads_under_length > 0 or self.embedding_under_length
 
-    def as_dict(self):
+    def as_dict(self) -> dict:
         """The record as JSON values.
 
-        Returns:
-            A dictionary; `parameters` is the int with both pre-training
-            heads, which the paper counts.
+        `parameters` is an int, with both pre-training heads, as the paper
+        counts.
         """
         record = dataclasses.asdict(self)
         parts = record.pop("parameters")

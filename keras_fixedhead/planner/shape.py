@@ -1,29 +1,20 @@
-"""The shape of an encoder: what decides its costs, and nothing else."""
+"""The shape of an encoder, which decides its costs, and its parameters.
+
+Shape letters: D embedding size, W the width of all heads of a layer (their
+head sizes added), F feed-forward width, V vocabulary size.
+"""
 
 import dataclasses
-import numbers
+
+from keras_fixedhead.attention_checks import positive_int
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderShape:
-    """The sizes of a `FixedHeadBackbone`, under the names of its arguments.
+    """The sizes of a `FixedHeadBackbone`, named like its arguments.
 
-    Attributes:
-        vocabulary_size: int.
-        num_layers: int.
-        num_heads: int, of each layer.
-        hidden_dim: int. The embedding size.
-        intermediate_dim: int.
-        head_size: int, or a sequence with, for each layer, an int or one int
-            per head, or `None` for `max_sequence_length`.
-        max_sequence_length: int. The position embeddings.
-        num_segments: int.
-        dropout: float.
-        pooler: bool.
-
-    Raises:
-        ValueError: if a size is not a positive integer, or the head sizes are
-            not as many as layers or heads.
+    `head_size` is an int, or a sequence with an int or one int per head for
+    each layer, or `None` for `max_sequence_length`.
     """
 
     vocabulary_size: int
@@ -47,36 +38,22 @@ class EncoderShape:
             "max_sequence_length",
             "num_segments",
         ):
-            if not is_size(getattr(self, name)):
-                raise ValueError(
-                    f"`{name}` must be a positive integer. "
-                    f"Received: {name}={getattr(self, name)!r}"
-                )
-        sizes = self.head_sizes
-        if len(sizes) != self.num_layers or not all(
-            len(layer) == self.num_heads and all(map(is_size, layer))
-            for layer in sizes
-        ):
+            positive_int(name, getattr(self, name))
+        lengths = [len(layer) for layer in self.head_sizes]
+        if lengths != [self.num_heads] * self.num_layers:
             raise ValueError(
                 "`head_size` must be a positive integer, or one for each of "
                 f"the {self.num_layers} layers, each an integer or one for "
                 f"each of the {self.num_heads} heads. "
                 f"Received: head_size={self.head_size!r}"
             )
+        for layer in self.head_sizes:
+            for size in layer:
+                positive_int("head_size", size)
 
     @classmethod
-    def of(cls, model):
-        """The shape of a `FixedHeadBackbone`, or the shape itself.
-
-        Args:
-            model: a `FixedHeadBackbone` or an `EncoderShape`.
-
-        Returns:
-            An `EncoderShape`.
-
-        Raises:
-            ValueError: if it is neither.
-        """
+    def of(cls, model) -> "EncoderShape":
+        """The shape of a `FixedHeadBackbone`, or a shape itself."""
         if isinstance(model, cls):
             return model
         names = [field.name for field in dataclasses.fields(cls)]
@@ -88,8 +65,8 @@ class EncoderShape:
         return cls(**{name: getattr(model, name) for name in names})
 
     @property
-    def head_sizes(self):
-        """The size of each head, a tuple of ints for each layer."""
+    def head_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The size of each head of each layer."""
         sizes = self.head_size
         if sizes is None:
             sizes = self.max_sequence_length
@@ -103,15 +80,73 @@ class EncoderShape:
         )
 
     @property
-    def attention_widths(self):
-        """The sum of the head sizes, an int for each layer."""
+    def attention_widths(self) -> tuple[int, ...]:
+        """W of each layer."""
         return tuple(map(sum, self.head_sizes))
 
 
-def is_size(value):
-    """Whether a value is a positive integer."""
-    return (
-        isinstance(value, numbers.Integral)
-        and not isinstance(value, bool)
-        and value > 0
-    )
+def check_length(sequence_length: int, max_sequence_length: int) -> None:
+    """Raises `ValueError` unless there are positions for a sequence."""
+    if positive_int("sequence_length", sequence_length) > max_sequence_length:
+        raise ValueError(
+            "`sequence_length` must be at most the "
+            f"{max_sequence_length} positions of the encoder. "
+            f"Received: sequence_length={sequence_length!r}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterCount:
+    """The parameters of an encoder and of its two pre-training heads.
+
+    Exactly those of `FixedHeadBackbone(...)`, and of the
+    `FixedHeadMaskedLM(...)` around it: every dense layer has a bias, and the
+    logits use the token embedding.
+    """
+
+    token_embedding: int
+    position_embedding: int
+    segment_embedding: int
+    norms: int  # of the embeddings and of the layers, 2 D each
+    query: int
+    key: int
+    value: int
+    attention_output: int
+    feed_forward: int
+    pooler: int
+    masked_lm_head: int  # a dense layer, a norm, and a bias for each word
+    next_sentence_head: int  # on the pooler
+
+    @classmethod
+    def of(cls, model) -> "ParameterCount":
+        """The parameters of an `EncoderShape` or a `FixedHeadBackbone`."""
+        shape = EncoderShape.of(model)
+        d, layers = shape.hidden_dim, shape.num_layers
+        norm = 2 * d
+        width = sum(shape.attention_widths)  # of all layers
+        projection = (d + 1) * width
+        inner = shape.intermediate_dim
+        return cls(
+            token_embedding=shape.vocabulary_size * d,
+            position_embedding=shape.max_sequence_length * d,
+            segment_embedding=shape.num_segments * d,
+            norms=(1 + 2 * layers) * norm,
+            query=projection,
+            key=projection,
+            value=projection,
+            attention_output=(width + layers) * d,
+            feed_forward=layers * ((d + 1) * inner + (inner + 1) * d),
+            pooler=(d + 1) * d if shape.pooler else 0,
+            masked_lm_head=(d + 1) * d + norm + shape.vocabulary_size,
+            next_sentence_head=(d + 1) * 2 if shape.pooler else 0,
+        )
+
+    @property
+    def encoder(self) -> int:
+        """Those of the `FixedHeadBackbone` alone."""
+        return self.total - self.masked_lm_head - self.next_sentence_head
+
+    @property
+    def total(self) -> int:
+        """All, with both pre-training heads: what the paper counts."""
+        return sum(dataclasses.astuple(self))

@@ -1,4 +1,4 @@
-"""Verb: draws what a head of each size misses of random contexts.
+"""Command: draws what a head of each size misses of random contexts.
 
 python -m keras_fixedhead.theory --output head_size_error.png
 """
@@ -18,8 +18,24 @@ import tyro
 from keras_fixedhead import command
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.files import replaced
-from keras_fixedhead.pictures import check_picture
-from keras_fixedhead.theory.picture import PAPER_HEAD_SIZES, draw_head_sizes
+from keras_fixedhead.pictures import check_picture, new_figure, save_figure
+
+# Three of those in Table 2(B) of https://arxiv.org/abs/2002.07028.
+_PAPER_HEAD_SIZES = (32, 64, 128)
+
+# What is drawn, its title and its unit.
+_PANELS = (
+    (
+        "relative_lowest_error",
+        "Lowest error of the logits",
+        "error relative to all of the logits",
+    ),
+    (
+        "total_variation",
+        "What gradient descent reaches",
+        "total variation, mean over tokens",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +43,8 @@ class TheoryConfig:
     """Draws what a head of each size misses of random contexts."""
 
     output: pathlib.Path = pathlib.Path("head_size_error.png")
-    """Picture to write; its ending names the format. The numbers go beside it,
-    into a file ending in .json."""
+    """Picture to write; its suffix selects the format. The numbers are written
+    beside it, with the suffix .json."""
     sequence_lengths: tuple[int, ...] = (32, 64, 128)
     """Numbers of tokens; each is a line of the picture."""
     scale: float = 1.0
@@ -42,18 +58,8 @@ class TheoryConfig:
     """Learning rate of Adam at the start; it falls to 0 along a cosine."""
 
 
-def measure(config):
-    """Measures what heads of each size miss.
-
-    Args:
-        config: a `TheoryConfig`.
-
-    Returns:
-        A list of dictionaries, one for each length, head size and seed.
-
-    Raises:
-        ValueError: if a field of `config` is out of its range.
-    """
+def fit_random_contexts(config: TheoryConfig) -> list[dict]:
+    """What heads miss, a row for each length, head size and seed."""
     # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead.theory import fit_context, lowest_error
 
@@ -79,20 +85,18 @@ def measure(config):
                 context = np.exp(logits - logits.max(0))
                 context /= context.sum(0)
                 lowest = lowest_error(context, size)
-                all_of_it = np.linalg.norm(logits - logits.mean(0))
+                norm = np.linalg.norm(logits - logits.mean(0))
                 row = {
                     "sequence_length": length,
                     "head_size": size,
                     "seed": seed,
                     "lowest_error": lowest,
-                    "relative_lowest_error": lowest / all_of_it,
+                    "relative_lowest_error": lowest / norm,
                 }
                 planned.append((row, context))
-    rows = []
+    console = rich.console.Console(stderr=True)
     for row, context in rich.progress.track(
-        planned,
-        "fitting",
-        console=rich.console.Console(stderr=True),
+        planned, "fitting", console=console
     ):
         fit = fit_context(
             context,
@@ -101,17 +105,16 @@ def measure(config):
             learning_rate=config.learning_rate,
             seed=row["seed"],
         )
-        figures = dataclasses.asdict(fit)
-        figures.pop("scores")
-        rows.append({**row, **figures})
-    return rows
+        row.update(dataclasses.asdict(fit))
+        del row["scores"]
+    return [row for row, _ in planned]
 
 
 def _head_sizes(length):
     """Eighths of a length, the two sizes around it, and the paper's."""
     largest = length + max(length // 8, 1)
     sizes = {max(length * eighth // 8, 1) for eighth in range(1, 9)}
-    sizes |= {size for size in PAPER_HEAD_SIZES if size <= largest}
+    sizes |= {size for size in _PAPER_HEAD_SIZES if size <= largest}
     return sorted(sizes | {length - 1, largest})
 
 
@@ -122,10 +125,7 @@ def _means(rows):
         key = row["sequence_length"], row["head_size"]
         groups.setdefault(key, []).append(row)
     return [
-        {
-            name: np.mean([row[name] for row in group]).item()
-            for name in group[0]
-        }
+        {name: np.mean([row[name] for row in group]).item() for name in rows[0]}
         | {"sequence_length": length, "head_size": size}
         for (length, size), group in groups.items()
     ]
@@ -152,12 +152,54 @@ def _table(means):
     return table
 
 
+def _draw(rows):
+    """A panel for each measure, a line for each length."""
+    figure = new_figure(4.8 * len(_PANELS), 3.8)
+    lengths = list(dict.fromkeys(row["sequence_length"] for row in rows))
+    sizes = [row["head_size"] for row in rows]
+    marked = [x for x in _PAPER_HEAD_SIZES if min(sizes) <= x <= max(sizes)]
+    axes = figure.subplots(1, len(_PANELS))
+    for axis, (name, title, label) in zip(axes, _PANELS):
+        for number, length in enumerate(lengths):
+            line = [row for row in rows if row["sequence_length"] == length]
+            axis.plot(
+                [row["head_size"] for row in line],
+                [row[name] for row in line],
+                color=f"C{number}",
+                marker="o",
+                markersize=3.5,
+                label=f"{length} tokens",
+                zorder=3,
+            )
+        for number, size in enumerate(marked):
+            axis.axvline(
+                size,
+                color="0.4",
+                linestyle=":",
+                linewidth=1.2,
+                label="_" * bool(number) + "the paper's head sizes",
+            )
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter("{x:.0f}")
+        axis.set_ylim(bottom=0.0)
+        axis.set(title=title, xlabel="head size", ylabel=label)
+        axis.grid(axis="y", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(lengths) + 1,
+        frameon=False,
+    )
+    return figure
+
+
 def _run(config):
     import keras
 
     picture, numbers = config.output, config.output.with_suffix(".json")
     check_picture(picture)
-    rows = measure(config)
+    rows = fit_random_contexts(config)
     means = _means(rows)
     rich.console.Console().print(_table(means))
     record = {
@@ -169,12 +211,12 @@ def _run(config):
     }
     with replaced(numbers) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n")
-        draw_head_sizes(means, picture)
+        save_figure(_draw(means), picture)
     print(f"wrote {picture} and {numbers}")
 
 
-def main(args=None):
-    """Runs the verb and returns its exit status."""
+def main(args: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
     config = tyro.cli(
         TheoryConfig,
         prog="python -m keras_fixedhead.theory",

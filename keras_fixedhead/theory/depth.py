@@ -1,6 +1,6 @@
 """Up to which depth a wide Transformer gains from another layer.
 
-Two answers for the same question, which differ by a factor of 1.8 at an
+Two answers to the same question, which differ by a factor of 1.8 at an
 embedding size of 256 and of 5.4 at 1024:
 
 | hidden_dim | 256 | 512 | 768 | 1024 |
@@ -14,21 +14,11 @@ import math
 from keras_fixedhead.attention_checks import positive_int
 
 
-def depth_threshold(hidden_dim):
-    """The depth up to which depth is worth more than width, in theory.
+def depth_threshold(hidden_dim: int) -> float:
+    """The number of layers up to which depth is worth more than width.
 
-    `log_3(hidden_dim)`, a bound that was proved for a simplified
-    self-attention. `fitted_depth_threshold`, which was measured, is larger by
-    a factor of 1.8 (embedding size 256) to 5.4 (1024).
-
-    Args:
-        hidden_dim: int. The embedding size.
-
-    Returns:
-        float, a number of layers.
-
-    Raises:
-        ValueError: if `hidden_dim` is not a positive integer.
+    In theory: `log_3(hidden_dim)`, a bound that was proved for a simplified
+    self-attention. `hidden_dim` is the embedding size.
 
     Source: Levine et al. 2020, "Limits to Depth Efficiencies of
     Self-Attention", https://arxiv.org/abs/2006.12467v1.
@@ -36,24 +26,12 @@ def depth_threshold(hidden_dim):
     return math.log(positive_int("hidden_dim", hidden_dim), 3)
 
 
-def fitted_depth_threshold(hidden_dim):
-    """The depth up to which depth is worth more than width, as measured.
+def fitted_depth_threshold(hidden_dim: int) -> float:
+    """The number of layers up to which depth is worth more than width.
 
-    `(ln(hidden_dim) - 5.039) / 0.0555`, a line through the sizes at which
-    trained language models of different depths were equally good. It is
-    larger than `depth_threshold` by a factor of 1.8 (embedding size 256) to
-    5.4 (1024). Under an embedding size of 155 the line is below 0 and says
-    nothing; it was fitted to larger ones.
-
-    Args:
-        hidden_dim: int. The embedding size.
-
-    Returns:
-        float, a number of layers, or under an embedding size of 155 a
-        negative number.
-
-    Raises:
-        ValueError: if `hidden_dim` is not a positive integer.
+    As measured: `(ln(hidden_dim) - 5.039) / 0.0555`, a line through the sizes
+    at which trained language models of different depths were equally good.
+    Below an embedding size of 155, outside the fit, it is negative.
 
     Source: a later fit by the same authors, "The Depth-to-Width Interplay in
     Self-Attention", https://arxiv.org/abs/2006.12467v3.

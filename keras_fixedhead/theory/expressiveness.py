@@ -23,28 +23,26 @@ from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.convert import from_multi_head_attention
 
-# Differences relative to the output that are not taken for rounding, in units
-# of the dtype's precision.
+# Relative differences up to this, in units of the dtype's precision, may be
+# rounding.
 _ROUNDING = 100
 
-# How large the logits of two tokens may differ in the inputs that are tried.
+# Differences of the logits of two tokens to try.
 _LOGITS = (0.25, 1.0, 4.0, 16.0)
 
 
-def check_strictness(layer, sequence_length):
+def check_strictness(
+    layer: FixedMultiHeadAttention, sequence_length: int
+) -> None:
     """Checks that the conditions of Theorem 2 hold for a layer.
 
-    Args:
-        layer: a built `FixedMultiHeadAttention`.
-        sequence_length: int. n.
+    They are `n >= 2`, for n `sequence_length`; heads of one size H with
+    `d >= H` and `h > d / H`; `V_o [V_v^1; ...; V_v^h]` of rank d; and
+    `(V_k^i)^T V_q^i` the same matrix for all heads, of rank H. The layer must
+    be built, in float32 or float64, not quantized, with inputs and output of
+    one size, without a window and without biases other than 0.
 
-    Raises:
-        ValueError: if one does not, and then which: `n >= 2`; heads of one
-            size H with `d >= H` and `h > d / H`; `V_o [V_v^1; ...; V_v^h]` of
-            rank d; `(V_k^i)^T V_q^i` the same matrix for all heads, of rank
-            H. Or if the layer is none that the theorem is about: not built,
-            inputs and output not of one size, biases other than 0, a window,
-            quantized, or of a dtype other than float32 and float64.
+    Otherwise a `ValueError` names the condition that does not hold.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
@@ -87,24 +85,20 @@ def check_strictness(layer, sequence_length):
         )
 
 
-def strict_layer(hidden_dim, num_heads, head_size, seed=0, dtype="float32"):
-    """A layer for which the conditions of Theorem 2 hold.
+def strict_layer(
+    hidden_dim: int,
+    num_heads: int,
+    head_size: int,
+    seed: int = 0,
+    dtype: str = "float32",
+) -> FixedMultiHeadAttention:
+    """A built layer without biases that meets the conditions of Theorem 2.
 
     `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
     tokens; all heads have the same queries and keys, with orthonormal rows.
 
-    Args:
-        hidden_dim: int. d.
-        num_heads: int. h, above d / H.
-        head_size: int. H, not above d.
-        seed: int. Seed of the projections.
-        dtype: dtype of the layer, float32 or float64.
-
-    Returns:
-        A built `FixedMultiHeadAttention` without biases.
-
-    Raises:
-        ValueError: if the sizes are not as above, or the dtype is another.
+    `hidden_dim` is d, `head_size` H, not above d, and `num_heads` h, above
+    d / H. `dtype` is float32 or float64.
     """
     hidden_dim = positive_int("hidden_dim", hidden_dim)
     num_heads = positive_int("num_heads", num_heads)
@@ -139,16 +133,18 @@ class Difference:
 
     Attributes:
         inputs: array `[d, n]`, columns are tokens, in the dtype of the
-            layers: they are to be called on `inputs.T[None]`.
-        relative: float. The norm of the difference of both outputs, over the
-            norm of the first one's.
+            layers; call them on `inputs.T[None]`.
+        relative: the norm of the difference of both outputs, over the norm of
+            the first one's.
     """
 
     inputs: np.ndarray = dataclasses.field(repr=False)
     relative: float
 
 
-def find_difference(layer, standard, sequence_length=2):
+def find_difference(
+    layer: FixedMultiHeadAttention, standard, sequence_length: int = 2
+) -> Difference:
     """An input on which a layer and a standard one differ, by Theorem 2.
 
     Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
@@ -173,22 +169,12 @@ def find_difference(layer, standard, sequence_length=2):
     Inputs of both kinds, at several lengths, go through both layers, and the
     one that makes the largest difference is returned.
 
-    Args:
-        layer: a `FixedMultiHeadAttention` that `check_strictness` accepts.
-        standard: a built `keras.layers.MultiHeadAttention` or
-            `FixedMultiHeadAttention`, without biases, with inputs of the same
-            size, whose heads together are d wide at most and each narrower
-            than those of `layer`.
-        sequence_length: int. n.
-
-    Returns:
-        A `Difference`.
-
-    Raises:
-        ValueError: if a condition of the theorem does not hold, and then
-            which.
-        RuntimeError: if the layers differ by no more than what may be
-            rounding.
+    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
+    `standard` is a built `keras.layers.MultiHeadAttention` or
+    `FixedMultiHeadAttention`, without biases, with inputs of the same size,
+    whose heads together are d wide at most and each narrower than those of
+    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
+    by no more than what may be rounding.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
@@ -267,20 +253,12 @@ def _two_tokens(larger, smaller, length):
 
 @dataclasses.dataclass(frozen=True)
 class _Heads:
-    """The matrices of a layer's heads, float64.
+    """The matrices of a layer's heads, float64."""
 
-    Attributes:
-        values: array `[h, d, d]`, `V_o^i V_v^i`.
-        logits: array `[h, d, d]`, `(V_k^i)^T V_q^i / sqrt(H)`, or with the
-            layer's `attention_scale`.
-        factors: array `[h]`, the product of the norms of a logit's factors.
-        precision: float, of the layer's dtype.
-    """
-
-    values: np.ndarray
-    logits: np.ndarray
-    factors: np.ndarray
-    precision: float
+    values: np.ndarray  # V_o^i V_v^i, [h, d, d]
+    logits: np.ndarray  # (V_k^i)^T V_q^i times the scale, [h, d, d]
+    factors: np.ndarray  # product of the norms of a logit's factors, [h]
+    precision: float  # of the layer's dtype
 
 
 def _heads(name, layer):

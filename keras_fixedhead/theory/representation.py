@@ -6,9 +6,11 @@ As in the paper, columns are tokens: inputs X are `[d, n]`, and column j of a
 context P `[n, n]` says how much token j attends to each of the others, so its
 columns sum to 1. The attention scores of the Keras layer are P transposed.
 
-A softmax does not see a constant that is added to a column. What counts of a
-context is therefore its logarithm less the mean of each column, the *centred
-log* below; its rank is n - 1 at most.
+A softmax ignores a constant that is added to a column. A context is therefore
+determined by its logarithm less the mean of each column, the *centred log*
+below; its rank is n - 1 at most.
+
+Errors are `ValueError`s that name the argument and the condition it violates.
 """
 
 import dataclasses
@@ -29,7 +31,7 @@ _SUM_TOLERANCE = 1e-6
 _STEPS_PER_EXECUTION = 100
 
 
-def construct_projections(inputs, context, head_size=None):
+def construct_projections(inputs, context, head_size: int | None = None):
     """Projections whose head attends to `inputs` exactly as `context` says.
 
     With `logits = (W_k X)^T (W_q X) / sqrt(H)`, what is needed is
@@ -38,19 +40,12 @@ def construct_projections(inputs, context, head_size=None):
     decomposition splits it into two factors of equal size, and the
     pseudoinverse of X carries them from tokens to embeddings.
 
-    Args:
-        inputs: array `[d, n]` of full column rank, so `d >= n`.
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: int or `None`. H; `None` means n. n - 1 is always enough,
-            and fewer are if the rank of the centred log is no larger.
+    `inputs` is an array `[d, n]` of full column rank, so `d >= n`, and
+    `context` an array `[n, n]`, positive, whose columns sum to 1. `head_size`,
+    H, is n by default; n - 1 is always enough, and the least is the rank of the
+    centred log, to the precision of the context's dtype.
 
-    Returns:
-        `(W_q, W_k)`, float64 arrays `[H, d]`.
-
-    Raises:
-        ValueError: if `inputs` or `context` are not as above, or the rank of
-            the centred log, to the precision of the context's dtype, is above
-            `head_size`. The message names the condition.
+    Returns `(W_q, W_k)`, float64 arrays `[H, d]`.
 
     Source: Theorem 1 and equation (6) of https://arxiv.org/abs/2002.07028.
     """
@@ -74,7 +69,7 @@ def construct_projections(inputs, context, head_size=None):
             "logarithm less the mean of each column; smaller heads cannot "
             f"compute this context. Received: head_size={head_size}"
         )
-    # Of both factors' rows, [H, n], those above the rank stay zero.
+    # The factors are [H, n]; their rows above the rank stay zero.
     root = np.sqrt(math.sqrt(head_size) * singular[:rank, np.newaxis])
     keys, queries = np.zeros((2, head_size, size))
     keys[:rank] = root * left.T[:rank]
@@ -83,23 +78,15 @@ def construct_projections(inputs, context, head_size=None):
     return queries @ inverse, keys @ inverse
 
 
-def attention_layer(query_projection, key_projection, dtype="float32"):
-    """A layer of one head, without biases, that has these projections.
+def attention_layer(
+    query_projection, key_projection, dtype="float32"
+) -> FixedMultiHeadAttention:
+    """A built layer of one head, without biases, that has these projections.
 
+    `query_projection` is W_q and `key_projection` W_k, arrays `[H, d]`. Then
     `layer(inputs.T[None], return_attention_scores=True)[1][0, 0]` is the
-    context, transposed. Values are the first H numbers of a token, and the
-    output is what was attended to of these, so that it is at hand, too.
-
-    Args:
-        query_projection: array `[H, d]`, W_q.
-        key_projection: array `[H, d]`, W_k.
-        dtype: dtype or dtype policy of the layer.
-
-    Returns:
-        A built `FixedMultiHeadAttention`.
-
-    Raises:
-        ValueError: if the two are not matrices of one shape.
+    context, transposed. Values are the first H numbers of a token, so the
+    output shows what was attended to.
     """
     shapes = np.shape(query_projection), np.shape(key_projection)
     if len(shapes[0]) != 2 or shapes[0] != shapes[1]:
@@ -122,25 +109,17 @@ def attention_layer(query_projection, key_projection, dtype="float32"):
     return layer
 
 
-def lowest_error(context, head_size):
-    """How near to a context the logits of a head of this size can come.
+def lowest_error(context, head_size: int) -> float:
+    """The least error that the logits of a head of this size can have.
 
     The logits of a head have rank `head_size` at most. Of all such matrices,
     with any constant added to each column, the nearest to `log(context)`
     misses it by the centred log's singular values beyond `head_size`
     (Eckart and Young 1936).
 
-    Args:
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: int, at least 1.
-
-    Returns:
-        float, the root of the sum of the squared differences of logits, in
-        nats. 0, but for rounding, from a `head_size` of n - 1.
-
-    Raises:
-        ValueError: if `context` is not as above, or `head_size` not a
-            positive integer.
+    `context` is an array `[n, n]`, positive, whose columns sum to 1. Returns
+    the root of the sum of the squared differences of logits, in nats: 0, but
+    for rounding, from a `head_size` of n - 1.
     """
     head_size = positive_int("head_size", head_size)
     log, _ = _centred_log(context)
@@ -153,11 +132,11 @@ class ContextFit:
     """What gradient descent reaches.
 
     Attributes:
-        total_variation: float in `[0, 1]`. Half the absolute differences of
-            context and scores, summed over a column; the mean over columns.
-        largest_total_variation: float. The same of the worst column.
-        log_error: float. The root of the sum of the squared differences of
-            both centred logs, in nats; never under `lowest_error`.
+        total_variation: in `[0, 1]`. Half the absolute differences of context
+            and scores, summed over a column; the mean over columns.
+        largest_total_variation: the same for the worst column.
+        log_error: the root of the sum of the squared differences of both
+            centred logs, in nats; never under `lowest_error`.
         scores: float32 array `[n, n]`, the context that the layer computes.
     """
 
@@ -168,32 +147,27 @@ class ContextFit:
 
 
 def fit_context(
-    context, head_size, inputs=None, steps=1000, learning_rate=0.1, seed=0
-):
+    context,
+    head_size: int,
+    inputs=None,
+    steps: int = 1000,
+    learning_rate: float = 0.1,
+    seed: int = 0,
+) -> ContextFit:
     """Trains a `FixedMultiHeadAttention` to attend as a context says.
 
     Its query and key projections start at random and follow Adam, with a
     learning rate that falls to 0 along a cosine, down the Kullback-Leibler
     divergence of context and scores. So this is an upper bound of what a head
     of this size misses, and depends on the optimizer; `lowest_error` is the
-    bound that does not.
+    bound that does not. The result is reproducible, and global random states
+    stay as they are.
 
-    Args:
-        context: array `[n, n]`, positive, each column sums to 1.
-        head_size: int. The size of the one head.
-        inputs: array `[d, n]`, not all zero; `None` means the identity. Any
-            rank: where it is under n, no head size is enough in general.
-            They are scaled to columns of a mean square length of 1.
-        steps: int. How many steps to train for.
-        learning_rate: float. Adam's learning rate at the start.
-        seed: int. Seed of the projections at the start.
-
-    Returns:
-        A `ContextFit`, the same for the same arguments. Global random states
-        stay as they are.
-
-    Raises:
-        ValueError: if an argument is not as above.
+    `context` is an array `[n, n]`, positive, whose columns sum to 1. `inputs`
+    is an array `[d, n]`, not all zero, by default the identity; it is scaled to
+    columns of a mean square length of 1. Its rank may be any, but where it is
+    under n, no head size is enough in general. `learning_rate` is Adam's at the
+    start, and `seed` that of the first projections.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")
@@ -236,14 +210,14 @@ def fit_context(
         np.repeat(batch, _STEPS_PER_EXECUTION, 0),
         np.tile(context.T.astype("float32"), (_STEPS_PER_EXECUTION, 1, 1, 1)),
         batch_size=1,
-        # The learning rate of the last execution's steps over `steps` is 0.
+        # The last execution may exceed `steps`, at a learning rate of 0.
         epochs=math.ceil(steps / _STEPS_PER_EXECUTION),
         shuffle=False,
         verbose=0,
     )
     scores = ops.convert_to_numpy(model(batch))[0, 0].T
     distances = abs(scores - context).sum(0) / 2
-    # In float64 of the projections: a score may be 0 in float32.
+    # From the projections in float64: a score may be 0 in float32.
     queries, keys = (
         (ops.convert_to_numpy(layer.kernel).astype("float64").T @ inputs)
         for layer in (layer.query, layer.key)
@@ -274,15 +248,10 @@ def _check_inputs(inputs):
 
 
 def _centred_log(context, size=None):
-    """The centred log of a context, and what is rounding in it.
+    """The centred log `[n, n]` of a context, float64, and its rounding.
 
-    Args:
-        context: array `[n, n]`.
-        size: int or `None`. What n has to be.
-
-    Returns:
-        A float64 array `[n, n]`, and the float up to which a singular value
-        of it is rounding.
+    A singular value up to the second is rounding. `size`, if given, is what n
+    has to be.
     """
     context = np.asarray(context)
     shape = context.shape

@@ -229,18 +229,20 @@ def test_inputs_that_cannot_be_taken(make_backbone, make_embedder, inputs):
         attention_report(embedder, inputs["token_ids"])
     with pytest.raises(ValueError, match="with token_ids.*'token_ids'"):
         attention_report(embedder, {"token_ids": inputs["token_ids"]})
-    with pytest.raises(ValueError, match="one and the same number of rows"):
+    with pytest.raises(ValueError, match="the same number of rows"):
         attention_report(
             embedder, {**inputs, "padding_mask": inputs["padding_mask"][:2]}
         )
     for values in (np.ones((2, 4)), np.ones((2, 4, 5))):
         x = keras.Input((4, 6))
         model = keras.Model(x, FixedMultiHeadAttention(2, head_size=3)(x))
-        with pytest.raises(ValueError, match=r"here \(None, 4, 6\).*\(2, 4"):
+        with pytest.raises(
+            ValueError, match=r"xpected shape.*\(None, 4, 6\).*\(2, 4"
+        ):
             attention_report(model, values)
     with pytest.raises(ValueError, match="optional inputs too.*NoneType"):
         attention_report(embedder, {**inputs, "segment_ids": None})
-    with pytest.raises(ValueError, match="one at least.*0, 13"):
+    with pytest.raises(ValueError, match="at least one.*0, 13"):
         attention_report(embedder, {k: v[:0] for k, v in inputs.items()})
     with pytest.raises(ValueError, match="real token.*5 rows without"):
         attention_report(

@@ -210,10 +210,10 @@ def test_state():
 @pytest.mark.parametrize(
     "numbers, message",
     [
-        ((0, 13), "`batch_size` must be an integer, at least 1. Received: b"),
+        ((0, 13), "`batch_size` must be a positive integer. Received: b"),
         ((True, 13), "`batch_size`.*batch_size=True"),
         ((5, 13.0), "`sequence_length`.*sequence_length=13.0"),
-        ((5, 513), "`sequence_length` must be at most .* 512. Received: s"),
+        ((5, 513), "`sequence_length` must be at most the 512 .*Received: s"),
         ((5, 13, -1), "`predictions_per_sequence`.*at least 0.*=-1"),
     ],
 )

@@ -191,7 +191,7 @@ def test_help_names_every_option(capsys):
 def test_the_package_imports_neither_pictures_nor_flags():
     folder = pathlib.Path(keras_fixedhead.theory.__file__).parent
     modules = sorted(folder.glob("*.py"))
-    assert len(modules) == 6
+    assert len(modules) == 5
     for path in modules:
         if path.name == "__main__.py":
             continue

@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.attention_growth import grow_attention
 from keras_fixedhead.convert.bert_source import WORD_EMBEDDINGS, BertSource
+from keras_fixedhead.growth import grow_attention
 
 
 def from_multi_head_attention(layer, head_size=None, seed=0):

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
-from keras_fixedhead.metrics import measure
+from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.principal_components import principal_components
 from keras_fixedhead.retrieval import bm25, build_index, search_index
 from keras_fixedhead.text_encoder import TextEncoder
@@ -101,7 +101,7 @@ def evaluate(config, folder, teacher, student, components):
     rankings["BM25"] = bm25(documents, queries, _DEPTH)
     return {
         name: tuple(
-            measure(
+            measure_rankings(
                 ranking.documents, collection.relevant, ("nDCG@10", "R@100")
             ).values()
         )

@@ -31,15 +31,7 @@ from keras_fixedhead.attention_functions import (
     write_cache,
 )
 from keras_fixedhead.attention_mask import combine_attention_masks
-
-_OBJECTS = (
-    "kernel_initializer",
-    "bias_initializer",
-    "kernel_regularizer",
-    "bias_regularizer",
-    "kernel_constraint",
-    "bias_constraint",
-)
+from keras_fixedhead.layer_config import arguments_of, serialize_dtype
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -344,24 +336,11 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def get_config(self):
-        config = super().get_config()
-        size = self.head_size
-        config.update(
-            dtype=serialize_dtype(self),
-            num_heads=self.num_heads,
-            head_size=list(size) if isinstance(size, tuple) else size,
-            attention_window=self.attention_window,
-            attention_scale=self.attention_scale,
-            dropout=self.dropout,
-            use_bias=self.use_bias,
-            output_dim=self.output_dim,
-            seed=self.seed,
-            **{
-                name: keras.saving.serialize_keras_object(getattr(self, name))
-                for name in _OBJECTS
-            },
-        )
-        return config
+        return {
+            **super().get_config(),
+            **arguments_of(FixedMultiHeadAttention, self),
+            "dtype": serialize_dtype(self),
+        }
 
     def _projection(self, units, name):
         return keras.layers.Dense(
@@ -377,22 +356,3 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
-
-
-def serialize_dtype(layer: keras.layers.Layer) -> dict:
-    """The dtype policy of a layer with sublayers, for its `get_config`.
-
-    `quantize` gives sublayers their own policies. Without these in the
-    config, loading would rebuild float sublayers and not find their weights.
-    """
-    policy = layer.dtype_policy
-    quantized = {
-        sublayer.path: sublayer.dtype_policy
-        for sublayer in layer._flatten_layers(include_self=False)
-        if sublayer.quantization_mode is not None
-    }
-    if quantized and not isinstance(
-        policy, keras.dtype_policies.DTypePolicyMap
-    ):
-        policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
-    return keras.dtype_policies.serialize(policy)

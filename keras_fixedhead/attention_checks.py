@@ -8,15 +8,15 @@ import math
 import numbers
 
 
+def is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def positive_int(name, value, least=1, optional=False):
     """The value as an int of at least `least`; `name` is the argument's."""
     if optional and value is None:
         return None
-    if (
-        not isinstance(value, numbers.Integral)
-        or isinstance(value, bool)
-        or value < least
-    ):
+    if not is_integer(value) or value < least:
         wanted = (
             "a positive integer"
             if least == 1

@@ -8,6 +8,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from keras_fixedhead.layer_config import arguments_of
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 
@@ -360,26 +361,10 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return self.embeddings_dropout(x, training=training)
 
     def get_config(self):
-        config = super().get_config()
-        size = self.head_size
-        config.update(
-            vocabulary_size=self.vocabulary_size,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            hidden_dim=self.hidden_dim,
-            intermediate_dim=self.intermediate_dim,
-            head_size=(list(size) if isinstance(size, (list, tuple)) else size),
-            attention_window=self.attention_window,
-            attention_scale=self.attention_scale,
-            dropout=self.dropout,
-            max_sequence_length=self.max_sequence_length,
-            num_segments=self.num_segments,
-            activation=self.activation,
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            pooler=self.pooler,
-            causal=self.causal,
-        )
-        return config
+        return {
+            **super().get_config(),
+            **arguments_of(FixedHeadBackbone, self),
+        }
 
 
 def _cond(condition, true_fn, false_fn):

@@ -16,7 +16,6 @@ are. An optimizer's state is not copied.
 
 import dataclasses
 import itertools
-import numbers
 from collections.abc import Iterator, Sequence
 
 import keras
@@ -24,7 +23,7 @@ import numpy as np
 from keras import ops
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.attention_checks import is_integer, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
@@ -52,7 +51,7 @@ def grow_head_size(
     sizes = list(head_size) if several else [head_size] * len(present)
     if (
         len(sizes) != len(present)
-        or not all(map(_is_integer, sizes))
+        or not all(map(is_integer, sizes))
         or any(new < old for new, old in zip(sizes, present))
         or sizes == present
     ):
@@ -75,7 +74,8 @@ def grow_heads(
     `attention_output` are zero. Of the new weights, the first training step
     changes these rows only; the others have gradients from the second step.
     """
-    num_heads = _more("num_heads", num_heads, backbone_of(model).num_heads)
+    present = backbone_of(model).num_heads
+    num_heads = positive_int("num_heads", num_heads, least=present + 1)
     return _rebuild(model, seed=seed, num_heads=num_heads)
 
 
@@ -92,8 +92,8 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     head_size = backbone.get_config()["head_size"]
     return _rebuild(
         model,
-        max_sequence_length=_more(
-            "max_sequence_length", max_sequence_length, present
+        max_sequence_length=positive_int(
+            "max_sequence_length", max_sequence_length, least=present + 1
         ),
         head_size=present if head_size is None else head_size,
     )
@@ -110,7 +110,7 @@ def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
     there = range(backbone.num_layers)
     layers = list(layers)
     if (
-        not all(_is_integer(layer) and layer in there for layer in layers)
+        not all(is_integer(layer) and layer in there for layer in layers)
         or len(set(layers)) != len(layers)
         or not 0 < len(layers) < len(there)
     ):
@@ -369,16 +369,3 @@ def _refuse_unlike_kernels(model):
                 "what `from_preset` returns. "
                 f"Received: {layer.path} with LoRA"
             )
-
-
-def _more(name, value, present):
-    if not _is_integer(value) or value <= present:
-        raise ValueError(
-            f"`{name}` must be an integer above the present {present}. "
-            f"Received: {name}={value!r}"
-        )
-    return int(value)
-
-
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -9,7 +9,8 @@ import inspect
 
 import keras
 
-from keras_fixedhead.attention import FixedMultiHeadAttention, serialize_dtype
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.layer_config import arguments_of, serialize_dtype
 
 # `keras.activations.get` knows GELU only in its exact (erf) form.
 _ACTIVATIONS = {
@@ -168,26 +169,13 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         return output, keras.KerasTensor(cache.shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        config = super().get_config()
-        activation = self.activation
-        config.update(
-            dtype=serialize_dtype(self),
-            num_heads=self.num_heads,
-            intermediate_dim=self.intermediate_dim,
-            head_size=self.attention.get_config()["head_size"],
-            attention_window=self.attention_window,
-            attention_scale=self.attention_scale,
-            dropout=self.dropout,
-            activation=(
-                activation
-                if isinstance(activation, str)
-                else keras.activations.serialize(activation)
-            ),
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            kernel_initializer=keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-        )
+        config = {
+            **super().get_config(),
+            **arguments_of(FixedHeadTransformerBlock, self),
+            "dtype": serialize_dtype(self),
+        }
+        if not isinstance(self.activation, str):
+            config["activation"] = keras.activations.serialize(self.activation)
         return config
 
     def _dense(self, units, name, activation=None):

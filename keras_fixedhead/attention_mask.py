@@ -22,24 +22,11 @@ def combine_attention_masks(
 ):
     """Combines masks so that all of them must allow a position.
 
-    Args:
-        shape: (B, N, T, S). A dimension known only in the graph may be a
-            scalar tensor.
-        query_mask: bool or int tensor `[B, T]`.
-        value_mask: bool or int tensor `[B, S]`.
-        key_mask: bool or int tensor `[B, S]`.
-        attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
-            `[B, N, T, S]` (each dimension may be 1).
-        use_causal_mask: bool. Position `i` attends only to `j <= i`.
-        attention_window: int. Position `i` attends only to `j` with
-            `|i - j| < attention_window`.
-        query_start: int or int scalar tensor. The position of the first
-            query; key positions begin at 0.
-
-    Returns:
-        A bool tensor of rank 4 that broadcasts to `shape`, or `None` where
-        nothing is masked.
-    """
+    `shape` is (B, N, T, S); a dimension known only in the graph may be a
+    scalar tensor. The other arguments are those of `FixedMultiHeadAttention`.
+    `query_start`, an int or int scalar tensor, is the position of the first
+    query; key positions begin at 0. Returns a bool tensor of rank 4 that
+    broadcasts to `shape`, or `None` where nothing is masked."""
     batch, num_heads, target, source = shape
     masks = []
     for name, mask, expected, axes in (

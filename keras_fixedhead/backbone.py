@@ -58,7 +58,6 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         `pooled_output` `[B, D]`. Outputs at padding positions are undefined.
 
     Raises:
-        TypeError: if an argument is unknown.
         ValueError: if `head_size` does not have one size per layer, a size or
             the scale is not positive, or a causal backbone has a pooler,
             whose first token sees no other.

@@ -38,7 +38,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         padding positions are undefined.
 
     Raises:
-        TypeError: if an argument is unknown.
         ValueError: if the backbone is not causal.
 
     Example:
@@ -164,17 +163,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             inputs: a string or a list of B strings; without a preprocessor
                 the model's inputs, where `padding_mask` is 1 at the prompt,
                 at the start of each row.
-            *args, **kwargs: as there: `max_length`, `stop_token_ids`,
-                `strip_prompt`.
+            *args, **kwargs: `max_length` (at most the backbone's
+                `max_sequence_length`), `stop_token_ids`, `strip_prompt`.
 
         Returns:
             The texts with their prompts; without a preprocessor a dictionary
             of int and bool arrays `[B, T]`.
-
-        Raises:
-            ValueError: if sequences would be longer than the backbone's
-                `max_sequence_length`, or, without a preprocessor, a row
-                begins with padding or has a hole.
         """
         if self.preprocessor is None and isinstance(inputs, dict):
             _check_prompts(inputs["padding_mask"])
@@ -242,11 +236,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         Args:
             token_ids: int tensor `[B, T]`, a part of the sequence, without
                 padding.
-            cache: a tuple of one float tensor `[B, 2, S, W]` per layer, the
-                keys and values of a sequence of length S; any finite numbers
-                at positions still to come.
-            cache_update_index: int or int scalar tensor. Where in the
-                sequence the part starts.
+            cache, cache_update_index: a tuple of caches `[B, 2, S, W]`, one
+                per layer, and where the part starts; see
+                `FixedMultiHeadAttention`.
 
         Returns:
             Logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and the cache

@@ -14,14 +14,9 @@ from keras_fixedhead.attention_checks import positive_int
 class Window(typing.NamedTuple):
     """One sequence: `[CLS]` question `[SEP]` part of the context `[SEP]`.
 
-    Attributes:
-        token_ids: without padding.
-        segment_ids: 0 up to the first `[SEP]`, then 1.
-        padding_mask: all 1.
-        context_start: where in the sequence the context begins.
-        token_range: `(first, end)`, the part of the C context tokens in the
-            window, `end` not included.
-    """
+    The lists have no padding. The part starts at `context_start` in the
+    sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
+    the C context tokens."""
 
     token_ids: list[int]
     segment_ids: list[int]
@@ -101,15 +96,10 @@ class ContextWindows:
 
 
 class Answer(typing.NamedTuple):
-    """An answer, and where it is in the context.
+    """An answer: its text, and its range of characters in the context.
 
-    Attributes:
-        text: the text of the context from `start` to `end`.
-        score: the logit of the first token plus that of the last.
-        start: where it starts in the context.
-        end: where it ends, exclusive.
-        probability: the softmax of the scores of all returned answers.
-    """
+    `score` is the logit of the first token plus that of the last, and
+    `probability` the softmax of the scores of all returned answers."""
 
     text: str
     score: float
@@ -127,19 +117,14 @@ def decode(
 ) -> list[Answer]:
     """The best answers to one question over all its windows, best first.
 
+    Takes logits `[N, T]`, T at least the longest window; returns at most
+    `n_best` answers of at most `max_answer_length` tokens.
+
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
     with equal text counts. But all spans are compared, not only those of the
     20 best first and last tokens. A context without tokens has one answer,
-    the empty one.
-
-    Args:
-        start_logits: float array `[N, T]`, T at least the longest window.
-        end_logits: float array `[N, T]`.
-        windows: the windows of the logits.
-        n_best: the most answers to return.
-        max_answer_length: the most tokens of an answer.
-    """
+    the empty one."""
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)
     logits = [np.asarray(x, np.float64) for x in (start_logits, end_logits)]

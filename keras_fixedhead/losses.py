@@ -30,17 +30,11 @@ def contrastive_loss(embeddings, candidates, labels, temperature, excluded):
     InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4; with
     candidates from every replica as in CLIP, Radford et al. 2021).
 
-    Args:
-        embeddings: float tensor `[M, D]`; of unit length, scores are cosines.
-        candidates: float tensor `[C, D]`, the other side of all pairs.
-        labels: int tensor `[M]`, the true candidates.
-        temperature: positive float or scalar tensor that divides the scores.
-        excluded: bool tensor `[M, C]`, candidates not to count as wrong, such
-            as duplicates. Does not affect the true ones.
-
-    Returns:
-        The loss `[M]` of each pair in nats, float32 at least.
-    """
+    Takes `embeddings` `[M, D]` (of unit length for cosines), `candidates`
+    `[C, D]`, the int `labels` `[M]` of the true candidates, a `temperature`
+    that divides the scores, and bool `excluded` `[M, C]`, candidates not to
+    count as wrong, such as duplicates; the true ones always count. Returns
+    the loss `[M]` of each pair in nats, float32 at least."""
     logits = _float_logits(embeddings, candidates, temperature)
     is_label = _is_label(labels, candidates)
     excluded = ops.logical_and(excluded, ops.logical_not(is_label))
@@ -60,22 +54,13 @@ def symmetric_contrastive_loss(
     negatives=None,
     excluded_negatives=None,
 ):
-    """Mean of the losses query to document and document to query.
+    """Mean of `contrastive_loss` in both directions, for each pair `[M]`.
 
-    Args:
-        queries, documents: float tensors `[M, D]`, row i for pair i.
-        candidate_queries, candidate_documents: float tensors `[C, D]`, those
-            of all replicas.
-        labels: int tensor `[M]`, this replica's pairs among the candidates.
-        temperature, excluded: as in `contrastive_loss`, for both directions.
-        negatives: float tensor `[H, D]` or `None`, further documents of all
-            replicas, which answer no query.
-        excluded_negatives: bool tensor `[M, H]`, negatives not to count as
-            wrong.
-
-    Returns:
-        The loss `[M]` of each pair in nats, float32 at least.
-    """
+    Takes `queries` and `documents` `[M, D]` of this replica, the candidates
+    `[C, D]` of all replicas, and `labels`, this replica's pairs among the
+    candidates. `excluded` `[M, C]` applies to both directions. `negatives`
+    `[H, D]` are further documents of all replicas that answer no query;
+    `excluded_negatives` `[M, H]` do not count as wrong."""
     not_documents = excluded
     if negatives is not None:
         candidate_documents = ops.concatenate([candidate_documents, negatives])
@@ -99,17 +84,11 @@ def similarity_loss(
     Distillation for Visual Representation", https://arxiv.org/abs/2101.04731),
     with the batch as queue.
 
-    Args:
-        embeddings: float tensor `[M, D]`, of unit length.
-        candidates: float tensor `[C, D]`, those of the whole batch.
-        teacher, teacher_candidates: the teacher's, `[M, D_teacher]` of unit
-            length, and `[C, D_teacher]`.
-        labels: int tensor `[M]`, this replica's texts among the candidates.
-        temperature: positive float that divides similarities.
-
-    Returns:
-        The divergence `[M]` in nats, float32 at least.
-    """
+    Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
+    whole batch, the teacher's `[M, D_teacher]` and `[C, D_teacher]`, the int
+    `labels` `[M]` of this replica's texts among the candidates, and a
+    `temperature` that divides similarities. Returns the divergence `[M]` in
+    nats, float32 at least."""
     is_self = _is_label(labels, candidates)
 
     def log_softmax(rows, columns):
@@ -130,17 +109,10 @@ def relation_loss(projection, teacher, padding_mask, num_heads):
     may differ (Wang et al. 2021, "MiniLMv2", section 3.1,
     https://arxiv.org/abs/2012.15828).
 
-    Args:
-        projection: float tensor `[M, T, W]`, the queries, keys or values of
-            all heads side by side.
-        teacher: float tensor `[M, T, W_teacher]`.
-        padding_mask: bool or int tensor `[M, T]`, 1 = real token.
-        num_heads: int, divides W and W_teacher.
-
-    Returns:
-        The mean divergence `[M]` over heads and real tokens in nats, float32
-        at least.
-    """
+    Takes projections `[M, T, W]` of all heads side by side, the teacher's
+    `[M, T, W_teacher]`, a padding mask `[M, T]` (1 = real token), and a
+    number of heads that divides W and W_teacher. Returns the mean divergence
+    `[M]` over heads and real tokens in nats, float32 at least."""
     mask = ops.cast(padding_mask, "bool")
 
     def log_relation(x):

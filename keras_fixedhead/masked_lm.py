@@ -39,7 +39,6 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         `next_sentence` (0 = it follows, 1 = it does not).
 
     Raises:
-        TypeError: if an argument is unknown.
         ValueError: if `next_sentence=True` and the backbone has no pooler.
 
     Example:

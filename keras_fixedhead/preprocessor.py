@@ -4,6 +4,7 @@ Shape letters: B batch, T sequence length.
 """
 
 import sys
+from collections.abc import Iterable, Sequence
 
 import keras_hub
 import numpy as np
@@ -82,3 +83,13 @@ def check_room(sequence_length: int, num_texts: int = 1) -> None:
             f"`sequence_length` must be over {special}, the special tokens. "
             f"Received: sequence_length={sequence_length}"
         )
+
+
+def pad_rows(
+    rows: Iterable[Sequence[int]], shape: tuple[int, int], fill: int = 0
+) -> np.ndarray:
+    """An int32 array that begins with the rows, each padded on the right."""
+    padded = np.full(shape, fill, "int32")
+    for place, row in zip(padded, rows):
+        place[: len(row)] = row
+    return padded

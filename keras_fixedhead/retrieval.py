@@ -239,51 +239,31 @@ def reciprocal_rank_fusion(
 
 def _quantized(faiss, size, precision, approximate, rows):
     """An untrained index of a precision."""
-    measure = faiss.METRIC_INNER_PRODUCT
-    int8 = faiss.ScalarQuantizer.QT_8bit
-    if precision == "binary_int8":
-        bits, numbers = (
-            _quantized(faiss, size, "binary", approximate, rows),
-            _quantized(faiss, size, "int8", False, rows),
-        )
-        index = faiss.IndexRefine(bits, numbers)
-        index.k_factor = _RESCORED
-        index.own_fields = index.own_refine_index = True
-        bits.this.disown()
-        numbers.this.disown()
-        return index
-    if not approximate:
-        if precision == "float32":
-            return faiss.IndexFlatIP(size)
-        if precision == "int8":
-            return faiss.IndexScalarQuantizer(size, int8, measure)
-        index = faiss.IndexRaBitQ(size, measure)
-        index.qb = _QUERY_BITS
-        return index
-    if precision == "float32":
-        index = faiss.IndexHNSWFlat(size, _NEIGHBOURS, measure)
-    elif precision == "int8":
-        index = faiss.IndexHNSWSQ(size, int8, _NEIGHBOURS, measure)
-    else:
-        return _binary_cells(faiss, size, measure, rows)
-    index.hnsw.efConstruction = _BUILD_CANDIDATES
-    index.hnsw.efSearch = _SEARCH_CANDIDATES
-    return index
-
-
-def _binary_cells(faiss, size, measure, rows):
-    """An index of bits in cells around centres that training finds."""
     # FAISS's recommended number of cells, and its least documents per cell.
     cells = max(1, min(4 * math.isqrt(rows), rows // 39))
-    quantizer = faiss.IndexFlatIP(size)
-    index = faiss.IndexIVFRaBitQ(quantizer, size, cells, measure)
-    index.own_fields = True
-    quantizer.this.disown()
-    index.cp.spherical = True
-    # Silences FAISS's warning, which a small collection cannot avoid.
-    index.cp.min_points_per_centroid = 1
-    index.nprobe = -(-cells // _CELLS_SEARCHED)
-    index.qb = _QUERY_BITS
+    graph = f"HNSW{_NEIGHBOURS},"
+    description = {
+        "float32": graph + "Flat" if approximate else "Flat",
+        "int8": graph + "SQ8" if approximate else "SQ8",
+        "binary": f"IVF{cells},RaBitQ" if approximate else "RaBitQ",
+    }[precision.removesuffix("_int8")]
+    if precision == "binary_int8":
+        description += ",Refine(SQ8)"
+    index = faiss.index_factory(size, description, faiss.METRIC_INNER_PRODUCT)
+    bits = index
+    if precision == "binary_int8":
+        index.k_factor = _RESCORED
+        bits = faiss.downcast_index(index.base_index)
+    if precision.startswith("binary"):
+        bits.qb = _QUERY_BITS
+        if approximate:
+            bits.cp.spherical = True
+            # Silences FAISS's warning, which a small collection cannot avoid.
+            bits.cp.min_points_per_centroid = 1
+            bits.nprobe = -(-cells // _CELLS_SEARCHED)
+    elif approximate:
+        index.hnsw.efConstruction = _BUILD_CANDIDATES
+        index.hnsw.efSearch = _SEARCH_CANDIDATES
     return index
 
 

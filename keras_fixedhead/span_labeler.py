@@ -35,9 +35,6 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         model computes in float64; -1e9 at padding.
         `keras_fixedhead.context_windows.decode` turns them into answers.
 
-    Raises:
-        TypeError: if an argument is unknown.
-
     Example:
 
     ```python

@@ -5,11 +5,10 @@ Shape letters: B batch, N windows of one question, T sequence length.
 
 import keras
 import keras_hub
-import numpy as np
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.context_windows import ContextWindows, Window
-from keras_fixedhead.preprocessor import FixedHeadPreprocessor
+from keras_fixedhead.preprocessor import FixedHeadPreprocessor, pad_rows
 
 # [CLS], and [SEP] after the question and after the context.
 _SPECIAL = 3
@@ -172,16 +171,15 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
                 f"window, {longest}. Received: "
                 f"sequence_length={sequence_length!r}"
             )
-        fill = {"token_ids": self.tokenizer.pad_token_id}
-        inputs = {}
-        for name in ("token_ids", "padding_mask", "segment_ids"):
-            inputs[name] = np.full(
-                (len(windows), length), fill.get(name, 0), "int32"
+        shape = (len(windows), length)
+        return {
+            name: pad_rows(
+                [getattr(row, name) for row in windows],
+                shape,
+                self.tokenizer.pad_token_id if name == "token_ids" else 0,
             )
-            for padded, row in zip(inputs[name], windows):
-                values = getattr(row, name)
-                padded[: len(values)] = values
-        return inputs
+            for name in ("token_ids", "padding_mask", "segment_ids")
+        }
 
     def get_config(self):
         return {

@@ -43,7 +43,6 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         Logits `[B, C]`, float32 unless the model computes in float64.
 
     Raises:
-        TypeError: if an argument is unknown.
         ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
             backbone, `num_classes` is below 2, or `labels` are not
             `num_classes` different names.

@@ -69,15 +69,8 @@ class FixedHeadTextClassifierPreprocessor(
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
 
-        Args:
-            text: string `tf.Tensor` `[B]`, the first texts.
-            second: string `tf.Tensor` `[B]`, the second texts of pairs, or
-                `None`.
-            sequence_length: int or `None`. A limit below the preprocessor's.
-
-        Returns:
-            A dictionary of int32 tensors `[B, T]`, T the length of the
-            longest row, at most `sequence_length`.
+        Takes one or two string `tf.Tensor` `[B]`, for pairs, and optionally a
+        `sequence_length` below the preprocessor's.
         """
         import tensorflow as tf
 

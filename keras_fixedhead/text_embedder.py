@@ -78,7 +78,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         computes in float64.
 
     Raises:
-        TypeError: if an argument is unknown.
         ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
             backbone, or `embedding_dim` is not from 1 to D.
 

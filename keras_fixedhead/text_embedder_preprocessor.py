@@ -57,14 +57,9 @@ class FixedHeadTextEmbedderPreprocessor(
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
 
-        Args:
-            text: string `tf.Tensor` `[B]`.
-            prompt: str or `None`. The name of the prompt to put before each.
-            sequence_length: int or `None`. A limit below the preprocessor's.
-
-        Returns:
-            A dictionary of int32 tensors `[B, T]`, T the length of the
-            longest row, at most `sequence_length`.
+        Takes a string `tf.Tensor` `[B]`, and optionally the name of the prompt
+        to put before each text and a `sequence_length` below the
+        preprocessor's.
         """
         import tensorflow as tf
 

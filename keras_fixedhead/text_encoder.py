@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.beir import Collection
-from keras_fixedhead.preprocessor import check_room
+from keras_fixedhead.preprocessor import check_room, pad_rows
 from keras_fixedhead.progress import progress
 
 # JAX compiles each shape; shorter sequences share one.
@@ -70,11 +70,9 @@ class TextEncoder:
     ) -> np.ndarray:
         """Embeds N texts in their order, float32 `[N, D]`.
 
-        Args:
-            texts: the texts.
-            prompt: the name of the prompt put before each text.
-            label: the name of the progress bar; `None` shows none.
-            on_batch: called with the number of texts of each finished batch.
+        Puts the prompt named `prompt` before each text, shows progress named
+        `label` if given, and calls `on_batch` with the number of texts of
+        each finished batch.
         """
         prefix = self.embedder.preprocessor.prompt(prompt)
         for i, text in enumerate(texts):
@@ -202,15 +200,11 @@ class TextEncoder:
         if keras.backend.backend() == "jax":
             count = _power_of_two(count)
             length = min(max(_power_of_two(length), _SHORTEST), limit)
-        token_ids = np.full((count, length), tokenizer.pad_token_id, "int32")
-        padding_mask = np.zeros((count, length), "int32")
-        for i, row in enumerate(rows):
-            token_ids[i, : len(row)] = row
-            padding_mask[i, : len(row)] = 1
+        shape, ones = (count, length), [[1] * len(row) for row in rows]
         return {
-            "token_ids": token_ids,
-            "padding_mask": padding_mask,
-            "segment_ids": np.zeros((count, length), "int32"),
+            "token_ids": pad_rows(rows, shape, tokenizer.pad_token_id),
+            "padding_mask": pad_rows(ones, shape),
+            "segment_ids": np.zeros(shape, "int32"),
         }
 
 

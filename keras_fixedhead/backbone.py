@@ -271,15 +271,10 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         Equals `encode_packed` there, but the last block computes attention
         and feed-forward for these positions only.
 
-        Args:
-            inputs: as in `encode_packed`, like `training` and `fixed_size`.
-            positions: int tensor `[B, K]`.
-            real: bool tensor `[B, K]`, which of the positions to encode, or
-                `None` for all.
-
-        Returns:
-            The encoded tokens `[Q, D]` and the `Packing` whose `pad` returns
-            them to `[B, K, D]`.
+        Takes int `positions` `[B, K]`, and a bool tensor `real` `[B, K]` of
+        the positions to encode, or `None` for all; the other arguments are
+        those of `encode_packed`. Returns the encoded tokens `[Q, D]` and the
+        `Packing` whose `pad` returns them to `[B, K, D]`.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         if real is None:

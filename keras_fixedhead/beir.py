@@ -243,7 +243,9 @@ def _decode(line, where):
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: a line must be UTF-8: {error}") from error
+        raise ValueError(
+            f"{where}: a line must be in UTF-8: {error}"
+        ) from error
 
 
 def _read_lines(path):

@@ -177,16 +177,11 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues one batch of sequences; `generate` compiles this.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-                Real tokens, at the start of each row, are kept; the others
-                are generated.
-            stop_token_ids: sequence of int or `None`. A row ends with the
-                first of these that is generated; `None` fills all rows.
-
-        Returns:
-            A dictionary: `token_ids`, an int tensor `[B, T]`, and
-            `padding_mask`, a bool tensor `[B, T]`, false after the end.
+        Keeps the real tokens of the model's inputs `[B, T]`, at the start of
+        each row, and generates the others. A row ends with the first
+        generated token of `stop_token_ids`; `None` fills all rows. Returns a
+        dictionary: int `token_ids` `[B, T]`, and a bool `padding_mask`
+        `[B, T]`, false after the end.
         """
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         given = ops.cast(inputs["padding_mask"], "bool")
@@ -233,16 +228,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     def call_with_cache(self, token_ids, cache, cache_update_index):
         """Continues a sequence whose past is in a cache.
 
-        Args:
-            token_ids: int tensor `[B, T]`, a part of the sequence, without
-                padding.
-            cache, cache_update_index: a tuple of caches `[B, 2, S, W]`, one
-                per layer, and where the part starts; see
-                `FixedMultiHeadAttention`.
-
-        Returns:
-            Logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and the cache
-            with the keys and values of this part.
+        Takes token ids `[B, T]` without padding, a tuple of caches
+        `[B, 2, S, W]`, one per layer, and where in the sequence the part
+        starts; see `FixedMultiHeadAttention`. Returns logits `[B, T, V]`, the
+        encoded tokens `[B, T, D]`, and the new caches.
         """
         x, cache = self.backbone.encode_with_cache(
             token_ids, cache, cache_update_index

@@ -108,15 +108,9 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
 
         The last block computes the masked positions only.
 
-        Args:
-            inputs: the model's inputs.
-            real: bool tensor `[B, K]`, which of the masked positions to
-                predict, or `None` for all.
-            training, fixed_size: as in `FixedHeadBackbone.encode_packed`.
-
-        Returns:
-            The model's outputs; with `real`, logits of masked tokens are
-            `[P, V]`, for its P true positions, in order.
+        With `real`, a bool tensor `[B, K]`, logits of masked tokens are
+        `[P, V]`, for its P true positions, in order. For the other arguments
+        see `FixedHeadBackbone.encode_packed`.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:

@@ -83,13 +83,9 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         Labels are a dictionary of int tensors `[B]`, `start` and `end`: the
         positions of the first and the last token of the answer.
 
-        Args:
-            optimizer: as in `keras.Model.compile`; `"auto"` is Adam with a
-                learning rate of 5e-5.
-            loss: as in `keras.Model.compile`; `"auto"` is the mean of the
-                cross entropies of starts and of ends, as in BERT's
-                `run_squad.py`.
-            **kwargs: as in `keras.Model.compile`.
+        Arguments are those of `keras.Model.compile`. `optimizer="auto"` is
+        Adam with a learning rate of 5e-5; `loss="auto"` is the mean of the
+        cross entropies of starts and of ends, as in BERT's `run_squad.py`.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)

@@ -154,14 +154,9 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
     def pad(self, windows, sequence_length=None):
         """Windows as inputs of a model.
 
-        Args:
-            windows: `ContextWindows`, or a sequence of N `Window`s.
-            sequence_length: int. The length T of all rows; `None` means the
-                preprocessor's.
-
-        Returns:
-            A dictionary of int32 arrays `[N, T]`: `token_ids`, `padding_mask`
-            and `segment_ids`.
+        Takes `ContextWindows` or a sequence of N `Window`s, and a length T of
+        all rows or `None` for the preprocessor's. Returns a dictionary of
+        int32 arrays `[N, T]`: `token_ids`, `padding_mask` and `segment_ids`.
         """
         length = sequence_length or self.sequence_length
         longest = max((len(row.token_ids) for row in windows), default=0)

@@ -132,15 +132,9 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     ):
         """The same embeddings, computed on real tokens only.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training, fixed_size, return_projections: as in
-                `FixedHeadBackbone.encode_packed`.
-
-        Returns:
-            Embeddings `[B, D]`; with `return_projections` also a dictionary
-            of `query`, `key` and `value`, all heads side by side,
-            `[B, T, W]`.
+        For the arguments see `FixedHeadBackbone.encode_packed`. Returns
+        embeddings `[B, D]`; with `return_projections` also a dictionary of
+        `query`, `key` and `value`, all heads side by side, `[B, T, W]`.
         """
         x, packing, *projections = self.backbone.encode_packed(
             inputs, training, fixed_size, return_projections
@@ -169,11 +163,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
         Returns:
             A float32 array `[B, D]`; B = 1 for a string.
-
-        Raises:
-            TypeError: if a text is not a string.
-            ValueError: if the prompt is unknown, there is no preprocessor, or
-                `batch_size` is not positive.
         """
         texts = [text] if isinstance(text, str) else list(text)
         encoder = self._encoder

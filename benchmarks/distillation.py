@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks import common
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
-from keras_fixedhead.metrics import measure
+from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.principal_components import principal_components
 from keras_fixedhead.retrieval import bm25, build_index, search_index
 from keras_fixedhead.text_encoder import TextEncoder
@@ -102,7 +102,9 @@ def evaluate(
     metrics = ("nDCG@10", "R@100")
     return {
         name: tuple(
-            measure(ranking.documents, collection.relevant, metrics).values()
+            measure_rankings(
+                ranking.documents, collection.relevant, metrics
+            ).values()
         )
         for name, ranking in rankings.items()
     }

@@ -1,4 +1,4 @@
-"""What the arguments and the inputs of attention must be.
+"""Checks of the arguments and the inputs of attention.
 
 Shape letters: B batch, S key length, D embedding size, W total width of all
 heads.
@@ -8,20 +8,27 @@ import math
 import numbers
 
 
-def positive_int(name, value):
-    """The value as an int; `name` is what the error calls it."""
-    if (
-        not isinstance(value, numbers.Integral)
-        or isinstance(value, bool)
-        or value <= 0
-    ):
+def is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def positive_int(name, value, least=1, optional=False):
+    """The value as an int of at least `least`; `name` is the argument's."""
+    if optional and value is None:
+        return None
+    if not is_integer(value) or value < least:
+        wanted = (
+            "a positive integer"
+            if least == 1
+            else f"an integer of at least {least}"
+        )
         raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+            f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )
     return int(value)
 
 
-# Arguments of keras.layers.MultiHeadAttention, and ours in their place.
+# Arguments of keras.layers.MultiHeadAttention, and what replaces them.
 _KERAS_NAMES = {
     "key_dim": "`head_size`",
     "value_dim": "`head_size`, the size of keys and of values",
@@ -46,8 +53,6 @@ def refuse_keras_names(arguments):
 
 def check_head_size(head_size, num_heads):
     """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
-    if head_size is None:
-        return None
     if isinstance(head_size, (list, tuple)):
         if len(head_size) != num_heads:
             raise ValueError(
@@ -56,7 +61,7 @@ def check_head_size(head_size, num_heads):
                 f"head_size={head_size!r}"
             )
         return tuple(positive_int("head_size", size) for size in head_size)
-    return positive_int("head_size", head_size)
+    return positive_int("head_size", head_size, optional=True)
 
 
 def check_attention_scale(scale):
@@ -92,15 +97,44 @@ def check_input_shapes(shapes):
         )
 
 
-def check_cache(shape, width, index, length):
-    """Raises unless the shape is `[B, 2, S, W]` and what is new fits in."""
+def refuse_with_packing(**arguments):
+    """Raises if an argument that excludes `packing` is set."""
+    given = [name for name in arguments if arguments[name] is not None]
+    if given:
+        raise ValueError(
+            "With `packing` the real tokens attend to each other. Pass "
+            f"`packing` without {', '.join(given)}, or pad the batch"
+        )
+
+
+def check_query_packing(packing, value, window, causal):
+    """Raises where positions matter, which `query_packing` does not keep."""
+    if packing is None or value is None or window or causal:
+        raise ValueError(
+            "`query_packing` needs `packing` and `value`, no window and no "
+            f"causal mask. Received: packing={packing}, value={value}, "
+            f"attention_window={window}, use_causal_mask={causal}"
+        )
+
+
+def check_cache(cache, index, width, length):
+    """Raises unless a cache is `[B, 2, S, W]` and the new part fits in."""
+    if (cache is None) != (index is None):
+        raise ValueError(
+            "Pass `cache` and `cache_update_index` together. Received: "
+            f"{'no' if cache is None else 'a'} cache, "
+            f"cache_update_index={index}"
+        )
+    if cache is None:
+        return
+    shape = cache.shape
     if len(shape) != 4 or shape[1] != 2 or shape[3] != width:
         raise ValueError(
-            "`cache` holds keys and values, all heads side by side: it must "
+            "`cache` holds keys and values, all heads side by side, and must "
             f"have the shape (batch, 2, length, {width}). Received: cache of "
             f"shape {tuple(shape)}"
         )
-    # Backends would move what does not fit. A tensor is not known yet.
+    # Backends would silently move a part that does not fit.
     known = isinstance(index, int) and None not in (shape[2], length)
     if known and not 0 <= index <= shape[2] - length:
         raise ValueError(

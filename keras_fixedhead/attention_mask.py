@@ -4,6 +4,8 @@ Shape letters: B batch, T query length, S key length, N heads. In every mask
 1 (True) means attend.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -20,28 +22,11 @@ def combine_attention_masks(
 ):
     """Combines masks so that all of them must allow a position.
 
-    Args:
-        shape: (B, N, T, S); a dimension that is only known in the graph may
-            be a scalar tensor.
-        query_mask: bool or int tensor `[B, T]`, or `None`.
-        value_mask: bool or int tensor `[B, S]`, or `None`.
-        key_mask: bool or int tensor `[B, S]`, or `None`.
-        attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
-            `[B, N, T, S]` (each dimension may be 1), or `None`.
-        use_causal_mask: bool. Position `i` attends only to `j <= i`.
-        attention_window: int or `None`. Position `i` attends only to `j` with
-            `|i - j| < attention_window`.
-        query_start: int or int scalar tensor. The position of the first
-            query; key positions begin at 0.
-
-    Returns:
-        A bool tensor of rank 4 that broadcasts to `shape`, or `None` where
-        nothing is masked.
-
-    Raises:
-        ValueError: if a mask does not broadcast to `shape` or is a float
-            tensor.
-    """
+    `shape` is (B, N, T, S); a dimension known only in the graph may be a
+    scalar tensor. The other arguments are those of `FixedMultiHeadAttention`.
+    `query_start`, an int or int scalar tensor, is the position of the first
+    query; key positions begin at 0. Returns a bool tensor of rank 4 that
+    broadcasts to `shape`, or `None` where nothing is masked."""
     batch, num_heads, target, source = shape
     masks = []
     for name, mask, expected, axes in (
@@ -70,26 +55,13 @@ def combine_attention_masks(
             masks.append(distance >= 0)
         if attention_window:
             masks.append(ops.abs(distance) < attention_window)
-    combined = None
-    for mask in masks:
-        combined = mask if combined is None else ops.logical_and(combined, mask)
-    return combined
+    return functools.reduce(ops.logical_and, masks) if masks else None
 
 
 def boolean_mask(name, mask):
-    """A mask as a bool tensor.
+    """A bool or int mask as a bool tensor; `name` is the argument's.
 
-    Args:
-        name: str. What the error calls the mask.
-        mask: bool or int tensor, array or nested list, 1 = attend.
-
-    Returns:
-        A bool tensor of the same shape.
-
-    Raises:
-        ValueError: if the mask holds floats. Additive masks (0 where a
-            position may be attended to, a large negative number elsewhere)
-            would mean the opposite.
+    Float masks raise a `ValueError`: an additive mask means the opposite.
     """
     if not hasattr(mask, "dtype"):
         mask = ops.convert_to_tensor(mask)

@@ -1,4 +1,4 @@
-"""The encoder: BERT's shape around attention heads of a fixed size.
+"""The encoder: BERT with attention heads of a fixed size.
 
 Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 P real tokens of a packed batch.
@@ -8,6 +8,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from keras_fixedhead.layer_config import arguments_of
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 
@@ -36,16 +37,15 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         attention_window: int or `None`. See `FixedMultiHeadAttention`.
         attention_scale: float or `None`. See `FixedMultiHeadAttention`.
         dropout: float. Dropout rate of embeddings, attention and blocks.
-        max_sequence_length: int. The longest sequence there are position
-            embeddings for.
+        max_sequence_length: int. The number of position embeddings.
         num_segments: int. The number of segment ids.
         activation: str. `"gelu_approximate"` (tanh, as the original BERT) or
             `"gelu"` (erf, as Hugging Face's).
         layer_norm_epsilon: float. Epsilon of every norm.
         pooler: bool. Whether there is a `pooled_output`: a dense layer with
             tanh on the first token.
-        causal: bool. Whether tokens attend only to those before them, and to
-            themselves, as in a language model (`FixedHeadCausalLM`).
+        causal: bool. Whether tokens attend only to themselves and to earlier
+            tokens, as in a language model (`FixedHeadCausalLM`).
         dtype: str or `keras.DTypePolicy`.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
@@ -55,15 +55,12 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     Returns:
         A dictionary: `sequence_output` `[B, T, D]` and, with a pooler,
-        `pooled_output` `[B, D]`. What stands at padding positions has no
-        meaning.
+        `pooled_output` `[B, D]`. Outputs at padding positions are undefined.
 
     Raises:
-        TypeError: if there is no such argument.
-        ValueError: if `head_size` is a sequence of another length than
-            `num_layers`, a size is not a positive integer, the scale not a
-            positive number, or a causal backbone is to have a pooler, whose
-            first token sees no other.
+        ValueError: if `head_size` does not have one size per layer, a size or
+            the scale is not positive, or a causal backbone has a pooler,
+            whose first token sees no other.
 
     Example:
 
@@ -102,13 +99,19 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         refuse_unknown_arguments(self, kwargs)
         if causal and pooler:
             raise ValueError(
-                "The pooler sees the first token, and that no other where "
-                "`causal=True`. Make the backbone with pooler=False. "
+                "The pooler reads the first token, which sees no other where "
+                "`causal=True`. Pass pooler=False. "
                 f"Received: pooler={pooler!r}"
             )
-        head_sizes = _head_size_per_layer(
-            head_size, num_layers, max_sequence_length
-        )
+        head_sizes = max_sequence_length if head_size is None else head_size
+        if not isinstance(head_sizes, (list, tuple)):
+            head_sizes = [head_sizes] * num_layers
+        if len(head_sizes) != num_layers:
+            raise ValueError(
+                "`head_size` as a sequence holds one size for each of the "
+                f"{num_layers} layers. Received {len(head_sizes)}: "
+                f"head_size={head_size!r}"
+            )
 
         # === Layers ===
         def embedding(cls, size, name):
@@ -123,8 +126,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         self.token_embedding = embedding(
             keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding"
         )
-        # Keras would compute logits in float32, whatever the policy, where
-        # another layer or model calls it.
+        # Without this Keras computes logits in float32 whatever the policy.
         self.token_embedding.reverse_dtype = self.token_embedding.compute_dtype
         self.position_embedding = keras_hub.layers.PositionEmbedding(
             max_sequence_length,
@@ -181,10 +183,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         }
         tokens = self.token_embedding(inputs["token_ids"])
         positions = self.position_embedding(tokens)
-        segments = self.segment_embedding(inputs["segment_ids"])
-        x = self.embeddings_add((tokens, positions, segments))
-        x = self.embeddings_layer_norm(x)
-        x = self.embeddings_dropout(x)
+        x = self._sum_embeddings(tokens, positions, inputs["segment_ids"])
         for layer in self.transformer_layers:
             x = layer(
                 x, padding_mask=inputs["padding_mask"], use_causal_mask=causal
@@ -220,34 +219,27 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     ):
         """Encodes the real tokens only; padding costs nothing but attention.
 
-        Equal to calling the model, at the real tokens. For eager mode and
+        Equals calling the model, at the real tokens. For eager mode and
         TensorFlow graphs; `jax.jit` needs fixed sizes and hence the model
-        itself. The pooler is not run.
+        itself. Does not run the pooler.
 
         Args:
             inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
             training: bool. Whether dropout is applied.
             fixed_size: bool. See `Packing`.
-            return_projections: bool. Also return what the last block's
-                attention computes first.
+            return_projections: bool. Also return the queries, keys and values
+                of the last block's attention.
 
         Returns:
-            The encoded tokens `[P, D]` and the `Packing` whose `pad` brings
+            The encoded tokens `[P, D]` and the `Packing` whose `pad` returns
             them to `[B, T, D]`; with `return_projections` also a dictionary
             of `query`, `key` and `value`, all heads side by side, `[P, W]`.
         """
 
         def encode(packing):
-            x = self._embed_packed(inputs, packing, training)
-            *layers, last = self.transformer_layers
-            options = {
-                "packing": packing,
-                "use_causal_mask": self.causal,
-                "training": training,
-            }
-            for layer in layers:
-                x = layer(x, **options)
-            encoded = last(x, **options)
+            x = self._encode_but_last(inputs, packing, training)
+            last = self.transformer_layers[-1]
+            encoded = last(x, **self._options(packing, training))
             if not return_projections:
                 return encoded, {}
             return encoded, {
@@ -261,7 +253,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         if training or fixed_size or empty:
             encoded, projections = encode(packing)
         else:
-            # Without padding, as in a single query, packing only costs.
+            # Without padding, as in a single query, packing only costs time.
             encoded, projections = _cond(
                 ops.all(packing.padding_mask),
                 lambda: encode(Packing(packing.padding_mask, fixed_size=True)),
@@ -276,38 +268,24 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     ):
         """Encodes the tokens at some positions.
 
-        What `encode_packed` returns there, but the last block attends from
-        these positions only, and its feed-forward layer sees no others.
+        Equals `encode_packed` there, but the last block computes attention
+        and feed-forward for these positions only.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            positions: int tensor `[B, K]`.
-            real: bool tensor `[B, K]`, which of the positions to encode, or
-                `None` for all.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-
-        Returns:
-            The encoded tokens `[Q, D]` and the `Packing` whose `pad` brings
-            them to `[B, K, D]`.
+        Takes int `positions` `[B, K]`, and a bool tensor `real` `[B, K]` of
+        the positions to encode, or `None` for all; the other arguments are
+        those of `encode_packed`. Returns the encoded tokens `[Q, D]` and the
+        `Packing` whose `pad` returns them to `[B, K, D]`.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         if real is None:
             selection = Packing(ops.ones_like(positions), fixed_size=True)
         else:
             selection = Packing(real)
-        x = self._embed_packed(inputs, packing, training)
-        *layers, last = self.transformer_layers
-        options = {
-            "packing": packing,
-            "use_causal_mask": self.causal,
-            "training": training,
-        }
-        for layer in layers:
-            x = layer(x, **options)
+        x = self._encode_but_last(inputs, packing, training)
+        last = self.transformer_layers[-1]
+        options = self._options(packing, training)
         if self.attention_window is not None or self.causal:
-            # A window is around positions, and the past is before them: the
-            # last block has to know where its queries are.
+            # Windows and causal masks need the positions of the queries.
             x = last(x, **options)
             return selection.pack(packing.take(x, positions)), selection
         x = last(
@@ -318,8 +296,35 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         )
         return x, selection
 
-    def _embed_packed(self, inputs, packing, training):
-        """Embeddings of the real tokens, `[P, D]`."""
+    def encode_with_cache(self, token_ids, cache, cache_update_index):
+        """Encodes a part of sequences whose keys and values are cached.
+
+        Takes token ids `[B, T]`, one cache `[B, 2, S, W]` per layer, and where
+        in the sequence the part starts. Returns the encoded tokens
+        `[B, T, D]` and the new caches. All tokens are of one segment.
+        """
+        tokens = self.token_embedding(token_ids)
+        positions = self.position_embedding(
+            tokens, start_index=cache_update_index
+        )
+        x = self._sum_embeddings(
+            tokens, positions, ops.zeros_like(token_ids), training=False
+        )
+        caches = []
+        for layer, layer_cache in zip(
+            self.transformer_layers, cache, strict=True
+        ):
+            x, layer_cache = layer(
+                x,
+                use_causal_mask=True,
+                cache=layer_cache,
+                cache_update_index=cache_update_index,
+            )
+            caches.append(layer_cache)
+        return x, tuple(caches)
+
+    def _encode_but_last(self, inputs, packing, training):
+        """The real tokens `[P, D]` before the last block."""
         batch, length = ops.shape(inputs["token_ids"])
         positions = ops.broadcast_to(
             ops.expand_dims(ops.arange(length), 0), (batch, length)
@@ -329,124 +334,47 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             self.position_embedding.position_embeddings, tokens.dtype
         )
         positions = ops.take(table, packing.pack(positions), axis=0)
-        segments = self.segment_embedding(packing.pack(inputs["segment_ids"]))
+        x = self._sum_embeddings(
+            tokens, positions, packing.pack(inputs["segment_ids"]), training
+        )
+        for layer in self.transformer_layers[:-1]:
+            x = layer(x, **self._options(packing, training))
+        return x
+
+    def _options(self, packing, training):
+        return {
+            "packing": packing,
+            "use_causal_mask": self.causal,
+            "training": training,
+        }
+
+    def _sum_embeddings(self, tokens, positions, segment_ids, training=None):
+        segments = self.segment_embedding(segment_ids)
         x = self.embeddings_add((tokens, positions, segments))
         x = self.embeddings_layer_norm(x)
         return self.embeddings_dropout(x, training=training)
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            vocabulary_size=self.vocabulary_size,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            hidden_dim=self.hidden_dim,
-            intermediate_dim=self.intermediate_dim,
-            head_size=(
-                list(self.head_size)
-                if isinstance(self.head_size, (list, tuple))
-                else self.head_size
-            ),
-            attention_window=self.attention_window,
-            attention_scale=self.attention_scale,
-            dropout=self.dropout,
-            max_sequence_length=self.max_sequence_length,
-            num_segments=self.num_segments,
-            activation=self.activation,
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            pooler=self.pooler,
-            causal=self.causal,
-        )
-        return config
+        return {
+            **super().get_config(),
+            **arguments_of(FixedHeadBackbone, self),
+        }
 
 
 def _cond(condition, true_fn, false_fn):
     """`ops.cond`, for functions whose shapes depend on data."""
     if keras.backend.backend() == "jax":
-        # It would trace both functions, in eager mode too.
+        # JAX would trace both functions, in eager mode too.
         return true_fn() if condition else false_fn()
     return ops.cond(condition, true_fn, false_fn)
 
 
 def refuse_unknown_arguments(model, arguments):
-    """Raises TypeError where `keras.Model` would ignore what is misspelled."""
+    """Raises TypeError for arguments that `keras.Model` would ignore."""
     unknown = sorted(arguments.keys() - {"name", "trainable", "dtype"})
     if unknown:
         raise TypeError(
             f"{type(model).__name__} has no argument "
             f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
-            "for those it has."
+            "for its arguments."
         )
-
-
-def backbone_of(model):
-    """The `FixedHeadBackbone` that a model is or, as a task, holds.
-
-    Raises:
-        ValueError: if it is or holds none.
-    """
-    backbone = getattr(model, "backbone", model)
-    if not isinstance(backbone, FixedHeadBackbone):
-        raise ValueError(
-            "`model` must be a FixedHeadBackbone or a task that holds one, "
-            "such as a FixedHeadTextEmbedder; "
-            "keras_fixedhead.convert.from_bert_backbone makes one of a BERT. "
-            f"Received: model={model!r}"
-        )
-    return backbone
-
-
-def input_batches(inputs, batch_size):
-    """Yields a backbone's inputs, a few rows at a time.
-
-    Args:
-        inputs: a dictionary with the backbone's inputs, int arrays `[N, T]`;
-            what else it holds is left out.
-        batch_size: int. The most rows of a batch.
-
-    Yields:
-        A dictionary of int arrays `[B, T]`, and where the real tokens are, a
-        bool array `[B, T]`.
-
-    Raises:
-        ValueError: if an input is missing, there is no real token, or
-            `batch_size` is not positive.
-    """
-    names = ("token_ids", "segment_ids", "padding_mask")
-    if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
-        received = sorted(inputs) if isinstance(inputs, dict) else inputs
-        raise ValueError(
-            "`inputs` must be a dictionary with token_ids, segment_ids and "
-            f"padding_mask. Received: {received!r}"
-        )
-    if batch_size < 1:
-        raise ValueError(
-            "`batch_size` must be a positive integer. "
-            f"Received: batch_size={batch_size!r}"
-        )
-    arrays = {
-        name: ops.convert_to_numpy(inputs[name]).astype("int32")
-        for name in names
-    }
-    if not arrays["padding_mask"].any():
-        raise ValueError(
-            "`inputs` must hold a real token, where padding_mask is 1. "
-            f"Received: {len(arrays['padding_mask'])} rows without"
-        )
-    for start in range(0, len(arrays["token_ids"]), batch_size):
-        batch = {k: v[start : start + batch_size] for k, v in arrays.items()}
-        yield batch, batch["padding_mask"] != 0
-
-
-def _head_size_per_layer(head_size, num_layers, max_sequence_length):
-    if head_size is None:
-        head_size = max_sequence_length
-    if not isinstance(head_size, (list, tuple)):
-        return [head_size] * num_layers
-    if len(head_size) != num_layers:
-        raise ValueError(
-            "`head_size` as a sequence holds one size for each of the "
-            f"{num_layers} layers. Received {len(head_size)}: "
-            f"head_size={head_size!r}"
-        )
-    return head_size

@@ -15,13 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 class Judgement(typing.NamedTuple):
-    """That a document answers a query, or does not.
-
-    Attributes:
-        query: identifier of the query.
-        document: identifier of the document.
-        score: int; above 0 the document is relevant.
-    """
+    """The identifiers of a query and a document, relevant if `score` > 0."""
 
     query: str
     document: str
@@ -29,13 +23,7 @@ class Judgement(typing.NamedTuple):
 
 
 class Beir(typing.NamedTuple):
-    """What a BEIR folder holds.
-
-    Attributes:
-        documents: texts by identifier; a title stands before its text.
-        queries: texts by identifier.
-        judgements: list of `Judgement`s of these queries and documents.
-    """
+    """A BEIR folder: texts by identifier, titles before texts, judgements."""
 
     documents: Mapping[str, str]
     queries: Mapping[str, str]
@@ -43,16 +31,10 @@ class Beir(typing.NamedTuple):
 
 
 def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
-    """Reads a BEIR folder.
+    """Reads a BEIR folder, with `qrels/SPLIT.tsv` or all splits.
 
-    Args:
-        folder: its path.
-        split: which `qrels/SPLIT.tsv` to read; `None` reads all of them.
-
-    Raises:
-        OSError: a file is missing.
-        ValueError: names the file and the line that is malformed, or that
-            judges a query or a document that the folder does not hold.
+    A `ValueError` names the file and the line that is malformed, or that
+    judges an unknown query or document.
     """
     folder = pathlib.Path(folder)
     queries = _read_texts(folder / "queries.jsonl")
@@ -80,19 +62,17 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """What is searched, as rows, and the judged queries of one split.
+    """N documents to search, and the Q judged queries of one split.
 
     Attributes:
-        document_ids: list of N names.
-        documents: list of N texts, none of them blank; a title stands before
-            its text.
-        query_ids: list of Q names.
-        queries: list of Q texts.
-        relevant: list of Q dictionaries, the scores (over 0) of the relevant
-            documents by their row number. A relevant document that is blank
-            has a number of at least N: no ranking finds it, and it counts as
-            missed.
-        blank_ids: list of the names of blank documents, which are left out.
+        document_ids: N names.
+        documents: N texts, none of them blank; titles before texts.
+        query_ids: Q names.
+        queries: Q texts.
+        relevant: for each query the scores (over 0) of its relevant documents
+            by row number. Blank documents have numbers from N, which no
+            ranking finds, and count as missed.
+        blank_ids: the names of blank documents, which are left out.
     """
 
     document_ids: list[str]
@@ -103,7 +83,6 @@ class Collection:
     blank_ids: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self):
-        """Says in a line how much there is."""
         return (
             f"{len(self.queries):,} queries, {len(self.documents):,} documents"
             + (f" ({count_blank(self.blank_ids)})" if self.blank_ids else "")
@@ -113,19 +92,10 @@ class Collection:
 def read_collection(
     folder: str | os.PathLike, split: str = "test"
 ) -> Collection:
-    """Reads a BEIR folder to be searched and measured.
+    """Reads the documents of a BEIR folder, and queries with relevant ones.
 
-    Args:
-        folder: its path.
-        split: which `qrels/SPLIT.tsv` to read.
-
-    Returns:
-        A `Collection` of the queries that have a relevant document.
-
-    Raises:
-        OSError: a file is missing.
-        ValueError: as `read_beir`; or every document is blank, or a query
-            that has a relevant document is.
+    Raises a `ValueError` like `read_beir`, and if all documents are blank or
+    such a query is.
     """
     texts, queries, judgements = read_beir(folder, split)
     blank = [name for name, text in texts.items() if is_blank(text)]
@@ -144,7 +114,7 @@ def read_collection(
         if is_blank(queries[name]):
             raise ValueError(
                 f"`collection` {os.fspath(folder)}: the query {name!r} is "
-                "blank. Remove its judgements, or give it a text."
+                "blank. Remove its judgements, or add a text."
             )
     return Collection(
         list(documents),
@@ -181,25 +151,13 @@ def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:
 def read_records(
     path: str | os.PathLike,
 ) -> Iterator[tuple[str, dict[str, typing.Any]]]:
-    """Yields ("file:line", object) of a file of one JSON object a line.
-
-    Raises:
-        ValueError: names the file and the line that is none.
-    """
+    """Yields ("file:line", object) of a file with one JSON object a line."""
     for where, line in _read_lines(path):
         yield where, parse_record(line, where)
 
 
 def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
-    """Returns the object that a line holds.
-
-    Args:
-        line: JSON; bytes are UTF-8.
-        where: "file:line", for errors.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The JSON object of a line; errors name it as `where`, "file:line"."""
     if isinstance(line, bytes):
         line = _decode(line, where)
     try:
@@ -216,14 +174,14 @@ def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
 def write_records(
     path: str | os.PathLike, records: Iterable[Mapping[str, str]]
 ) -> None:
-    """Writes one JSON object a line, as `read_records` reads them."""
+    """Writes one JSON object a line."""
     with open(path, "w", encoding="utf-8") as stream:
         for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def identifier(value: typing.Any, key: str, where: str) -> str:
-    """Returns `value` if it can name a text, else raises a `ValueError`."""
+    """Returns `value` if it can name a text, else raises `ValueError`."""
     # Tables of judgements are split at whitespace.
     if not isinstance(value, str) or value.split() != [value]:
         raise ValueError(
@@ -234,7 +192,7 @@ def identifier(value: typing.Any, key: str, where: str) -> str:
 
 
 def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
-    """Returns the text under `key`; raises a `ValueError` if it is none."""
+    """The string under `key`."""
     value = record.get(key)
     if not isinstance(value, str):
         raise ValueError(
@@ -244,23 +202,23 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"{where}: {key!r} holds a lone surrogate, which no file can."
+            f"{where}: {key!r} holds a lone surrogate, which is not UTF-8."
         ) from error
     return value
 
 
 def is_blank(text: str) -> bool:
-    """Whether BERT's tokenizer finds nothing in a text.
+    """Whether BERT's tokenizer finds no token in a text.
 
     It removes whitespace, control and format characters, U+FFFD and, where
-    it lower-cases, combining marks. Embedded, such a text is `[CLS] [SEP]`,
-    which is close to many queries.
+    it lower-cases, combining marks. The embedding of `[CLS] [SEP]` would be
+    close to many queries.
     """
     return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
 
 def count_blank(names: list[str]) -> str:
-    """Says how many blank documents are left out, and which the first are."""
+    """States the number of blank documents and the first names."""
     first = ", ".join(map(repr, names[:5]))
     rest = ", ..." if len(names) > 5 else ""
     return f"without {len(names):,} that are blank: {first}{rest}"
@@ -276,11 +234,7 @@ def _normalize():
 
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:
-    """Returns what is searched of a document: its title before its text.
-
-    Raises:
-        ValueError: there is no text, or the title is none.
-    """
+    """The text to search of a document: its title before its text."""
     title = text({"title": ""} | record, "title", where)
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
@@ -295,7 +249,7 @@ def _decode(line, where):
 
 
 def _read_lines(path):
-    """Yields ("file:line", line) of the lines with text."""
+    """Yields ("file:line", line) of the lines that are not blank."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             where = f"{os.fspath(path)}:{number}"

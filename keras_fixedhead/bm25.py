@@ -2,38 +2,39 @@
 
 Shape letters: Q queries, N documents, K documents ranked.
 
-The packages behind it come with `pip install keras_fixedhead[retrieval]`.
+Requires `pip install keras_fixedhead[retrieval]`.
 """
 
 import contextlib
 import logging
+import os
 import sys
+import typing
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_fixedhead.ranking import Ranking, import_extra, positive
+from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.ranking import Ranking, import_extra
 
 
 class BM25:
     """Ranks documents by BM25 over English words.
 
-    Words of two characters or more are lower-cased, English stop words are
-    left out, and the rest is stemmed (Snowball). The scoring is Lucene's
-    variant, as in the package `bm25s` (Lù 2024, 'BM25S: Orders of magnitude
-    faster lexical search via eager sparse scoring'), with its default
-    parameters.
+    Words of two characters or more are lower-cased and stemmed (Snowball),
+    without English stop words. The scoring is Lucene's variant with the
+    default parameters of `bm25s` (Lù 2024, 'BM25S: Orders of magnitude faster
+    lexical search via eager sparse scoring').
 
     Args:
-        documents: iterable of N strings, read once.
-        k1: float, how slowly repeated words stop counting.
-        b: float from 0 to 1, how much long documents are held back.
-
-    Raises:
-        ImportError: bm25s or PyStemmer is not installed.
-        ValueError: `documents` holds no word.
+        documents: N texts, read once.
+        k1: a larger value makes repeated words count more.
+        b: from 0 to 1; a larger value penalizes long documents more.
     """
 
-    def __init__(self, documents, k1=1.5, b=0.75):
+    def __init__(
+        self, documents: Iterable[str], k1: float = 1.5, b: float = 0.75
+    ):
         bm25s = _bm25s()
         words = _tokenize(documents)
         if not words.vocab:
@@ -45,52 +46,29 @@ class BM25:
         self._scores.index(words, show_progress=False)
 
     def __len__(self):
-        """Returns N."""
         return int(self._scores.scores["num_docs"])
 
-    def save(self, folder):
-        """Writes it into a folder, which is created.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the index into a new folder."""
         self._scores.save(folder, show_progress=False)
 
     @classmethod
-    def load(cls, folder):
-        """Opens what `save` wrote.
-
-        The scores of words stay on disk and are memory-mapped; the words
-        themselves are read.
-
-        Raises:
-            ImportError: bm25s is not installed.
-            OSError, ValueError, KeyError: a file is missing or broken.
-        """
+    def load(cls, folder: str | os.PathLike) -> typing.Self:
+        """Opens a saved index; scores are memory-mapped, words are read."""
         found = cls.__new__(cls)
         found._scores = _bm25s().BM25.load(
             folder, mmap=True, show_progress=False
         )
         return found
 
-    def search(self, queries, k):
-        """Finds the documents with the highest scores for each query.
+    def search(self, queries: Sequence[str], k: int) -> Ranking:
+        """The `min(k, N)` documents with the highest scores for each query.
 
-        Args:
-            queries: list of Q strings.
-            k: int, how many documents to rank.
-
-        Returns:
-            A `Ranking` with K = min(k, N). Documents that share no word with
-            the query are not in it.
-
-        Raises:
-            ImportError: PyStemmer is not installed.
-            ValueError: `k` is not positive.
+        Documents that share no word with the query are left out.
         """
         found, scores = self._scores.retrieve(
             _tokenize(queries, return_ids=False),
-            k=min(positive("k", k), len(self)),
+            k=min(positive_int("k", k), len(self)),
             show_progress=False,
             backend_selection="numpy",  # see `_bm25s`
         )
@@ -102,16 +80,13 @@ class BM25:
 
 
 def _bm25s():
-    """Imports bm25s without JAX.
-
-    It would load JAX where that is installed, for a top k that NumPy does.
-    """
+    """Imports bm25s without JAX, which it would import for a top k."""
     with contextlib.ExitStack() as stack:
         if "jax" not in sys.modules:
             sys.modules["jax"] = None
             stack.callback(sys.modules.pop, "jax")
         bm25s = import_extra("bm25s")
-    # It logs every call where logging is set up, as Apache Beam does.
+    # bm25s logs every call where logging is set up, as by Apache Beam.
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return bm25s
 

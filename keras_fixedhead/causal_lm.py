@@ -1,4 +1,4 @@
-"""Language modeling: the next token of a text, and texts made of such.
+"""Language modeling: predicts the next token, and generates texts.
 
 Shape letters: B batch, T sequence length, P real tokens of a packed batch,
 D embedding size (`hidden_dim`), W total width of all heads of a layer,
@@ -9,23 +9,20 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    refuse_unknown_arguments,
-)
 from keras_fixedhead.causal_lm_preprocessor import FixedHeadCausalLMPreprocessor
+from keras_fixedhead.task import FixedHeadTask
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadCausalLM(keras_hub.models.CausalLM):
+class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     """Predicts the next token with a causal `FixedHeadBackbone`.
 
     The language model of the paper's experiments on LM1B (section 4.1), but
-    for its positions, which are learned here. The token embedding once more
-    is the matrix of the logits, and there is no other parameter.
+    with learned positions. The head is the transposed token embedding and has
+    no weights of its own.
 
-    `generate` continues texts. Each token costs one pass of one token: keys
-    and values of those before it are kept in a cache.
+    `generate` continues texts. A cache of keys and values makes each new
+    token cost one pass of one token.
 
     Args:
         backbone: a `FixedHeadBackbone` with `causal=True`.
@@ -34,14 +31,13 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
 
     Call arguments:
         inputs: a dictionary of int tensors `[B, T]`: `token_ids`, and
-            `padding_mask` (1 = real token). All is one segment.
+            `padding_mask` (1 = real token). All tokens are of one segment.
 
     Returns:
-        Logits `[B, T, V]` of the token that follows each, in the compute
-        dtype. What stands at padding positions has no meaning.
+        Logits `[B, T, V]` of each next token, in the compute dtype. Logits at
+        padding positions are undefined.
 
     Raises:
-        TypeError: if there is no such argument.
         ValueError: if the backbone is not causal.
 
     Example:
@@ -66,53 +62,34 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
     Source: https://arxiv.org/abs/2002.07028, section 4.
     """
 
-    backbone_cls = FixedHeadBackbone
     preprocessor_cls = FixedHeadCausalLMPreprocessor
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
-        refuse_unknown_arguments(self, kwargs)
         if not backbone.causal:
             raise ValueError(
-                "`backbone` must be causal, or it would see the tokens it is "
-                "to predict. Make it with causal=True; "
+                "`backbone` must be causal, or it would see the tokens that it "
+                "predicts. Make it with causal=True; "
                 "FixedHeadBackbone.from_preset(preset, causal=True) makes one "
                 "with the weights of an encoder. Received: a backbone with "
                 f"causal={backbone.causal!r}"
             )
-
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-
-        # === Functional Model ===
         inputs = {
             name: backbone.input[name] for name in ("token_ids", "padding_mask")
         }
         encoded = backbone(_one_segment(inputs))
-        outputs = self._predict(encoded["sequence_output"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-    @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
-        # Of another task, such as pre-training, it has no length for texts.
-        model = super().from_preset(preset, *args, **kwargs)
-        longest = model.backbone.max_sequence_length
-        preprocessor = model.preprocessor
-        if preprocessor is not None and preprocessor.sequence_length > longest:
-            preprocessor.sequence_length = longest
-        return model
+        outputs = backbone.token_embedding(
+            encoded["sequence_output"], reverse=True
+        )
+        super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures `fit`, `evaluate` and `generate`.
 
-        Args:
-            optimizer: as in `keras_hub.models.CausalLM.compile`.
-            loss: as there; `"auto"` is the mean cross entropy of the tokens
-                that there are, whose exponential is the perplexity. KerasHub
-                counts padding as tokens without loss. Over batches with
-                different numbers of tokens
-                `keras_hub.metrics.Perplexity(from_logits=True)` is exact.
-            **kwargs: as there: `weighted_metrics`, `sampler`.
+        Arguments are those of `keras_hub.models.CausalLM.compile`, but
+        `loss="auto"` is the mean cross entropy of real tokens, whose
+        exponential is the perplexity. KerasHub counts padding as tokens
+        without loss. Over batches with different numbers of tokens
+        `keras_hub.metrics.Perplexity(from_logits=True)` is exact.
         """
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(
@@ -123,21 +100,13 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
     def predict_packed(self, inputs, training=False, fixed_size=False):
         """The same logits, computed on real tokens only.
 
-        See `FixedHeadBackbone.encode_packed` for where it runs.
-
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-
-        Returns:
-            Logits `[P, V]`, and the `Packing` whose `pack` makes `[P]` of
-            labels `[B, T]`.
+        For the arguments see `FixedHeadBackbone.encode_packed`. Returns logits
+        `[P, V]` and the `Packing` whose `pack` makes `[P]` of labels `[B, T]`.
         """
         x, packing = self.backbone.encode_packed(
             _one_segment(inputs), training, fixed_size
         )
-        return self._predict(x), packing
+        return self.backbone.token_embedding(x, reverse=True), packing
 
     def score(
         self,
@@ -153,16 +122,12 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
             padding_mask: bool or int tensor `[B, T]`, 1 = real token, or
                 `None` where all are.
             scoring_mode: `"logits"` or `"loss"`.
-            target_ids: int tensor `[B, T]`, the token that follows each; for
-                `"loss"`.
+            target_ids: int tensor `[B, T]`, the next tokens, for `"loss"`.
 
         Returns:
-            Logits `[B, T, V]`, or the cross entropy of each target, `[B, T]`,
+            Logits `[B, T, V]`, or the cross entropy of each target `[B, T]`,
             float32 unless the model computes in float64. Minus the sum of
-            these over a sequence is its log-likelihood.
-
-        Raises:
-            ValueError: if there is no such mode, or a loss has no targets.
+            the latter over a sequence is its log-likelihood.
         """
         if scoring_mode not in ("logits", "loss"):
             raise ValueError(
@@ -171,8 +136,8 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
             )
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError(
-                "A loss is that of `target_ids`, the tokens that follow. Pass "
-                "them, or scoring_mode='logits'. Received: target_ids=None"
+                "A loss needs `target_ids`, the next tokens. Pass them, or "
+                "scoring_mode='logits'. Received: target_ids=None"
             )
         token_ids = ops.convert_to_tensor(token_ids)
         if padding_mask is None:
@@ -184,65 +149,53 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
         )
         if scoring_mode == "logits":
             return logits
-        if self.compute_dtype != "float64":
-            logits = ops.cast(logits, "float32")
+        logits = ops.cast(
+            logits, keras.backend.result_type(self.compute_dtype, "float32")
+        )
         return keras.losses.sparse_categorical_crossentropy(
             target_ids, logits, from_logits=True
         )
 
     def generate(self, inputs, *args, **kwargs):
-        """Continues texts. As `keras_hub.models.CausalLM.generate`.
+        """Continues texts, as `keras_hub.models.CausalLM.generate`.
 
         Args:
             inputs: a string or a list of B strings; without a preprocessor
-                the model's inputs, where `padding_mask` is 1 at the tokens to
-                begin with, which stand at the start of each row.
-            *args: as there: `max_length`, `stop_token_ids`, `strip_prompt`.
-            **kwargs: as there.
+                the model's inputs, where `padding_mask` is 1 at the prompt,
+                at the start of each row.
+            *args, **kwargs: `max_length` (at most the backbone's
+                `max_sequence_length`), `stop_token_ids`, `strip_prompt`.
 
         Returns:
-            The texts, each with what it began with; without a preprocessor a
-            dictionary of int and bool arrays `[B, T]`.
-
-        Raises:
-            ValueError: if sequences are to be longer than the backbone's
-                `max_sequence_length`, or, without a preprocessor, a row
-                begins with padding or has a hole.
+            The texts with their prompts; without a preprocessor a dictionary
+            of int and bool arrays `[B, T]`.
         """
         if self.preprocessor is None and isinstance(inputs, dict):
             _check_prompts(inputs["padding_mask"])
         return super().generate(inputs, *args, **kwargs)
 
     def generate_step(self, inputs, stop_token_ids=None):
-        """Continues one batch of sequences; what `generate` compiles.
+        """Continues one batch of sequences; `generate` compiles this.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-                Real tokens stand at the start of each row; those after them
-                are generated.
-            stop_token_ids: sequence of int or `None`. A row ends with the
-                first of these that is generated; `None` fills all rows.
-
-        Returns:
-            A dictionary: `token_ids`, an int tensor `[B, T]`, and
-            `padding_mask`, a bool tensor `[B, T]`, false after the end.
-
-        Raises:
-            ValueError: if T is over the backbone's `max_sequence_length`.
+        Keeps the real tokens of the model's inputs `[B, T]`, at the start of
+        each row, and generates the others. A row ends with the first
+        generated token of `stop_token_ids`; `None` fills all rows. Returns a
+        dictionary: int `token_ids` `[B, T]`, and a bool `padding_mask`
+        `[B, T]`, false after the end.
         """
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         given = ops.cast(inputs["padding_mask"], "bool")
         length, longest = token_ids.shape[1], self.backbone.max_sequence_length
         if length is not None and length > longest:
             raise ValueError(
-                f"This model has positions for {longest} tokens. Pass that or "
-                "less as `max_length`, or set `preprocessor.sequence_length`. "
+                f"This model has positions for {longest} tokens. Pass at most "
+                "that as `max_length`, or set `preprocessor.sequence_length`. "
                 f"Received: sequences of {length}"
             )
         hidden_states, cache = self._build_cache(token_ids)
 
         def next(prompt, cache, index):
-            # The token before the one that is to come.
+            # The token before the next one.
             last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))
             logits, hidden_states, cache = self.call_with_cache(
                 last, cache, index - 1
@@ -268,30 +221,25 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
             stops = ops.cast(
                 ops.logical_and(stops, ops.logical_not(given)), "int32"
             )
-            # How many there are before each token.
+            # A token is real if no stop is before it.
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0
         return {"token_ids": token_ids, "padding_mask": padding_mask}
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
-        """The model on a part of a sequence whose past is in a cache.
+        """Continues a sequence whose past is in a cache.
 
-        Args:
-            token_ids: int tensor `[B, T]`, all of them real.
-            cache: a tuple of one float tensor `[B, 2, S, W]` per layer, the
-                keys and the values of a sequence of length S. Any finite
-                numbers where they are still to come.
-            cache_update_index: int or int scalar tensor. Where in the
-                sequence the part starts.
-
-        Returns:
-            Logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and the cache
-            with the keys and values of this part.
+        Takes token ids `[B, T]` without padding, a tuple of caches
+        `[B, 2, S, W]`, one per layer, and where in the sequence the part
+        starts; see `FixedMultiHeadAttention`. Returns logits `[B, T, V]`, the
+        encoded tokens `[B, T, D]`, and the new caches.
         """
-        x, cache = self._encode_with_cache(token_ids, cache, cache_update_index)
-        return self._predict(x), x, cache
+        x, cache = self.backbone.encode_with_cache(
+            token_ids, cache, cache_update_index
+        )
+        return self.backbone.token_embedding(x, reverse=True), x, cache
 
     def _build_cache(self, token_ids):
-        """The tokens of whole sequences encoded, and the cache of them."""
+        """Encodes whole sequences; returns tokens `[B, T, D]` and a cache."""
         batch, length = ops.shape(token_ids)
         cache = tuple(
             ops.zeros(
@@ -300,33 +248,7 @@ class FixedHeadCausalLM(keras_hub.models.CausalLM):
             )
             for layer in self.backbone.transformer_layers
         )
-        return self._encode_with_cache(token_ids, cache, 0)
-
-    def _encode_with_cache(self, token_ids, cache, cache_update_index):
-        backbone = self.backbone
-        tokens = backbone.token_embedding(token_ids)
-        positions = backbone.position_embedding(
-            tokens, start_index=cache_update_index
-        )
-        segments = backbone.segment_embedding(ops.zeros_like(token_ids))
-        x = backbone.embeddings_add((tokens, positions, segments))
-        x = backbone.embeddings_layer_norm(x)
-        caches = []
-        for layer, layer_cache in zip(
-            backbone.transformer_layers, cache, strict=True
-        ):
-            x, layer_cache = layer(
-                x,
-                use_causal_mask=True,
-                cache=layer_cache,
-                cache_update_index=cache_update_index,
-            )
-            caches.append(layer_cache)
-        return x, tuple(caches)
-
-    def _predict(self, x):
-        """`[..., D]` -> `[..., V]`."""
-        return self.backbone.token_embedding(x, reverse=True)
+        return self.backbone.encode_with_cache(token_ids, cache, 0)
 
 
 def _one_segment(inputs):
@@ -343,6 +265,6 @@ def _check_prompts(padding_mask):
     if not real[:, 0].all() or (real[:, 1:] > real[:, :-1]).any():
         raise ValueError(
             "`padding_mask` must be 1 at the first token of each row, and "
-            "nowhere after a 0: what is generated follows what is given. "
+            "nowhere after a 0: generated tokens follow the prompt. "
             f"Received: padding_mask={padding_mask!r}"
         )

@@ -3,16 +3,17 @@
 import keras
 import keras_hub
 
-from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.tokenizer import FixedHeadTokenizer
+from keras_fixedhead.preprocessor import FixedHeadPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
-    """Tokenizes, adds `[CLS]` and `[SEP]`, and makes labels of what follows.
+class FixedHeadCausalLMPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.CausalLMPreprocessor
+):
+    """Tokenizes, adds `[CLS]` and `[SEP]`, and makes labels of next tokens.
 
-    `[CLS]` starts a text, so that its first word is predicted as well, and
-    `[SEP]` ends it. A text that is too long is cut, and ends in `[SEP]` too.
+    `[CLS]` starts a text, so that the model also predicts the first word, and
+    `[SEP]` ends it, also where the text is truncated.
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
@@ -22,21 +23,17 @@ class FixedHeadCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
 
     Call arguments:
         x: a string, or a list or tensor of B strings.
-        sequence_length: int or `None`. A length instead of the model's own.
+        sequence_length: int or `None`. Replaces the preprocessor's length.
 
     Returns:
         `(x, y, sample_weight)`: a dictionary of tensors `[B, T]`, `token_ids`
-        and `padding_mask` (1 = real token); the ids of the tokens that
-        follow, `[B, T]`; and 1 where there is one.
+        and `padding_mask` (1 = real token); the ids of the next tokens,
+        `[B, T]`; and 1 where there is a next token.
 
-    `generate_preprocess` makes the beginnings of sequences: the same without
-    `[SEP]` and labels. `generate_postprocess` makes texts of sequences,
-    without special tokens, `[UNK]` among them, and with a space between words
-    and signs.
+    `generate_preprocess` returns prompts: the same without `[SEP]` and labels.
+    `generate_postprocess` returns texts without special tokens (including
+    `[UNK]`) and with a space between words and punctuation.
     """
-
-    backbone_cls = FixedHeadBackbone
-    tokenizer_cls = FixedHeadTokenizer
 
     def __init__(self, tokenizer, sequence_length=256, **kwargs):
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)

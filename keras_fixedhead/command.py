@@ -1,19 +1,18 @@
-"""How the commands of this package end."""
+"""Runs the commands of this package."""
 
 import signal
 import sys
+import typing
+from collections.abc import Callable
 
 
-def run(command, config, prog):
-    """Runs a command and returns its exit status.
+def run(
+    command: Callable[[typing.Any], None], config: typing.Any, prog: str
+) -> int:
+    """Calls `command(config)` and returns an exit status.
 
     0, or 1 after a `ValueError`, an `OSError` or an `ImportError`, which is
-    printed as a line; 130 after an interrupt (Ctrl-C).
-
-    Args:
-        command: function of `config`.
-        config: what is parsed from the command line.
-        prog: str, the name of the module that is run.
+    printed as a line that names `prog`; 130 after an interrupt (Ctrl-C).
     """
     try:
         command(config)

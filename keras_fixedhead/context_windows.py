@@ -1,4 +1,4 @@
-"""A question and its context as sequences, and answers between characters.
+"""A question and its context as sequences, and answers from logits.
 
 Shape letters: N windows of one question, T sequence length, C context tokens.
 """
@@ -8,18 +8,15 @@ import typing
 
 import numpy as np
 
+from keras_fixedhead.attention_checks import positive_int
+
 
 class Window(typing.NamedTuple):
     """One sequence: `[CLS]` question `[SEP]` part of the context `[SEP]`.
 
-    Attributes:
-        token_ids: list of ints, without padding.
-        segment_ids: list of ints, as many: 0 up to the first `[SEP]`, then 1.
-        padding_mask: list of ints, as many, all 1.
-        context_start: int. Where in the sequence the context begins.
-        token_range: `(first, end)`, ints. Which of the C context tokens it
-            holds, `end` not included.
-    """
+    The lists have no padding. The part starts at `context_start` in the
+    sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
+    the C context tokens."""
 
     token_ids: list[int]
     segment_ids: list[int]
@@ -29,15 +26,15 @@ class Window(typing.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Windows:
-    """All sequences of one question; `len`, `[]` and `for` give these.
+class ContextWindows:
+    """All sequences of one question, as a sequence of `Window`s.
 
     Attributes:
-        context: str. The text that the answer is in.
-        starts: list of C ints. Where each context token starts in `context`.
-        ends: list of C ints. Where it ends, the first place after.
-        rows: tuple of N `Window`s, N at least 1.
-        question_tokens_cut: int. How many tokens the question was too long.
+        context: the text that contains the answer.
+        starts: where each of the C context tokens starts in `context`.
+        ends: where each ends, exclusive.
+        rows: the N windows, at least one.
+        question_tokens_cut: the number of truncated tokens of the question.
     """
 
     context: str
@@ -52,19 +49,13 @@ class Windows:
     def __getitem__(self, index):
         return self.rows[index]
 
-    def span_of(self, answer_start, answer_text):
-        """The context tokens of an answer.
+    def span_of(
+        self, answer_start: int, answer_text: str
+    ) -> tuple[int, int] | None:
+        """The first and the last context token that overlap an answer.
 
-        Args:
-            answer_start: int. Where it starts in the context.
-            answer_text: str. What stands there.
-
-        Returns:
-            `(first, last)`, ints, the first and the last token that shares a
-            character with it, or `None` if none does.
-
-        Raises:
-            ValueError: if the context has another text there.
+        `answer_text` must stand in the context at `answer_start`. Returns
+        `None` if no token overlaps it.
         """
         answer_end = answer_start + len(answer_text)
         there = self.context[max(answer_start, 0) : answer_end]
@@ -74,21 +65,21 @@ class Windows:
                 f"Received: {answer_text!r} at {answer_start}, where "
                 f"{there!r} stands"
             )
-        # Neither starts nor ends ever fall.
+        # Starts and ends never decrease.
         first = int(np.searchsorted(self.ends, answer_start, side="right"))
         last = int(np.searchsorted(self.starts, answer_end, side="left")) - 1
         return (first, last) if answer_text and first <= last else None
 
-    def text_of(self, start_token, end_token):
-        """The text from one context token to another, the last included."""
+    def text_of(self, start_token: int, end_token: int) -> str:
+        """The text from one context token to another, inclusive."""
         return self.context[self.starts[start_token] : self.ends[end_token]]
 
     @property
-    def max_context(self):
-        """int array `[C]`: in which window each token has most context.
+    def max_context(self) -> np.ndarray:
+        """int array `[C]`: the window in which each token has most context.
 
-        That is, the most tokens on the side where there are fewer, and a
-        hundredth of the window's length more; of equal windows the first
+        Context is the number of tokens on the shorter side, plus a hundredth
+        of the window's length; the first of equal windows wins
         (`run_squad.py` of Devlin et al. 2018).
         """
         best = np.full(len(self.starts), -1.0)
@@ -105,15 +96,10 @@ class Windows:
 
 
 class Answer(typing.NamedTuple):
-    """An answer that was found.
+    """An answer: its text, and its range of characters in the context.
 
-    Attributes:
-        text: str. What stands in the context between the two places.
-        score: float. The logit of its first token plus that of its last.
-        start: int. Where it starts in the context.
-        end: int. Where it ends, the first place after.
-        probability: float. The softmax of the scores of all that were found.
-    """
+    `score` is the logit of the first token plus that of the last, and
+    `probability` the softmax of the scores of all returned answers."""
 
     text: str
     score: float
@@ -122,38 +108,25 @@ class Answer(typing.NamedTuple):
     probability: float
 
 
-def decode(start_logits, end_logits, windows, n_best=20, max_answer_length=30):
-    """The best answers to one question, over all its windows.
+def decode(
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    windows: ContextWindows,
+    n_best: int = 20,
+    max_answer_length: int = 30,
+) -> list[Answer]:
+    """The best answers to one question over all its windows, best first.
 
-    As `run_squad.py` of Devlin et al. 2018: an answer lies in one window, the
-    one where its first token has most context, and of spans with the same text
-    the best one stands. But all spans are compared, not only those of the 20
-    best first and last tokens.
+    Takes logits `[N, T]`, T at least the longest window; returns at most
+    `n_best` answers of at most `max_answer_length` tokens.
 
-    Args:
-        start_logits: float array `[N, T]`, T at least the longest window.
-        end_logits: float array `[N, T]`.
-        windows: the `Windows` they were computed of.
-        n_best: int. The most answers to return.
-        max_answer_length: int. The most tokens of an answer.
-
-    Returns:
-        A list of `Answer`s, best first, at least one. Where the context has
-        no tokens it is the empty one.
-
-    Raises:
-        ValueError: if logits have another shape, or an argument is not
-            positive.
-    """
-    for name, value in (
-        ("n_best", n_best),
-        ("max_answer_length", max_answer_length),
-    ):
-        if value < 1:
-            raise ValueError(
-                f"`{name}` must be a positive integer. "
-                f"Received: {name}={value!r}"
-            )
+    As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
+    window where its first token has most context, and only the best of spans
+    with equal text counts. But all spans are compared, not only those of the
+    20 best first and last tokens. A context without tokens has one answer,
+    the empty one."""
+    positive_int("n_best", n_best)
+    positive_int("max_answer_length", max_answer_length)
     logits = [np.asarray(x, np.float64) for x in (start_logits, end_logits)]
     longest = max(len(row.token_ids) for row in windows)
     for name, array in zip(("start_logits", "end_logits"), logits):
@@ -161,7 +134,7 @@ def decode(start_logits, end_logits, windows, n_best=20, max_answer_length=30):
             len(array) == len(windows) and array.shape[1] >= longest
         ):
             raise ValueError(
-                f"`{name}` must be an array of {len(windows)} rows, one of "
+                f"`{name}` must be an array of {len(windows)} rows, one for "
                 f"each window, of at least {longest} numbers. "
                 f"Received: shape {array.shape}"
             )

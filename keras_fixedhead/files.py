@@ -1,12 +1,15 @@
-"""Files that are whole or not there, and errors of those that are neither."""
+"""Atomic writes, and errors for files that hold no model."""
 
 import contextlib
 import json
 import os
+import pathlib
 import re
 import secrets
+import typing
+from collections.abc import Iterator
 
-# What Keras, KerasHub and `json` raise where a file does not hold a model.
+# Keras, KerasHub and `json` raise these for files that hold no model.
 _NOT_A_MODEL = (
     AttributeError,
     KeyError,
@@ -18,21 +21,15 @@ _NOT_A_MODEL = (
 
 
 @contextlib.contextmanager
-def replaced(path):
-    """Yields the path of a file to write, which then becomes `path`.
+def replaced(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the path of a file to write, which then replaces `path`.
 
-    What `path` held is there until then, and stays if the block raises.
-
-    Args:
-        path: `pathlib.Path`.
-
-    Raises:
-        OSError: if it cannot be written.
+    If the block raises, `path` stays as it was.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
-        # On the disk before it has its name, should the machine stop.
+        # The rename must not reach the disk before the content.
         with open(partial, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(partial, path)
@@ -40,36 +37,21 @@ def replaced(path):
         partial.unlink(missing_ok=True)
 
 
-def write_json(path, values):
-    """Writes a JSON file, whole or not at all.
-
-    Args:
-        path: `pathlib.Path`.
-        values: what `json.dumps` takes; finite numbers alone.
-
-    Raises:
-        OSError: if it cannot be written.
-        ValueError: if a number is not finite.
-    """
+def write_json(path: pathlib.Path, values: typing.Any) -> None:
+    """Writes a JSON file atomically; numbers must be finite."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def loading(path, argument):
-    """Says in one line what is wrong with a model that Keras cannot load.
+def loading(path: str | os.PathLike, argument: str) -> Iterator[None]:
+    """Turns errors of Keras while it loads `path` into a short `ValueError`.
 
-    Where a class is not registered, Keras raises a `TypeError` that holds the
-    whole configuration. Where weights are no HDF5 file, h5py raises an
-    `OSError` that does not name it.
-
-    Args:
-        path: the preset folder or `.keras` file that the block loads.
-        argument: str, what the user calls it.
-
-    Raises:
-        ValueError: in place of what Keras raises.
+    For a class that is not registered, Keras raises a `TypeError` with the
+    whole configuration; for weights that are no HDF5 file, h5py raises an
+    `OSError` without the file's name. `argument` is what the user calls the
+    preset folder or `.keras` file.
     """
     try:
         yield

@@ -11,6 +11,7 @@ import functools
 import re
 import typing
 import unicodedata
+from collections.abc import Sequence
 
 import tokenizers
 
@@ -35,14 +36,14 @@ _BETWEEN = "þ"
 
 
 class CharacterClasses(typing.NamedTuple):
-    """Insides of RE2 character classes.
+    """The contents of RE2 character classes.
 
     Attributes:
-        removed: str. Control, format and private use characters, U+FFFD;
-            not plane 16.
-        space: str. White space except U+0020.
-        accents: str. The marks that accent stripping removes.
-        alone: str. Punctuation and CJK characters; each is a word.
+        removed: control, format and private use characters, U+FFFD; not
+            plane 16.
+        space: white space except U+0020.
+        accents: the marks that accent stripping removes.
+        alone: punctuation and CJK characters; each is a word.
     """
 
     removed: str
@@ -59,7 +60,7 @@ def _normalizer(**steps):
 
 
 def _class_of(characters):
-    """The inside of an RE2 class, with adjacent characters as ranges."""
+    """The content of an RE2 class, with adjacent characters as ranges."""
     ranges = []
     for point in sorted(map(ord, characters)):
         if ranges and ranges[-1][1] == point - 1:
@@ -70,9 +71,9 @@ def _class_of(characters):
 
 
 @functools.cache
-def character_classes():
-    """Reads the `CharacterClasses` from `tokenizers`, once a process."""
-    # Skip letters, and what is unassigned in Python's newer Unicode.
+def character_classes() -> CharacterClasses:
+    """Reads the classes from `tokenizers`, once per process."""
+    # Skips letters, and characters unassigned in Python's newer Unicode.
     characters = [
         chr(point)
         for points in (*_RANGES, _TAGS)
@@ -84,13 +85,13 @@ def character_classes():
     plain = _normalizer(strip_accents=True)(text).split(_BETWEEN)
     words = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
 
-    def those_that_become(value, results):
+    def changed_to(value, results):
         return [c for c, x in zip(characters, results) if x == value != c]
 
     return CharacterClasses(
-        _class_of(those_that_become("", clean)) + _PRIVATE,
-        _class_of(those_that_become(" ", clean)),
-        _class_of(those_that_become("", plain)),
+        _class_of(changed_to("", clean)) + _PRIVATE,
+        _class_of(changed_to(" ", clean)),
+        _class_of(changed_to("", plain)),
         _class_of({word for word, _ in words if len(word) == 1} - {_BETWEEN})
         + _IDEOGRAPHS,
     )
@@ -100,9 +101,8 @@ def character_classes():
 def _lower_where_icu_differs():
     """Maps each character that ICU normalizes differently to its lower case.
 
-    ICU lacks the newest letters' lower case, and decomposes and reorders
-    characters that are unassigned in the NFD tables of `tokenizers`, which
-    leaves them unchanged.
+    ICU lacks the newest letters' lower case. It also decomposes and reorders
+    characters that the NFD tables of `tokenizers` lack.
     """
     import tensorflow as tf
 
@@ -114,20 +114,15 @@ def _lower_where_icu_differs():
         chr(point) for points in _RANGES for point in points if point > 0x7F
     ]
     lower = _normalizer(lowercase=True)
-    # Next to a mark of a low and one of a high combining class, a mark of any
-    # class is reordered.
+    # Between marks of a low and a high combining class, a mark of any class
+    # is reordered.
     marked = "\n".join(f"{c}\u0334\u0345{c}" for c in characters)
+    plain = "\n".join(characters)
+    nfd = tokenizers.normalizers.NFD().normalize_str
+    fold = _normalizer(strip_accents=True, lowercase=True)
     pairs = (
-        (
-            tokenizers.normalizers.NFD().normalize_str(marked),
-            icu(_decompose, marked),
-        ),
-        (
-            _normalizer(strip_accents=True, lowercase=True)(
-                "\n".join(characters)
-            ),
-            icu(_fold, "\n".join(characters)),
-        ),
+        (nfd(marked), icu(_decompose, marked)),
+        (fold(plain), icu(_fold, plain)),
     )
     differing = set()
     for theirs, icus in pairs:
@@ -136,27 +131,19 @@ def _lower_where_icu_differs():
     return {c: lower(c) for c in sorted(differing)}
 
 
-def placeholders(special_tokens):
-    """The words that `words` returns in place of special tokens."""
+def placeholders(special_tokens: Sequence[str]) -> list[str]:
+    """The words that `words` returns for special tokens."""
     return [chr(_SPECIAL + i) for i in range(len(special_tokens))]
 
 
 def words(text, lowercase=True, special_tokens=()):
-    """Normalizes texts and divides them into words.
+    """Normalizes texts, string `[B]` in UTF-8, and splits them into words.
 
     Normalization removes control and format characters and, if `lowercase`,
-    lower-cases and removes accents. Bytes that are not UTF-8 are removed, as
-    BERT removes U+FFFD. White space divides words; a punctuation or CJK
-    character is a word.
-
-    Args:
-        text: string `tf.Tensor` `[B]`, UTF-8.
-        lowercase: bool.
-        special_tokens: a sequence of strings. `words` replaces each
-            occurrence in a text with its word from `placeholders`.
-
-    Returns:
-        A string `tf.RaggedTensor` `[B, W]`.
+    lower-cases and removes accents. It also removes bytes that are not UTF-8,
+    as BERT removes U+FFFD. White space separates words; a punctuation or CJK
+    character is a word. Special tokens become the words of `placeholders`.
+    Returns a string `tf.RaggedTensor` `[B, W]`.
     """
     import tensorflow as tf
 
@@ -205,8 +192,8 @@ def _fold(text):
 def _lower_by_icu(text):
     import tensorflow as tf
 
-    # ICU lower-cases an ASCII I by the machine's locale, and a sigma by its
-    # position in the word.
+    # ICU's lower case of an ASCII I depends on the machine's locale, that of
+    # a sigma on its position in the word.
     text = tf.strings.regex_replace(tf.strings.lower(text), "Σ", "σ")
     return tf.strings.lower(text, encoding="utf-8")
 

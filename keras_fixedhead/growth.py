@@ -1,51 +1,47 @@
 """Trained models made larger, with equal outputs, or shallower.
 
-Shape letters: B batch, T sequence length, D embedding size, N heads, H head
-size, W total width of all heads.
+Shape letters: B batch, T sequence length, D embedding size, H head size,
+W total width of all heads.
 
 A model trained with small heads has a low-rank bottleneck that its weights
 cannot leave (Bhojanapalli et al. 2020, Theorem 1). Here its weights become
 part of a larger model that computes the same (as in Chen et al. 2016,
 "Net2Net", https://arxiv.org/abs/1511.05641) and can be trained further.
+
+Models are a `FixedHeadBackbone` or a task that holds one, neither quantized
+nor with LoRA enabled; else the functions raise a `ValueError`. They return a
+new model of the same class whose layers are trainable where those of `model`
+are. An optimizer's state is not copied.
 """
 
 import dataclasses
-import numbers
+import itertools
+from collections.abc import Iterator, Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_growth import grow_attention, to_numpy
-from keras_fixedhead.backbone import backbone_of, input_batches
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.attention_checks import is_integer, positive_int
+from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 
-def grow_head_size(model, head_size, seed=0):
+def grow_head_size(
+    model: keras.Model, head_size: int | Sequence[int], seed: int = 0
+) -> keras.Model:
     """A model with larger heads and the same outputs.
 
-    The logits of a larger head are divided by the root of a larger number,
-    so a head's queries are multiplied by `sqrt(new size / old size)`; where
-    the model has an `attention_scale`, they stay as they are. A head's new
-    query columns and the new rows of `attention_output` are zero, its new key
-    and value columns random.
+    `head_size` is the size of all heads, or one size per layer. No layer's
+    heads may become smaller, and at least one layer's must grow.
 
-    In training, the first step changes of what is new the query columns and
-    the rows of `attention_output`; key and value columns have gradients from
-    the second step.
-
-    Args:
-        model: a `FixedHeadBackbone`, or a task that holds one.
-        head_size: int, or a sequence of one int per layer. No layer's may be
-            smaller than it is, one at least is larger.
-        seed: int. Seed of the random columns.
-
-    Returns:
-        A new model of the same class, not trained yet: an optimizer's state
-        is not copied. The layers are trainable where those of `model` are.
-
-    Raises:
-        ValueError: if `head_size` does not fit, or `model` holds no
-            `FixedHeadBackbone`, is quantized or has LoRA enabled.
+    The logits of a larger head are divided by a larger root, so a head's
+    queries are multiplied by `sqrt(new size / old size)`, unless the model
+    has an `attention_scale`. A head's new query columns and the new rows of
+    `attention_output` are zero; `seed` draws its new key and value columns.
+    Of these weights, the first training step changes the zeros only; key and
+    value columns have gradients from the second step.
     """
     backbone = backbone_of(model)
     present = [
@@ -55,95 +51,58 @@ def grow_head_size(model, head_size, seed=0):
     sizes = list(head_size) if several else [head_size] * len(present)
     if (
         len(sizes) != len(present)
-        or not all(map(_is_integer, sizes))
+        or not all(map(is_integer, sizes))
         or any(new < old for new, old in zip(sizes, present))
         or sizes == present
     ):
         raise ValueError(
             "`head_size` must be an integer, or one for each of the "
             f"{len(present)} layers, none smaller than now ({present}) and "
-            "one at least larger; smaller heads would not compute the same. "
+            "at least one larger; smaller heads would not compute the same. "
             f"Received: head_size={head_size!r}"
         )
     sizes = [int(size) for size in sizes]
     return _rebuild(model, seed=seed, head_size=sizes if several else sizes[0])
 
 
-def grow_heads(model, num_heads, seed=0):
-    """A model with more heads in every layer and the same outputs.
+def grow_heads(
+    model: keras.Model, num_heads: int, seed: int = 0
+) -> keras.Model:
+    """A model with `num_heads` heads in every layer and the same outputs.
 
-    The new heads have random queries, keys and values; their rows of
-    `attention_output` are zero.
-
-    In training, the first step changes of what is new those rows alone; the
-    rest of the new heads has gradients from the second step.
-
-    Args:
-        model: a `FixedHeadBackbone`, or a task that holds one.
-        num_heads: int. The number of heads of each layer, more than now.
-        seed: int. Seed of the new heads.
-
-    Returns:
-        A new model, as of `grow_head_size`.
-
-    Raises:
-        ValueError: if `num_heads` is not an integer above the present one, or
-            `model` holds no `FixedHeadBackbone`, is quantized or has LoRA
-            enabled.
+    `seed` draws the queries, keys and values of the new heads; their rows of
+    `attention_output` are zero. Of the new weights, the first training step
+    changes these rows only; the others have gradients from the second step.
     """
-    num_heads = _more("num_heads", num_heads, backbone_of(model).num_heads)
+    present = backbone_of(model).num_heads
+    num_heads = positive_int("num_heads", num_heads, least=present + 1)
     return _rebuild(model, seed=seed, num_heads=num_heads)
 
 
-def grow_positions(model, max_sequence_length):
+def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """A model for longer sequences, with the same outputs for shorter ones.
 
     Row `i` of the new table of positions is row `i % old length` of the old
-    one, a start from which longer sequences are to be trained. Heads keep
-    their size, also where it was the maximum sequence length. A preprocessor
-    keeps its `sequence_length`; set it on that of the new model.
-
-    Args:
-        model: a `FixedHeadBackbone`, or a task that holds one.
-        max_sequence_length: int, more than now.
-
-    Returns:
-        A new model, as of `grow_head_size`.
-
-    Raises:
-        ValueError: if `max_sequence_length` is not an integer above the
-            present one, or `model` holds no `FixedHeadBackbone`, is quantized
-            or has LoRA enabled.
+    one, a start for training on longer sequences. Heads keep their size, even
+    where it was the maximum sequence length. A preprocessor keeps its
+    `sequence_length`: set it on that of the new model.
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length
     head_size = backbone.get_config()["head_size"]
     return _rebuild(
         model,
-        max_sequence_length=_more(
-            "max_sequence_length", max_sequence_length, present
+        max_sequence_length=positive_int(
+            "max_sequence_length", max_sequence_length, least=present + 1
         ),
         head_size=present if head_size is None else head_size,
     )
 
 
-def drop_layers(model, layers):
-    """A model without some of its Transformer blocks.
+def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
+    """A model without the Transformer blocks of the given numbers, from 0.
 
-    It does not compute the same: see `output_change` for by how much, and
-    train it further. The blocks that are left are numbered anew.
-
-    Args:
-        model: a `FixedHeadBackbone`, or a task that holds one.
-        layers: sequence of int. The blocks to leave out, from 0.
-
-    Returns:
-        A new model, as of `grow_head_size`.
-
-    Raises:
-        ValueError: if `layers` names no block, one twice, one that is not
-            there, or all, or `model` holds no `FixedHeadBackbone`, is
-            quantized or has LoRA enabled.
+    Its outputs differ: `output_change` measures by how much. Train it further.
 
     Source: Sajjad et al. 2020, https://arxiv.org/abs/2004.03844.
     """
@@ -151,13 +110,13 @@ def drop_layers(model, layers):
     there = range(backbone.num_layers)
     layers = list(layers)
     if (
-        not all(_is_integer(layer) and layer in there for layer in layers)
+        not all(is_integer(layer) and layer in there for layer in layers)
         or len(set(layers)) != len(layers)
         or not 0 < len(layers) < len(there)
     ):
         raise ValueError(
             "`layers` must name some of the model's layers, from 0 to "
-            f"{there[-1]}, each once, and leave one at least. "
+            f"{there[-1]}, each once, and leave at least one. "
             f"Received: layers={layers!r}"
         )
     kept = [layer for layer in there if layer not in layers]
@@ -165,43 +124,31 @@ def drop_layers(model, layers):
     if isinstance(head_size, list):
         head_size = [head_size[layer] for layer in kept]
     return _rebuild(
-        model, left_out=layers, num_layers=len(kept), head_size=head_size
+        model, dropped=layers, num_layers=len(kept), head_size=head_size
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputChange:
-    """By how much the outputs of two models differ.
+    """The difference between the outputs of two models.
 
     Attributes:
-        largest_difference: float. The largest absolute difference of two
-            numbers.
-        mean_cosine: float. The mean cosine similarity of two vectors.
+        largest_difference: the largest absolute difference of two numbers.
+        mean_cosine: the mean cosine similarity of two vectors.
     """
 
     largest_difference: float
     mean_cosine: float
 
 
-def output_change(before, after, inputs, batch_size=32):
-    """By how much the outputs of two models differ, padding left out.
+def output_change(
+    before: keras.Model, after: keras.Model, inputs: dict, batch_size: int = 32
+) -> OutputChange:
+    """Compares the outputs of two models of one class, without padding.
 
-    Of two `FixedHeadTextEmbedder` the embeddings of rows with a real token
-    are compared, of other models the backbone's vectors of real tokens; the
-    head of a `FixedHeadMaskedLM` is not looked at.
-
-    Args:
-        before: a `FixedHeadBackbone`, or a task that holds one.
-        after: a model of the same class.
-        inputs: the backbone's inputs, a dictionary of int arrays `[B, T]`.
-        batch_size: int. How many rows are computed at once.
-
-    Returns:
-        An `OutputChange`.
-
-    Raises:
-        ValueError: if the models are of two classes or their vectors of two
-            sizes, or `inputs` lacks one or has no real token.
+    Compares the embeddings of two `FixedHeadTextEmbedder`, and of other
+    models the backbone's vectors of real tokens. `inputs` are the backbone's,
+    a dictionary of int arrays `[B, T]`.
     """
     if type(before) is not type(after):
         raise ValueError(
@@ -235,33 +182,70 @@ def _vectors(model, batch, real):
     return ops.convert_to_numpy(outputs).astype("float64")[chosen]
 
 
-def _rebuild(model, left_out=(), seed=0, **changes):
-    """A copy of a model whose backbone has another configuration.
+def backbone_of(model: keras.Model) -> FixedHeadBackbone:
+    """The `FixedHeadBackbone` that a model is or, as a task, holds."""
+    backbone = getattr(model, "backbone", model)
+    if not isinstance(backbone, FixedHeadBackbone):
+        raise ValueError(
+            "`model` must be a FixedHeadBackbone or a task that holds one, "
+            "such as a FixedHeadTextEmbedder; "
+            "keras_fixedhead.convert.from_bert_backbone converts a BERT. "
+            f"Received: model={model!r}"
+        )
+    return backbone
 
-    Args:
-        model: the model; it is not changed.
-        left_out: the indices of the blocks that the copy has not.
-        seed: int. Seed of what is new in the attention layers.
-        **changes: the arguments of the backbone that are not the same.
 
-    Returns:
-        The copy, with all weights of `model` or what has become of them.
+def input_batches(
+    inputs: dict, batch_size: int
+) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yields a backbone's inputs `[N, T]`, at most `batch_size` rows at once.
+
+    Each batch is a dictionary of int32 arrays `[B, T]` without further keys,
+    and a bool array `[B, T]`, true at real tokens.
+    """
+    names = ("token_ids", "segment_ids", "padding_mask")
+    if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
+        received = sorted(inputs) if isinstance(inputs, dict) else inputs
+        raise ValueError(
+            "`inputs` must be a dictionary with token_ids, segment_ids and "
+            f"padding_mask. Received: {received!r}"
+        )
+    batch_size = positive_int("batch_size", batch_size)
+    arrays = {
+        name: ops.convert_to_numpy(inputs[name]).astype("int32")
+        for name in names
+    }
+    if not arrays["padding_mask"].any():
+        raise ValueError(
+            "`inputs` must hold a real token, where padding_mask is 1. "
+            f"Received: {len(arrays['padding_mask'])} rows without"
+        )
+    for start in range(0, len(arrays["token_ids"]), batch_size):
+        batch = {k: v[start : start + batch_size] for k, v in arrays.items()}
+        yield batch, batch["padding_mask"] != 0
+
+
+def _rebuild(model, dropped=(), seed=0, **changes):
+    """A copy of a model with other arguments of the backbone.
+
+    `dropped` are the numbers of the blocks to drop; `seed` draws new weights
+    of the attention layers. All other weights are those of `model`.
     """
     _refuse_unlike_kernels(model)
     before = backbone_of(model)
     after = type(before).from_config({**before.get_config(), **changes})
     rebuilt = after if model is before else _task_around(after, model)
 
-    dropped = [before.transformer_layers[i] for i in left_out]
+    blocks = [before.transformer_layers[i] for i in dropped]
     skipped = {
-        id(layer) for block in dropped for layer in block._flatten_layers()
-    } | {id(weight) for block in dropped for weight in block.weights}
+        id(layer) for block in blocks for layer in block._flatten_layers()
+    } | {id(weight) for block in blocks for weight in block.weights}
 
     def kept(things):
         return [thing for thing in things if id(thing) not in skipped]
 
-    # The public setter would set what is below, too: a task's head holds the
-    # backbone's embedding.
+    # The public setter would also change sublayers, and a task's head holds
+    # the backbone's embedding.
     for old, new in zip(
         kept(model._flatten_layers()), rebuilt._flatten_layers(), strict=True
     ):
@@ -283,7 +267,7 @@ def _rebuild(model, left_out=(), seed=0, **changes):
         if id(old) not in reshaped:
             new.assign(to_numpy(old))
     after.position_embedding.position_embeddings.assign(
-        # repeats the rows
+        # np.resize repeats the rows.
         np.resize(
             to_numpy(table), (after.max_sequence_length, after.hidden_dim)
         )
@@ -294,12 +278,76 @@ def _rebuild(model, left_out=(), seed=0, **changes):
     return rebuilt
 
 
+def grow_attention(
+    before: FixedMultiHeadAttention,
+    after: FixedMultiHeadAttention,
+    rng: np.random.Generator,
+) -> None:
+    """Sets the weights of an attention layer to those of a smaller one.
+
+    Both layers then compute the same. `after` has as large or larger heads,
+    or more, for the same inputs, and biases if `before` has them.
+
+    `logits = scale q k`, so a head's queries are multiplied by
+    `old scale / new scale`. In old heads new query columns are zero, new key
+    and value columns random; in new heads all three are random; new rows of
+    `attention_output` are zero.
+    """
+    sizes, new_sizes = before.head_sizes, after.head_sizes
+    starts = list(itertools.accumulate(new_sizes, initial=0))
+    # The columns of `after` that hold those of `before`, [W].
+    places = np.concatenate(
+        [start + np.arange(size) for start, size in zip(starts, sizes)]
+    )
+    # Whether a new column belongs to a head of `before`, [W_new].
+    of_old_heads = np.arange(starts[-1]) < starts[len(sizes)]
+    scale = np.concatenate(
+        [
+            np.full(size, old / new)
+            for size, old, new in zip(
+                sizes, before.attention_scales, after.attention_scales
+            )
+        ]
+    )
+    for name in ("query", "key", "value"):
+        old, new = getattr(before, name), getattr(after, name)
+        scaled = scale if name == "query" else 1.0
+        kernel = _truncated_normal(rng, new.kernel.shape)
+        if name == "query":
+            kernel[:, of_old_heads] = 0.0
+        kernel[:, places] = to_numpy(old.kernel, "float64") * scaled
+        new.kernel.assign(kernel)
+        if old.use_bias:
+            bias = np.zeros(new.bias.shape)
+            bias[places] = to_numpy(old.bias, "float64") * scaled
+            new.bias.assign(bias)
+    old, new = before.attention_output, after.attention_output
+    kernel = np.zeros(new.kernel.shape)
+    kernel[places] = to_numpy(old.kernel, "float64")
+    new.kernel.assign(kernel)
+    if old.use_bias:
+        new.bias.assign(to_numpy(old.bias))
+
+
+def to_numpy(weight, dtype=None):
+    """A copy: JAX may give a training step the memory of its arguments."""
+    return np.array(ops.convert_to_numpy(weight), dtype)
+
+
+def _truncated_normal(rng, shape):
+    """Normal numbers of standard deviation 0.02, cut at two of them."""
+    x = rng.standard_normal(shape)
+    while (outside := abs(x) > 2.0).any():
+        x[outside] = rng.standard_normal(outside.sum())
+    return 0.02 * x
+
+
 def _task_around(backbone, model):
     """A task like `model`, with random weights around another backbone."""
     config = {**model.get_config(), "backbone": backbone}
     preprocessor = model.preprocessor
     if preprocessor is not None:
-        # A vocabulary is a file of the tokenizer's, not in its config.
+        # The vocabulary is a file of the tokenizer, not in its config.
         config["preprocessor"] = type(preprocessor).from_config(
             {**preprocessor.get_config(), "tokenizer": preprocessor.tokenizer}
         )
@@ -321,16 +369,3 @@ def _refuse_unlike_kernels(model):
                 "what `from_preset` returns. "
                 f"Received: {layer.path} with LoRA"
             )
-
-
-def _more(name, value, present):
-    if not _is_integer(value) or value <= present:
-        raise ValueError(
-            f"`{name}` must be an integer above the present {present}. "
-            f"Received: {name}={value!r}"
-        )
-    return int(value)
-
-
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

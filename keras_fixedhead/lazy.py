@@ -1,17 +1,17 @@
-"""Packages that import a module when something of it is first used."""
+"""Lazy imports of a package's modules."""
 
 import importlib
+import typing
+from collections.abc import Callable
 
 
-def public_names(package, **modules):
+def public_names(
+    package: str, **modules: str
+) -> tuple[Callable[[str], typing.Any], list[str]]:
     """Returns a package's `__getattr__` (see PEP 562) and its `__all__`.
 
-    The commands of a package then need not wait for Keras to print a help.
-
-    Args:
-        package: the package's `__name__`.
-        **modules: for each module of the package the public names that it
-            defines, with spaces between.
+    A command's `--help` then need not wait for Keras. `package` is its
+    `__name__`; `modules` lists each module's public names, space-separated.
     """
     homes = {
         name: module

@@ -13,15 +13,11 @@ _EXCLUDED = -1e9
 
 
 def same_keys(keys, candidate_keys):
-    """Which candidates are duplicates of which pairs.
+    """Finds duplicates of pairs among candidates.
 
-    Args:
-        keys: Integer tensor `[M, K]`, K identities of each pair, such as one
-            of its query and one of its document.
-        candidate_keys: Integer tensor `[C, K]`.
-
-    Returns:
-        Bool tensor `[M, C]`, true where any of the K identities is the same.
+    Keys are int tensors `[M, K]` and `[C, K]` of K identities, such as one of
+    the query and one of the document. Returns a bool tensor `[M, C]`, true
+    where any of the K identities is equal.
     """
     # [M, 1, K] == [1, C, K]
     equal = ops.equal(keys[:, None, :], candidate_keys[None, :, :])
@@ -29,31 +25,18 @@ def same_keys(keys, candidate_keys):
 
 
 def contrastive_loss(embeddings, candidates, labels, temperature, excluded):
-    """Cross entropy of finding each pair's other half among candidates.
+    """Cross entropy of each pair's other half among the candidates.
 
     InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4; with
     candidates from every replica as in CLIP, Radford et al. 2021).
 
-    Args:
-        embeddings: Float tensor `[M, D]`, of unit length where scores are to
-            be cosines.
-        candidates: Float tensor `[C, D]`, the other side of all pairs.
-        labels: Integer tensor `[M]`, the candidate that is the true one.
-        temperature: Positive float or scalar tensor that divides the scores.
-        excluded: Bool tensor `[M, C]`, candidates that are not to count as
-            wrong, such as duplicates. The true one counts whatever it says.
-
-    Returns:
-        Float tensor `[M]`, the loss of each pair in nats, float32 at least.
-    """
-    scores = ops.matmul(embeddings, ops.transpose(candidates))  # [M, C]
-    # A sum of exponentials needs more than bfloat16.
-    dtype = keras.backend.result_type(scores.dtype, "float32")
-    logits = ops.cast(scores, dtype) / ops.cast(temperature, dtype)
-    is_label = ops.equal(
-        ops.expand_dims(labels, 1),
-        ops.arange(ops.shape(candidates)[0], dtype=labels.dtype),
-    )  # [M, C]
+    Takes `embeddings` `[M, D]` (of unit length for cosines), `candidates`
+    `[C, D]`, the int `labels` `[M]` of the true candidates, a `temperature`
+    that divides the scores, and bool `excluded` `[M, C]`, candidates not to
+    count as wrong, such as duplicates; the true ones always count. Returns
+    the loss `[M]` of each pair in nats, float32 at least."""
+    logits = _float_logits(embeddings, candidates, temperature)
+    is_label = _is_label(labels, candidates)
     excluded = ops.logical_and(excluded, ops.logical_not(is_label))
     logits = ops.where(excluded, _EXCLUDED, logits)
     positive = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
@@ -71,26 +54,13 @@ def symmetric_contrastive_loss(
     negatives=None,
     excluded_negatives=None,
 ):
-    """Mean of the losses query to document and document to query.
+    """Mean of `contrastive_loss` in both directions, for each pair `[M]`.
 
-    Args:
-        queries: Float tensor `[M, D]`.
-        documents: Float tensor `[M, D]`, row i belongs to query i.
-        candidate_queries: Float tensor `[C, D]`, the queries of all replicas.
-        candidate_documents: Float tensor `[C, D]`, in the same order.
-        labels: Integer tensor `[M]`, where among the candidates each of this
-            replica's pairs is.
-        temperature: Positive float or scalar tensor.
-        excluded: Bool tensor `[M, C]` as in `contrastive_loss`, for both
-            directions.
-        negatives: Float tensor `[H, D]` or `None`, further documents of all
-            replicas, which are nobody's answer.
-        excluded_negatives: Bool tensor `[M, H]`, which of them are not to
-            count as wrong.
-
-    Returns:
-        Float tensor `[M]`, the loss of each pair in nats, float32 at least.
-    """
+    Takes `queries` and `documents` `[M, D]` of this replica, the candidates
+    `[C, D]` of all replicas, and `labels`, this replica's pairs among the
+    candidates. `excluded` `[M, C]` applies to both directions. `negatives`
+    `[H, D]` are further documents of all replicas that answer no query;
+    `excluded_negatives` `[M, H]` do not count as wrong."""
     not_documents = excluded
     if negatives is not None:
         candidate_documents = ops.concatenate([candidate_documents, negatives])
@@ -107,34 +77,22 @@ def symmetric_contrastive_loss(
 def similarity_loss(
     embeddings, candidates, teacher, teacher_candidates, labels, temperature
 ):
-    """How far similarities to the others of the batch are from a teacher's.
+    """Divergence of similarities within the batch from a teacher's.
 
-    The divergence of the softmax of a text's similarities from that of the
-    teacher's; what a text has with itself is left out. As in SEED (Fang et
-    al. 2021, "SEED: Self-supervised Distillation for Visual Representation",
-    https://arxiv.org/abs/2101.04731), with the batch for its queue.
+    Compares the softmax of a text's similarities to the other texts with that
+    of the teacher. As in SEED (Fang et al. 2021, "SEED: Self-supervised
+    Distillation for Visual Representation", https://arxiv.org/abs/2101.04731),
+    with the batch as queue.
 
-    Args:
-        embeddings: float tensor `[M, D]`, of unit length.
-        candidates: float tensor `[C, D]`, those of the whole batch.
-        teacher: float tensor `[M, D_teacher]`, of unit length.
-        teacher_candidates: float tensor `[C, D_teacher]`.
-        labels: integer tensor `[M]`, where among the candidates each of this
-            replica's texts is.
-        temperature: positive float that divides similarities.
-
-    Returns:
-        Float tensor `[M]`, nats, float32 at least.
-    """
-    is_self = ops.equal(
-        ops.expand_dims(labels, 1),
-        ops.arange(ops.shape(candidates)[0], dtype=labels.dtype),
-    )  # [M, C]
+    Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
+    whole batch, the teacher's `[M, D_teacher]` and `[C, D_teacher]`, the int
+    `labels` `[M]` of this replica's texts among the candidates, and a
+    `temperature` that divides similarities. Returns the divergence `[M]` in
+    nats, float32 at least."""
+    is_self = _is_label(labels, candidates)
 
     def log_softmax(rows, columns):
-        scores = ops.matmul(rows, ops.transpose(columns))
-        dtype = keras.backend.result_type(scores.dtype, "float32")
-        logits = ops.cast(scores, dtype) / ops.cast(temperature, dtype)
+        logits = _float_logits(rows, columns, temperature)
         return ops.log_softmax(ops.where(is_self, _EXCLUDED, logits))
 
     return _divergence(
@@ -144,24 +102,17 @@ def similarity_loss(
 
 
 def relation_loss(projection, teacher, padding_mask, num_heads):
-    """How far attention relations are from a teacher's.
+    """Divergence of attention relations from a teacher's.
 
     The relation of queries (or keys, or values) is the softmax of their
-    scaled products with each other. Heads are those of the relation, so the
-    two models may differ in theirs (Wang et al. 2021, "MiniLMv2", section
-    3.1, https://arxiv.org/abs/2012.15828).
+    scaled products with each other, over heads of its own: the models' heads
+    may differ (Wang et al. 2021, "MiniLMv2", section 3.1,
+    https://arxiv.org/abs/2012.15828).
 
-    Args:
-        projection: float tensor `[M, T, W]`, the queries, keys or values of
-            all heads side by side.
-        teacher: float tensor `[M, T, W_teacher]`.
-        padding_mask: bool or int tensor `[M, T]`, 1 = real token.
-        num_heads: int, divides W and W_teacher.
-
-    Returns:
-        Float tensor `[M]`, the mean over heads and real tokens of the
-        divergence from the teacher's relation, nats, float32 at least.
-    """
+    Takes projections `[M, T, W]` of all heads side by side, the teacher's
+    `[M, T, W_teacher]`, a padding mask `[M, T]` (1 = real token), and a
+    number of heads that divides W and W_teacher. Returns the mean divergence
+    `[M]` over heads and real tokens in nats, float32 at least."""
     mask = ops.cast(padding_mask, "bool")
 
     def log_relation(x):
@@ -182,6 +133,20 @@ def relation_loss(projection, teacher, padding_mask, num_heads):
     return ops.sum(divergence * weights, axis=1) / ops.maximum(
         ops.sum(weights, axis=1), 1.0
     )
+
+
+def _float_logits(rows, columns, temperature):
+    """Scaled products `[M, C]`, in float32 at least."""
+    scores = ops.matmul(rows, ops.transpose(columns))
+    # A sum of exponentials needs more precision than bfloat16.
+    dtype = keras.backend.result_type(scores.dtype, "float32")
+    return ops.cast(scores, dtype) / ops.cast(temperature, dtype)
+
+
+def _is_label(labels, candidates):
+    """bool `[M, C]`, true at each row's own candidate."""
+    numbers = ops.arange(ops.shape(candidates)[0], dtype=labels.dtype)
+    return ops.equal(ops.expand_dims(labels, 1), numbers)
 
 
 def _divergence(log_target, log_prediction):

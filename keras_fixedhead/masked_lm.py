@@ -8,28 +8,24 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    kernel_initializer,
-    refuse_unknown_arguments,
-)
+from keras_fixedhead.backbone import kernel_initializer
 from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
 from keras_fixedhead.packing import Packing
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.transformer_block import resolve_activation
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
+class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     """Predicts masked tokens with a `FixedHeadBackbone`.
 
-    BERT's head (Devlin et al. 2018): a dense layer, a norm, and the token
-    embedding once more, as the matrix of the logits. Logits are computed at
-    the masked positions only.
+    BERT's head (Devlin et al. 2018): a dense layer, a norm, and the transposed
+    token embedding. Logits are computed at the masked positions only.
 
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
-        next_sentence: bool. Whether to predict, too, if the second segment
+        next_sentence: bool. Whether to also predict if the second segment
             follows the first in its document. Needs a backbone with a pooler.
         **kwargs: as in `keras_hub.models.MaskedLM`.
 
@@ -43,8 +39,7 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
         `next_sentence` (0 = it follows, 1 = it does not).
 
     Raises:
-        TypeError: if there is no such argument.
-        ValueError: if `next_sentence` is asked of a backbone without pooler.
+        ValueError: if `next_sentence=True` and the backbone has no pooler.
 
     Example:
 
@@ -54,13 +49,11 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
     ```
     """
 
-    backbone_cls = FixedHeadBackbone
     preprocessor_cls = FixedHeadMaskedLMPreprocessor
 
     def __init__(
         self, backbone, preprocessor=None, next_sentence=False, **kwargs
     ):
-        refuse_unknown_arguments(self, kwargs)
         if next_sentence and not backbone.pooler:
             raise ValueError(
                 "`next_sentence` is predicted from the pooler's output. "
@@ -69,8 +62,6 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
             )
 
         # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.masked_lm_head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
             intermediate_activation=resolve_activation(backbone.activation),
@@ -79,7 +70,7 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
             dtype=backbone.dtype_policy,
             name="masked_lm_head",
         )
-        # KerasHub's head would add its bias, float32, to bfloat16 logits.
+        # Else KerasHub's head adds its float32 bias to bfloat16 logits.
         self.masked_lm_head.autocast = True
         self.next_sentence_dense = (
             keras.layers.Dense(
@@ -108,30 +99,22 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
             encoded.get("pooled_output"),
             inputs["mask_positions"],
         )
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def predict_packed(
         self, inputs, real=None, training=False, fixed_size=False
     ):
         """The same outputs, computed on real tokens only.
 
-        The last block computes the masked positions only. See
-        `FixedHeadBackbone.encode_packed` for where it runs.
+        The last block computes the masked positions only.
 
-        Args:
-            inputs: the model's inputs.
-            real: bool tensor `[B, K]`, which of the masked positions are to
-                be predicted, or `None` for all.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-
-        Returns:
-            What calling the model returns; with `real`, logits of masked
-            tokens are `[P, V]`, those of its P true places, in order.
+        With `real`, a bool tensor `[B, K]`, logits of masked tokens are
+        `[P, V]`, for its P true positions, in order. For the other arguments
+        see `FixedHeadBackbone.encode_packed`.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:
-            # The pooler sees the first token.
+            # The pooler reads the first token.
             positions = ops.pad(positions, ((0, 0), (1, 0)))
             if real is not None:
                 first = ops.ones_like(real[:, :1])
@@ -146,7 +129,7 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
             x = x[:, 1:, :]
         if real is not None:
             x = ops.expand_dims(Packing(real).pack(x), 0)
-        # They are taken already, and the head takes them all.
+        # `x` holds the masked positions only: the head takes all of them.
         batch, length = ops.shape(x)[:2]
         places = ops.broadcast_to(ops.arange(length), (batch, length))
         outputs = self._predict(x, pooled, places)
@@ -166,6 +149,4 @@ class FixedHeadMaskedLM(keras_hub.models.MaskedLM):
         }
 
     def get_config(self):
-        config = super().get_config()
-        config.update(next_sentence=self.next_sentence)
-        return config
+        return {**super().get_config(), "next_sentence": self.next_sentence}

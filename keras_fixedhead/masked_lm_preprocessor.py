@@ -3,16 +3,16 @@
 import keras
 import keras_hub
 
-from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.tokenizer import FixedHeadTokenizer
+from keras_fixedhead.preprocessor import FixedHeadPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
+class FixedHeadMaskedLMPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.MaskedLMPreprocessor
+):
     """Tokenizes, packs one or two segments and masks some of their tokens.
 
-    For `FixedHeadMaskedLM.fit` on texts. `training.pretrain` masks in a
-    pipeline of its own, which can be resumed.
+    For `FixedHeadMaskedLM.fit` on texts.
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
@@ -22,15 +22,12 @@ class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
             `mask_token_rate`, `random_token_rate`, `truncate`.
 
     Call arguments:
-        x: a string, a list or tensor of B strings, or a tuple of such for
-            sequences of several segments. Without `y=None`, KerasHub takes
-            a tuple of two for inputs and labels.
+        x: a string, a list or tensor of B strings, or a tuple of these for
+            sequences of several segments. Pass `y=None` with a tuple of two,
+            which KerasHub otherwise takes for inputs and labels.
 
     Returns:
         `(x, y, sample_weight)` as in
         `keras_hub.models.MaskedLMPreprocessor`: a dictionary of int tensors,
-        the ids of the masked tokens, and 1 where there is one.
+        the ids of the masked tokens, and 1 where a token is masked.
     """
-
-    backbone_cls = FixedHeadBackbone
-    tokenizer_cls = FixedHeadTokenizer

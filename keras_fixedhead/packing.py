@@ -9,19 +9,19 @@ from keras_fixedhead.attention_mask import boolean_mask
 
 
 class Packing:
-    """Where the real tokens of a padded batch lie.
+    """The places of the real tokens of a padded batch.
 
     Dense layers cost the same for a padding token as for a real one. Between
     `pack` and `pad` they see real tokens only; attention alone needs the
     padded form. P depends on the data, so this works in eager mode and in
-    TensorFlow graphs (XLA on CPU and GPU included), not where sizes are fixed,
-    under `jax.jit` and on TPUs.
+    TensorFlow graphs (XLA on CPU and GPU included), but not under `jax.jit`
+    or on TPUs, where sizes are fixed.
 
     Args:
         padding_mask: bool or int tensor `[B, T]`, 1 = real token. The real
             tokens need not be contiguous.
-        fixed_size: bool. Take padding for real tokens, P = B * T, for what
-            needs fixed sizes.
+        fixed_size: bool. Keep the padding, P = B * T, where sizes must be
+            fixed.
     """
 
     def __init__(self, padding_mask, fixed_size=False):
@@ -38,10 +38,9 @@ class Packing:
         return flat if self.fixed_size else ops.take(flat, self.indices, axis=0)
 
     def pad(self, x):
-        """Puts packed tokens back: `[P, D]` -> `[B, T, D]`.
+        """Returns packed tokens to their places: `[P, D]` -> `[B, T, D]`.
 
-        Where there is padding it puts zeros, or what was computed there if the
-        size is fixed.
+        Padding positions become zeros, unless the size is fixed.
         """
         batch, length = ops.shape(self.padding_mask)
         if not self.fixed_size:
@@ -53,15 +52,9 @@ class Packing:
         return ops.reshape(x, (batch, length, x.shape[-1]))
 
     def take(self, x, positions):
-        """Gathers packed tokens by their positions in the padded batch.
+        """Gathers packed tokens `[P, D]` by positions `[B, K]` below T.
 
-        Args:
-            x: tensor `[P, D]`.
-            positions: int tensor `[B, K]`, below T.
-
-        Returns:
-            A tensor `[B, K, D]`. What stands there for a position of padding
-            has no meaning.
+        Returns `[B, K, D]`; undefined at the positions of padding.
         """
         batch, length = ops.shape(self.padding_mask)
         starts = ops.expand_dims(ops.arange(batch) * length, 1)

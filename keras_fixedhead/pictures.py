@@ -1,24 +1,18 @@
 """Pictures, drawn with Matplotlib, which is an optional extra."""
 
 import io
+import os
 import pathlib
+import typing
 
 from keras_fixedhead.files import replaced
 
+if typing.TYPE_CHECKING:
+    import matplotlib.figure
 
-def new_figure(width, height):
-    """An empty figure.
 
-    Args:
-        width: float, inches.
-        height: float, inches.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        ModuleNotFoundError: if Matplotlib is not installed; says how to.
-    """
+def new_figure(width: float, height: float) -> "matplotlib.figure.Figure":
+    """An empty figure, its size in inches."""
     try:
         import matplotlib.figure
     except ModuleNotFoundError as error:
@@ -28,16 +22,8 @@ def new_figure(width, height):
     return matplotlib.figure.Figure((width, height), layout="constrained")
 
 
-def check_picture(output):
-    """Raises unless a picture can be written there, before long work.
-
-    Args:
-        output: path of the picture; its ending names the format.
-
-    Raises:
-        ModuleNotFoundError: if Matplotlib is not installed; says how to.
-        ValueError: if the ending names no format, or there is no such folder.
-    """
+def check_picture(output: str | os.PathLike) -> None:
+    """Raises before long work if `save_figure` would fail."""
     output = pathlib.Path(output)
     formats = new_figure(1, 1).canvas.get_supported_filetypes()
     if output.suffix[1:].lower() not in formats:
@@ -52,24 +38,17 @@ def check_picture(output):
         )
 
 
-def save_figure(figure, output):
-    """Writes a picture, whole or not at all.
-
-    Args:
-        figure: a `matplotlib.figure.Figure`.
-        output: path of the picture; its ending names the format.
-
-    Raises:
-        ValueError: see `check_picture`.
-        OSError: if it cannot be written.
-    """
+def save_figure(
+    figure: "matplotlib.figure.Figure", output: str | os.PathLike
+) -> None:
+    """Writes a picture atomically; its file extension names the format."""
     output = pathlib.Path(output)
     check_picture(output)
     with replaced(output) as partial:
         figure.savefig(partial, dpi=120, format=output.suffix[1:].lower())
 
 
-def encode_png(figure):
+def encode_png(figure: "matplotlib.figure.Figure") -> tuple[bytes, int, int]:
     """A picture as the bytes of a PNG, and its width and height in pixels."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=80)

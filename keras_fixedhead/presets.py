@@ -1,16 +1,16 @@
 """Named shapes of `FixedHeadBackbone`: BERT's, and those of the paper.
 
 Bhojanapalli et al. 2020, "Low-Rank Bottleneck in Multi-head Attention Models",
-https://arxiv.org/abs/2002.07028. A name says the embedding size d, the head
+https://arxiv.org/abs/2002.07028. A name holds the embedding size d, the head
 size p and the number of heads h.
 
 Tables 1, 2 and 3 have 24 layers and the vocabulary and positions of BERT.
 
 Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
-256 and a feed-forward width of 1024. The paper gives the ends of what they
-vary, not the points between: those are chosen here. Its models have sinusoidal
-positions, no segments, and predict the next word; these encoders learn their
-positions, have one segment, and no pooler.
+256 and a feed-forward width of 1024. The paper states the ends of each range;
+the points between are chosen here. Its models predict the next word, with
+sinusoidal positions and no segments; these encoders have learned positions,
+one segment, and no pooler.
 A `FixedHeadCausalLM` takes `FixedHeadBackbone(**shape(name), causal=True)`.
 """
 
@@ -45,19 +45,13 @@ def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
 
 
 def _lm1b(hidden_dim, head_size, num_heads, intermediate_dim=1024):
-    return {
-        **_LM1B,
-        "hidden_dim": hidden_dim,
-        "head_size": head_size,
-        "num_heads": num_heads,
-        "intermediate_dim": intermediate_dim,
-    }
+    return _bert(hidden_dim, head_size, num_heads, intermediate_dim, **_LM1B)
 
 
 def _lm1b_wide(hidden_dim, num_heads):
-    """Standard heads; a feed-forward as wide as heads of 32 would cost."""
-    # A layer whose heads are W wide together and whose feed-forward is F wide
-    # has (4 d + 3) W + (2 d + 1) F parameters and what depends on d alone.
+    """Standard heads, and the parameters of heads of 32 in the feed-forward."""
+    # A layer with total head width W and feed-forward width F has
+    # (4 d + 3) W + (2 d + 1) F parameters, plus some that depend on d only.
     more = (4 * hidden_dim + 3) * (32 * num_heads - hidden_dim)
     intermediate_dim = 1024 + more // (2 * hidden_dim + 1)
     return _lm1b(
@@ -120,48 +114,37 @@ SHAPES = {
 }
 
 
-# What the paper's tables give, on the development sets, in percent: F1 and
-# exact match (EM) on SQuAD, accuracy on MNLI. Means; on MNLI the runs of one
-# model spread by 0.1 to 0.4 (Tables 1 and 2). EM of Table 3A is left out.
+# The paper's results on the development sets, in percent: F1 and exact match
+# (EM) on SQuAD, accuracy on MNLI. Means; on MNLI the runs of one model differ
+# by 0.1 to 0.4 (Tables 1 and 2). EM of Table 3A is left out.
+_PUBLISHED = {
+    "bert_large_h8": (90.89, 84.1, 85.0),
+    "bert_large_h16": (90.61, 83.75, 84.5),
+    "bert_large_h32": (90.45, 83.48, 84.4),
+    "fixed_d512_p128_h8": (89.6, 82.73, 83.5),
+    "fixed_d512_p128_h12": (90.25, 83.18, 84.2),
+    "fixed_d512_p128_h16": (90.43, 83.59, 83.9),
+    "fixed_d512_p128_h32": (90.95, 84.4, 84.9),
+    "fixed_d512_p32_h8": (88.53, 81.19, 82.5),
+    "fixed_d512_p64_h8": (89.51, 82.41, 83.4),
+    "fixed_d512_p256_h8": (90.33, 83.36, 83.9),
+    "fixed_d768_p128_h8": (90.35, None, 84.4),
+    "fixed_d768_p128_h12": (90.48, None, 84.4),
+    "fixed_d768_p128_h16": (90.92, None, 84.7),
+    "fixed_d768_p128_h20": (90.89, None, 85.1),
+}
 PUBLISHED = {
-    "bert_large_h8": {"squad_f1": 90.89, "squad_em": 84.1, "mnli": 85.0},
-    "bert_large_h16": {"squad_f1": 90.61, "squad_em": 83.75, "mnli": 84.5},
-    "bert_large_h32": {"squad_f1": 90.45, "squad_em": 83.48, "mnli": 84.4},
-    "fixed_d512_p128_h8": {"squad_f1": 89.6, "squad_em": 82.73, "mnli": 83.5},
-    "fixed_d512_p128_h12": {
-        "squad_f1": 90.25,
-        "squad_em": 83.18,
-        "mnli": 84.2,
-    },
-    "fixed_d512_p128_h16": {
-        "squad_f1": 90.43,
-        "squad_em": 83.59,
-        "mnli": 83.9,
-    },
-    "fixed_d512_p128_h32": {"squad_f1": 90.95, "squad_em": 84.4, "mnli": 84.9},
-    "fixed_d512_p32_h8": {"squad_f1": 88.53, "squad_em": 81.19, "mnli": 82.5},
-    "fixed_d512_p64_h8": {"squad_f1": 89.51, "squad_em": 82.41, "mnli": 83.4},
-    "fixed_d512_p256_h8": {"squad_f1": 90.33, "squad_em": 83.36, "mnli": 83.9},
-    "fixed_d768_p128_h8": {"squad_f1": 90.35, "mnli": 84.4},
-    "fixed_d768_p128_h12": {"squad_f1": 90.48, "mnli": 84.4},
-    "fixed_d768_p128_h16": {"squad_f1": 90.92, "mnli": 84.7},
-    "fixed_d768_p128_h20": {"squad_f1": 90.89, "mnli": 85.1},
+    name: {
+        metric: value
+        for metric, value in zip(("squad_f1", "squad_em", "mnli"), values)
+        if value is not None
+    }
+    for name, values in _PUBLISHED.items()
 }
 
 
-def shape(name):
-    """Returns the arguments of a `FixedHeadBackbone` of a named shape.
-
-    Args:
-        name: str, one of `SHAPES`.
-
-    Returns:
-        A new dictionary, `FixedHeadBackbone(**shape(name))` is the encoder
-        with random weights.
-
-    Raises:
-        ValueError: if there is no such name.
-    """
+def shape(name: str) -> dict:
+    """The arguments of a `FixedHeadBackbone`, a copy of `SHAPES[name]`."""
     if name not in SHAPES:
         raise ValueError(
             f"`name` must be one of {', '.join(SHAPES)}. Received: "

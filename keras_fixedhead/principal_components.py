@@ -1,4 +1,4 @@
-"""The directions in which vectors extend the most.
+"""Principal components.
 
 Shape letters: N vectors, D their size.
 """
@@ -9,25 +9,19 @@ _ROWS_AT_ONCE = 4096
 
 
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
-    """The directions along which vectors are longest, not centred.
+    """The directions in which vectors `[N, D]` extend most, not centred.
 
-    Args:
-        vectors: Float array `[N, D]`.
-        size: How many; beyond D they are zero.
-
-    Returns:
-        Float64 array `[D, size]`, orthonormal columns; of each the largest
-        number is positive.
+    Returns orthonormal columns, float64 `[D, size]`, each with a positive
+    largest entry; columns beyond D are zero.
     """
     products = np.zeros([vectors.shape[1]] * 2)
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         part = vectors[start : start + _ROWS_AT_ONCE].astype("float64")
         products += part.T @ part
     _, directions = np.linalg.eigh(products)
-    # The last are the longest.
+    # Eigenvalues ascend.
     directions = directions[:, ::-1][:, :size]
-    # Of either sign they are eigenvectors; rounding, which is another one on
-    # another machine, must not choose it.
+    # Rounding, which depends on the machine, must not choose the sign.
     largest = np.abs(directions).argmax(axis=0)
     directions = directions * np.sign(directions[largest, range(len(largest))])
     missing = size - directions.shape[1]

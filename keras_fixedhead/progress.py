@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, else a line now and then."""
+"""Progress of long work: a bar on a terminal, else a line now and then."""
 
 import contextlib
 import datetime
@@ -15,15 +15,10 @@ _BETWEEN_LINES = 30  # seconds
 def progress(
     label: str | None, total: float, *columns: rich.progress.ProgressColumn
 ) -> Iterator[Callable[[float], None]]:
-    """Shows on standard error how much of some work is done.
+    """Shows progress on standard error, unless `label` is `None`.
 
-    Args:
-        label: What is done; `None` shows nothing.
-        total: How much there is.
-        *columns: What to show beside the bar, the part and the time left.
-
-    Yields:
-        A function to call with how much more is done.
+    Yields a function to call with the amount of `total` just done. `columns`
+    are shown beside the bar, the percentage and the time left.
     """
     console = rich.console.Console(stderr=True, quiet=label is None)
     done, started = 0.0, time.monotonic()

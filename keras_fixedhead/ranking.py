@@ -1,9 +1,10 @@
-"""What every way to rank documents returns, and the checks they share.
+"""What every way to rank documents returns, and its optional packages.
 
 Shape letters: Q queries, K documents ranked.
 """
 
 import importlib
+import types
 import typing
 
 import numpy as np
@@ -22,23 +23,11 @@ class Ranking(typing.NamedTuple):
     scores: np.ndarray
 
 
-def import_extra(module):
-    """Imports a module of the extra `retrieval`.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+def import_extra(module: str) -> types.ModuleType:
+    """Imports a module of the extra `retrieval`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"keras_fixedhead.retrieval needs {module}: "
-            "pip install keras_fixedhead[retrieval]"
+            f"Retrieval needs {module}: pip install keras_fixedhead[retrieval]"
         ) from error
-
-
-def positive(name, value):
-    """Returns `value`, or raises a `ValueError` if it is under 1."""
-    if value < 1:
-        raise ValueError(f"`{name}` must be positive. Received: {value}")
-    return value

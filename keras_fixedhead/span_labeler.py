@@ -7,27 +7,24 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    kernel_initializer,
-    refuse_unknown_arguments,
-)
+from keras_fixedhead.backbone import kernel_initializer
 from keras_fixedhead.span_labeler_preprocessor import (
     FixedHeadSpanLabelerPreprocessor,
 )
+from keras_fixedhead.task import FixedHeadTask
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadSpanLabeler(keras_hub.models.Task):
+class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
     """Finds answers in contexts with a `FixedHeadBackbone`.
 
     BERT's head for SQuAD (Devlin et al. 2018, section 4.2): the product of
-    each token with a vector for starts and with one for ends.
+    each token with one vector for starts and one for ends.
 
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadSpanLabelerPreprocessor` or `None`.
-        dropout: float. Dropout rate of what the head sees.
+        dropout: float. Dropout rate of the head's input.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
@@ -36,10 +33,7 @@ class FixedHeadSpanLabeler(keras_hub.models.Task):
     Returns:
         A dictionary of logits `[B, T]`, `start` and `end`, float32 unless the
         model computes in float64; -1e9 at padding.
-        `keras_fixedhead.context_windows.decode` makes answers of them.
-
-    Raises:
-        TypeError: if there is no such argument.
+        `keras_fixedhead.context_windows.decode` turns them into answers.
 
     Example:
 
@@ -51,15 +45,10 @@ class FixedHeadSpanLabeler(keras_hub.models.Task):
     ```
     """
 
-    backbone_cls = FixedHeadBackbone
     preprocessor_cls = FixedHeadSpanLabelerPreprocessor
 
     def __init__(self, backbone, preprocessor=None, dropout=0.1, **kwargs):
-        refuse_unknown_arguments(self, kwargs)
-
         # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.span_dropout = keras.layers.Dropout(
             dropout, dtype=backbone.dtype_policy, name="span_dropout"
         )
@@ -77,37 +66,26 @@ class FixedHeadSpanLabeler(keras_hub.models.Task):
         inputs = backbone.input
         x = self.span_dropout(backbone(inputs)["sequence_output"])
         outputs = _outputs(self.span_dense(x), inputs["padding_mask"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
-    @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
-        # Of another task, such as pre-training, it has no lengths for these.
-        labeler = super().from_preset(preset, *args, **kwargs)
-        longest = labeler.backbone.max_sequence_length
-        preprocessor = labeler.preprocessor
-        if preprocessor is not None and preprocessor.sequence_length > longest:
-            # A third and a sixth of the whole, as of 384 tokens.
-            labeler.preprocessor = FixedHeadSpanLabelerPreprocessor(
-                preprocessor.tokenizer,
-                sequence_length=longest,
-                document_stride=max(1, longest // 3),
-                max_question_length=max(1, longest // 6),
-            )
-        return labeler
+    def _limit_sequence_length(self, longest):
+        # Thirds and sixths, as 128 and 64 of 384 tokens.
+        self.preprocessor = FixedHeadSpanLabelerPreprocessor(
+            self.preprocessor.tokenizer,
+            sequence_length=longest,
+            document_stride=max(1, longest // 3),
+            max_question_length=max(1, longest // 6),
+        )
 
     def compile(self, optimizer="auto", loss="auto", **kwargs):
         """Configures `fit` and `evaluate`.
 
-        Labels are a dictionary of int tensors `[B]`, `start` and `end`: where
-        in the sequence the first and the last token of the answer stand.
+        Labels are a dictionary of int tensors `[B]`, `start` and `end`: the
+        positions of the first and the last token of the answer.
 
-        Args:
-            optimizer: as in `keras.Model.compile`; `"auto"` is Adam with a
-                learning rate of 5e-5.
-            loss: as in `keras.Model.compile`; `"auto"` is the mean of the
-                cross entropies of starts and of ends, as in BERT's
-                `run_squad.py`.
-            **kwargs: as in `keras.Model.compile`.
+        Arguments are those of `keras.Model.compile`. `optimizer="auto"` is
+        Adam with a learning rate of 5e-5; `loss="auto"` is the mean of the
+        cross entropies of starts and of ends, as in BERT's `run_squad.py`.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)
@@ -124,30 +102,21 @@ class FixedHeadSpanLabeler(keras_hub.models.Task):
     def label_packed(self, inputs, training=False, fixed_size=False):
         """The same logits, computed on real tokens only.
 
-        See `FixedHeadBackbone.encode_packed` for where it runs.
-
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-
-        Returns:
-            What calling the model returns.
+        For the arguments see `FixedHeadBackbone.encode_packed`.
         """
         x, packing = self.backbone.encode_packed(inputs, training, fixed_size)
         logits = self.span_dense(self.span_dropout(x, training=training))
         return _outputs(packing.pad(logits), inputs["padding_mask"])
 
     def get_config(self):
-        config = super().get_config()
-        config.update(dropout=self.dropout)
-        return config
+        return {**super().get_config(), "dropout": self.dropout}
 
 
 def _outputs(logits, padding_mask):
-    """Logits `[B, T, 2]` as a dictionary, without padding."""
-    dtype = keras.backend.standardize_dtype(logits.dtype)
-    logits = ops.cast(logits, "float64" if dtype == "float64" else "float32")
+    """Logits `[B, T, 2]` as a dictionary, -1e9 at padding."""
+    logits = ops.cast(
+        logits, keras.backend.result_type(logits.dtype, "float32")
+    )
     real = ops.cast(padding_mask, "bool")
     return {
         name: ops.where(real, logits[:, :, i], -1e9)

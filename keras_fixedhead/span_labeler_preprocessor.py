@@ -5,52 +5,49 @@ Shape letters: B batch, N windows of one question, T sequence length.
 
 import keras
 import keras_hub
-import numpy as np
 
-from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.context_windows import Window, Windows
-from keras_fixedhead.padding_mask import until_last
-from keras_fixedhead.tokenizer import FixedHeadTokenizer
+from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.context_windows import ContextWindows, Window
+from keras_fixedhead.preprocessor import FixedHeadPreprocessor, pad_rows
 
 # [CLS], and [SEP] after the question and after the context.
 _SPECIAL = 3
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
+class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
     """Tokenizes questions and contexts, and divides contexts into windows.
 
     A sequence is `[CLS]` question `[SEP]` part of the context `[SEP]`, of
     segment 0 up to the first `[SEP]` and 1 after it (Devlin et al. 2018,
-    section 4.2). `windows` gives all sequences of one question, which is what
-    answers are found with. Calling gives the first of each, with an operation
-    of TensorFlow's graphs where there is one, else in Python: for `fit` and
-    `predict` on contexts of one window.
+    section 4.2). `windows` returns all sequences of one question, to find
+    answers with. Calling returns the first sequence of each question, in
+    TensorFlow's graphs too: for `fit` and `predict` on contexts of one window.
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
         sequence_length: int. The longest sequence.
-        document_stride: int. How many tokens after a window the next one
-            begins, at most.
-        max_question_length: int. The most tokens of a question; the rest is
-            cut off.
+        document_stride: int. The most tokens between the starts of two
+            windows.
+        max_question_length: int. The most tokens of a question; longer ones
+            are truncated.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
         x: `(questions, contexts)`, two lists or tensors of B strings each.
-            Without `y=None`, KerasHub takes a tuple of two for inputs and
-            labels.
+            Pass `y=None` too: KerasHub otherwise takes a tuple of two for
+            inputs and labels.
         y, sample_weight: returned as they are.
 
     Returns:
         A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
         `padding_mask` (1 = real token) and `segment_ids`; with labels a tuple
-        of it and these.
+        of the dictionary and the labels.
 
     Raises:
         ValueError: if a length is not positive, or the longest question
-            leaves no room for a context; when called, if `x` is no tuple of
-            two.
+            leaves no room for a context; when called, if `x` is not a tuple
+            of two.
 
     Example:
 
@@ -61,9 +58,6 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
     ```
     """
 
-    backbone_cls = FixedHeadBackbone
-    tokenizer_cls = FixedHeadTokenizer
-
     def __init__(
         self,
         tokenizer,
@@ -73,20 +67,13 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (
-            ("document_stride", document_stride),
-            ("max_question_length", max_question_length),
-        ):
-            if value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. "
-                    f"Received: {name}={value!r}"
-                )
+        positive_int("document_stride", document_stride)
+        positive_int("max_question_length", max_question_length)
         if sequence_length <= max_question_length + _SPECIAL:
             raise ValueError(
                 "`sequence_length` must leave room for a context beside "
-                f"`max_question_length` and {_SPECIAL} tokens more. Received: "
-                f"sequence_length={sequence_length!r}, "
+                f"`max_question_length` and {_SPECIAL} special tokens. "
+                f"Received: sequence_length={sequence_length!r}, "
                 f"max_question_length={max_question_length!r}"
             )
         self.tokenizer = tokenizer
@@ -97,8 +84,7 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
 
     def build(self, input_shape):
         super().build(input_shape)
-        # Not in `__init__`, where a tokenizer that is being loaded has no
-        # vocabulary yet.
+        # In `__init__`, a tokenizer that is loaded has no vocabulary yet.
         self.packer = keras_hub.layers.MultiSegmentPacker(
             start_value=self.tokenizer.start_token_id,
             end_value=self.tokenizer.end_token_id,
@@ -110,37 +96,32 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
     def call(self, x, y=None, sample_weight=None):
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
-                "`x` must be a tuple of questions and contexts. What is "
-                "tokenized already is for the model itself: model(x). "
+                "`x` must be a tuple of questions and contexts. Pass "
+                "tokenized inputs to the model itself: model(x). "
                 f"Received: x={x!r}"
             )
         questions, contexts = x
-        questions = _first(self.tokenizer(questions), self.max_question_length)
+        questions = self.tokenizer(questions)
+        if isinstance(questions, list):
+            questions = [row[: self.max_question_length] for row in questions]
+        else:
+            questions = questions[:, : self.max_question_length]
         token_ids, segment_ids = self.packer(
             (questions, self.tokenizer(contexts))
         )
         inputs = {
             "token_ids": token_ids,
-            "padding_mask": until_last(
-                token_ids != self.tokenizer.pad_token_id
-            ),
+            "padding_mask": self.padding_mask(token_ids),
             "segment_ids": segment_ids,
         }
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
 
     def windows(self, question, context):
-        """All sequences of one question.
+        """All sequences of one question (str) about a context (str).
 
-        A window begins where the one before did plus `document_stride` tokens,
-        or plus what fits in, until one holds the last token. A context
-        without tokens has one window.
-
-        Args:
-            question: str.
-            context: str.
-
-        Returns:
-            A `keras_fixedhead.context_windows.Windows`.
+        Windows begin `document_stride` tokens apart, or as many as fit in,
+        until one holds the last token. A context without tokens has one
+        window. Returns `ContextWindows`.
         """
         question_ids, _, _ = self.tokenizer.tokenize_with_offsets(question)
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(context)
@@ -165,55 +146,40 @@ class FixedHeadSpanLabelerPreprocessor(keras_hub.models.Preprocessor):
                 )
             )
             if end == len(ids):
-                return Windows(context, starts, ends, tuple(rows), num_cut)
+                return ContextWindows(
+                    context, starts, ends, tuple(rows), num_cut
+                )
             first += min(room, self.document_stride)
 
     def pad(self, windows, sequence_length=None):
-        """Windows as the inputs of a model.
+        """Windows as inputs of a model.
 
-        Args:
-            windows: a `Windows`, or any `Window`s, also of several questions.
-            sequence_length: int. The length T of all rows, at least that of
-                the longest; `None` for the preprocessor's own.
-
-        Returns:
-            A dictionary of int32 arrays `[N, T]`: `token_ids`, `padding_mask`
-            and `segment_ids`.
-
-        Raises:
-            ValueError: if a window is longer than that.
+        Takes `ContextWindows` or a sequence of N `Window`s, and a length T of
+        all rows or `None` for the preprocessor's. Returns a dictionary of
+        int32 arrays `[N, T]`: `token_ids`, `padding_mask` and `segment_ids`.
         """
         length = sequence_length or self.sequence_length
         longest = max((len(row.token_ids) for row in windows), default=0)
         if longest > length:
             raise ValueError(
-                "`sequence_length` must be at least that of the longest "
+                "`sequence_length` must be at least the length of the longest "
                 f"window, {longest}. Received: "
                 f"sequence_length={sequence_length!r}"
             )
-        fill = {"token_ids": self.tokenizer.pad_token_id}
-        inputs = {}
-        for name in ("token_ids", "padding_mask", "segment_ids"):
-            inputs[name] = np.full(
-                (len(windows), length), fill.get(name, 0), "int32"
+        shape = (len(windows), length)
+        return {
+            name: pad_rows(
+                [getattr(row, name) for row in windows],
+                shape,
+                self.tokenizer.pad_token_id if name == "token_ids" else 0,
             )
-            for padded, row in zip(inputs[name], windows):
-                values = getattr(row, name)
-                padded[: len(values)] = values
-        return inputs
+            for name in ("token_ids", "padding_mask", "segment_ids")
+        }
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            sequence_length=self.sequence_length,
-            document_stride=self.document_stride,
-            max_question_length=self.max_question_length,
-        )
-        return config
-
-
-def _first(rows, count):
-    """The first values of each row, of lists or of a ragged tensor."""
-    if isinstance(rows, list):
-        return [row[:count] for row in rows]
-    return rows[:, :count]
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "document_stride": self.document_stride,
+            "max_question_length": self.max_question_length,
+        }

@@ -1,68 +1,37 @@
-"""The figures of SQuAD v1.1: exact match and F1 of answers.
+"""The metrics of SQuAD v1.1: exact match and F1 of answers.
 
-The official definition (Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
-Machine Comprehension of Text", https://arxiv.org/abs/1606.05250, section 6.1,
-and the evaluation script of version 1.1), number for number.
+They equal the official ones (Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions
+for Machine Comprehension of Text", https://arxiv.org/abs/1606.05250, section
+6.1, and the evaluation script of version 1.1).
 """
 
 import collections
 import re
 import string
+from collections.abc import Iterable, Mapping
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalize_answer(text):
-    """What of an answer counts.
-
-    Args:
-        text: str.
-
-    Returns:
-        The text in lower case, without ASCII punctuation and the articles a,
-        an and the, its words joined by single spaces.
-    """
+def normalize_answer(text: str) -> str:
+    """Lower-cases, and drops ASCII punctuation, articles and extra spaces."""
     text = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def exact_match(prediction, answers):
-    """Whether a prediction is one of the answers, once both are normalized.
-
-    Args:
-        prediction: str.
-        answers: list of str, at least one.
-
-    Returns:
-        1.0 or 0.0.
-
-    Raises:
-        ValueError: if there is no answer, or `answers` is a string.
-    """
-    prediction = normalize_answer(prediction)
-    return max(
-        float(prediction == normalize_answer(answer))
-        for answer in _some(answers)
-    )
+def exact_match(prediction: str, answers: Iterable[str]) -> float:
+    """1.0 if a prediction is one of the answers, both normalized, else 0.0."""
+    normalized = map(normalize_answer, _some(answers))
+    return float(normalize_answer(prediction) in normalized)
 
 
-def f1(prediction, answers):
-    """The F1 of the words of a prediction with the answer it is closest to.
+def f1(prediction: str, answers: Iterable[str]) -> float:
+    """The F1, from 0 to 1, of a prediction and the answer closest to it.
 
-    The harmonic mean of precision and recall of normalized words, each as
-    often as it occurs. It is 0 where no word is common, even if there is none
-    on either side.
-
-    Args:
-        prediction: str.
-        answers: list of str, at least one.
-
-    Returns:
-        A float from 0 to 1.
-
-    Raises:
-        ValueError: if there is no answer, or `answers` is a string.
+    The harmonic mean of precision and recall of normalized words, counted as
+    often as they occur. It is 0 where no word is common, even if neither has
+    any word.
     """
     words = normalize_answer(prediction).split()
     return max(
@@ -71,22 +40,15 @@ def f1(prediction, answers):
     )
 
 
-def measure(answers, predictions):
-    """Measures the predictions for a set of questions.
+def score_answers(
+    answers: Mapping[str, list[str]], predictions: Mapping[str, str]
+) -> dict[str, float]:
+    """Scores predictions by the ids of their questions.
 
-    Args:
-        answers: dict from the id of each question to its answers, a list of
-            at least one string.
-        predictions: dict from ids to strings.
-
-    Returns:
-        A dictionary: `exact_match` and `f1` in percent, averaged over all
-        questions, where one without prediction counts as 0; `missing`, the
-        number of these; and `unknown`, the number of predictions for ids that
-        are no question's, which count for nothing.
-
-    Raises:
-        ValueError: if there is no question, or one has no answer.
+    `answers` holds at least one answer for each question. Returns
+    `exact_match` and `f1` in percent, averaged over all questions, where one
+    without prediction counts as 0; `missing`, the number of these; and
+    `unknown`, the number of predictions for other ids, which are ignored.
     """
     if not answers:
         raise ValueError(
@@ -123,8 +85,7 @@ def _some(answers):
 
 
 def _f1(words, others):
-    common = collections.Counter(words) & collections.Counter(others)
-    common = sum(common.values())
+    common = (collections.Counter(words) & collections.Counter(others)).total()
     if not common:
         return 0.0
     precision, recall = common / len(words), common / len(others)

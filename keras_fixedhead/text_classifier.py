@@ -1,4 +1,4 @@
-"""One of several classes for a text or a pair: the encoder, pooled, a head.
+"""Classification of texts or pairs of texts: the encoder, pooled, and a head.
 
 Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 C classes.
@@ -8,11 +8,9 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    kernel_initializer,
-    refuse_unknown_arguments,
-)
+from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.backbone import kernel_initializer
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.text_classifier_preprocessor import (
     FixedHeadTextClassifierPreprocessor,
 )
@@ -20,13 +18,13 @@ from keras_fixedhead.text_embedder import pool, refuse_blind_token
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
+class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
     """Classifies texts, or pairs of texts, with a `FixedHeadBackbone`.
 
     BERT's head (Devlin et al. 2018, section 4.1): the pooled vector, dropout
-    and a dense layer. The pooled vector is the backbone's own where it has a
-    pooler and `pooling_mode` is `"cls"`; else tokens are pooled as a
-    `FixedHeadTextEmbedder` does, and go through a dense layer with tanh.
+    and a dense layer. With `pooling_mode="cls"` and a backbone with pooler,
+    the pooled vector is the backbone's. Otherwise it is pooled as in
+    `FixedHeadTextEmbedder`, followed by a dense layer with tanh.
 
     Args:
         backbone: a `FixedHeadBackbone`.
@@ -45,10 +43,9 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
         Logits `[B, C]`, float32 unless the model computes in float64.
 
     Raises:
-        TypeError: if there is no such argument.
-        ValueError: if there is no such pooling mode, or none that makes
-            sense of a causal backbone, `num_classes` is below 2, or `labels`
-            are not as many different names.
+        ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
+            backbone, `num_classes` is below 2, or `labels` are not
+            `num_classes` different names.
 
     Example:
 
@@ -59,13 +56,12 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
         labels=["entailment", "neutral", "contradiction"],
     )
     classifier.fit((premises, hypotheses), numbers_of_labels)
-    # `predict` takes a tuple of two for inputs and labels.
+    # `predict` would take the tuple for inputs and labels.
     inputs = classifier.preprocessor((premises, hypotheses), y=None)
     logits = classifier(inputs)
     ```
     """
 
-    backbone_cls = FixedHeadBackbone
     preprocessor_cls = FixedHeadTextClassifierPreprocessor
 
     def __init__(
@@ -78,15 +74,22 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
         labels=None,
         **kwargs,
     ):
-        refuse_unknown_arguments(self, kwargs)
         refuse_blind_token(backbone, pooling_mode)
-        _check(num_classes, labels)
-        # Few numbers for each sequence: exact at no cost.
-        dtype = "float64" if backbone.compute_dtype == "float64" else "float32"
+        positive_int("num_classes", num_classes, least=2)
+        if labels is not None and (
+            isinstance(labels, str)
+            or not all(isinstance(label, str) for label in labels)
+            or len(set(labels)) != len(labels)
+            or len(labels) != num_classes
+        ):
+            raise ValueError(
+                f"`labels` must be None or num_classes={num_classes} "
+                f"different names. Received: labels={labels!r}"
+            )
+        # The head is small: float32 costs nothing.
+        dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
 
         # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
         self.pooled_dense = (
             None
             if backbone.pooler and pooling_mode == "cls"
@@ -128,35 +131,20 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
                 )
             )
         outputs = self.output_dense(self.output_dropout(pooled))
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     @classmethod
     def from_preset(cls, preset, *args, **kwargs):
         if "num_classes" in kwargs:
-            # With these KerasHub makes a new head, which those that a
-            # classifier was saved with do not name.
+            # KerasHub then makes a new head, which saved labels do not fit.
             kwargs.setdefault("labels", None)
-        classifier = super().from_preset(preset, *args, **kwargs)
-        # Of another task, such as pre-training, it has no length for texts.
-        longest = classifier.backbone.max_sequence_length
-        preprocessor = classifier.preprocessor
-        if preprocessor is not None and preprocessor.sequence_length > longest:
-            preprocessor.sequence_length = longest
-        return classifier
+        return super().from_preset(preset, *args, **kwargs)
 
     def classify_packed(self, inputs, training=False, fixed_size=False):
         """The same logits, computed on real tokens only.
 
         With `pooling_mode="cls"` the last block computes the first tokens
-        only. See `FixedHeadBackbone.encode_packed` for where it runs.
-
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-
-        Returns:
-            Logits `[B, C]`.
+        only. For the arguments see `FixedHeadBackbone.encode_packed`.
         """
         if self.pooling_mode == "cls":
             first = ops.zeros_like(inputs["token_ids"][:, :1])
@@ -177,31 +165,10 @@ class FixedHeadTextClassifier(keras_hub.models.TextClassifier):
         return self.output_dense(pooled)
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            num_classes=self.num_classes,
-            pooling_mode=self.pooling_mode,
-            dropout=self.dropout,
-            labels=self.labels,
-        )
-        return config
-
-
-def _check(num_classes, labels):
-    if not isinstance(num_classes, int) or num_classes < 2:
-        raise ValueError(
-            "`num_classes` must be an integer of at least 2. "
-            f"Received: num_classes={num_classes!r}"
-        )
-    if labels is None:
-        return
-    if (
-        isinstance(labels, str)
-        or not all(isinstance(label, str) for label in labels)
-        or len(set(labels)) != len(labels)
-        or len(labels) != num_classes
-    ):
-        raise ValueError(
-            f"`labels` must be None or num_classes={num_classes} different "
-            f"names. Received: labels={labels!r}"
-        )
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "pooling_mode": self.pooling_mode,
+            "dropout": self.dropout,
+            "labels": self.labels,
+        }

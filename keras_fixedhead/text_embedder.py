@@ -1,4 +1,4 @@
-"""One embedding for a text: the encoder, pooled and normalised.
+"""One embedding per text: the encoder, pooled and normalized.
 
 Shape letters: B batch, T sequence length, D embedding size.
 """
@@ -7,16 +7,13 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    refuse_unknown_arguments,
-)
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.text_embedder_preprocessor import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.text_encoder import TextEncoder
 
-# Texts whose progress is shown.
+# Longer lists show their progress.
 _LONG_LIST = 100
 
 POOLING_MODES = ("mean", "cls", "max")
@@ -25,21 +22,14 @@ POOLING_MODES = ("mean", "cls", "max")
 def pool(sequence_output, padding_mask, mode):
     """Pools the real tokens of each sequence, in float32 at least.
 
-    Args:
-        sequence_output: float tensor `[B, T, D]`.
-        padding_mask: bool or int tensor `[B, T]`, 1 = real token.
-        mode: `"mean"`, `"cls"` (the first token) or `"max"`.
-
-    Returns:
-        A tensor `[B, D]`; zero for a sequence without real tokens, unless
-        the mode is `"cls"`.
-
-    Raises:
-        ValueError: if there is no such mode.
+    Takes `[B, T, D]` and a mask `[B, T]`, 1 = real token; `mode` is one of
+    `POOLING_MODES`, where `"cls"` is the first token. Returns `[B, D]`, zero
+    for a sequence without real tokens, unless the mode is `"cls"`.
     """
-    x = ops.cast(sequence_output, _pooling_dtype(sequence_output.dtype))
+    dtype = keras.backend.result_type(sequence_output.dtype, "float32")
+    x = ops.cast(sequence_output, dtype)
     if mode == "cls":
-        # Not x[:, 0], which an empty batch of length 0 has not.
+        # Not x[:, 0], which fails on an empty batch of length 0.
         return ops.sum(x[:, :1, :], axis=1)
     mask = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
     if mode == "mean":
@@ -56,17 +46,17 @@ def pool(sequence_output, padding_mask, mode):
 
 
 def refuse_blind_token(backbone, mode):
-    """Raises ValueError where the token to pool has seen no other."""
+    """Raises ValueError if the pooled token sees no other token."""
     if mode == "cls" and backbone.causal:
         raise ValueError(
-            "`pooling_mode` must be another than 'cls' for a backbone with "
+            "`pooling_mode` must not be 'cls' for a backbone with "
             "causal=True, whose first token sees no other. Received: "
             f"pooling_mode={mode!r}"
         )
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
+class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     """Embeds texts with a `FixedHeadBackbone`.
 
     Args:
@@ -74,23 +64,22 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
         normalize: bool. Whether embeddings have length 1.
-        embedding_dim: int or `None`. How many numbers of the pooled vector
-            are kept, its first ones, before it is normalised; `None` keeps
+        embedding_dim: int or `None`. Keeps the first `embedding_dim`
+            dimensions of the pooled vector before normalization; `None` keeps
             all D. A model trained for it (Kusupati et al. 2022, "Matryoshka
-            Representation Learning") loses little by that.
+            Representation Learning") loses little accuracy.
         **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
 
     Returns:
-        Embeddings `[B, D]` (`[B, embedding_dim]` if that is given), float32
-        unless the model computes in float64.
+        Embeddings `[B, D]` or `[B, embedding_dim]`, float32 unless the model
+        computes in float64.
 
     Raises:
-        TypeError: if there is no such argument.
-        ValueError: if there is no such pooling mode, or none that makes
-            sense of a causal backbone, or `embedding_dim` is not from 1 to D.
+        ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
+            backbone, or `embedding_dim` is not from 1 to D.
 
     Example:
 
@@ -100,7 +89,6 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
     ```
     """
 
-    backbone_cls = FixedHeadBackbone
     preprocessor_cls = FixedHeadTextEmbedderPreprocessor
 
     def __init__(
@@ -112,7 +100,6 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         embedding_dim=None,
         **kwargs,
     ):
-        refuse_unknown_arguments(self, kwargs)
         refuse_blind_token(backbone, pooling_mode)
         if embedding_dim is not None and not (
             1 <= embedding_dim <= backbone.hidden_dim
@@ -123,33 +110,18 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
                 f"embedding_dim={embedding_dim!r}"
             )
 
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-
-        self._encoder = None
-
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
         self.embedding_dim = embedding_dim
+        self._encoder = None
 
         # === Functional Model ===
         inputs = backbone.input
         outputs = self._embed(
             backbone(inputs)["sequence_output"], inputs["padding_mask"]
         )
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-    @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
-        # Of another task, such as pre-training, it has no length for texts.
-        embedder = super().from_preset(preset, *args, **kwargs)
-        longest = embedder.backbone.max_sequence_length
-        preprocessor = embedder.preprocessor
-        if preprocessor is not None and preprocessor.sequence_length > longest:
-            preprocessor.sequence_length = longest
-        return embedder
+        super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def embed_packed(
         self,
@@ -160,19 +132,9 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
     ):
         """The same embeddings, computed on real tokens only.
 
-        See `FixedHeadBackbone.encode_packed` for where it runs.
-
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-            return_projections: bool. Also return what the last block's
-                attention computes first.
-
-        Returns:
-            Embeddings `[B, D]`; with `return_projections` also a dictionary
-            of `query`, `key` and `value`, all heads side by side,
-            `[B, T, W]`.
+        For the arguments see `FixedHeadBackbone.encode_packed`. Returns
+        embeddings `[B, D]`; with `return_projections` also a dictionary of
+        `query`, `key` and `value`, all heads side by side, `[B, T, W]`.
         """
         x, packing, *projections = self.backbone.encode_packed(
             inputs, training, fixed_size, return_projections
@@ -187,9 +149,8 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
     def encode_text(self, text, prompt=None, batch_size=None, verbose="auto"):
         """Embeds a string or a list of B strings.
 
-        Texts are sorted by length, and on TensorFlow only real tokens are
-        computed. The first call compiles; later ones, of any number and
-        length of texts, reuse that.
+        Texts are sorted by length, and TensorFlow computes real tokens only.
+        Later calls reuse what the first one compiles.
 
         Args:
             text: str or list of str.
@@ -197,16 +158,11 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
                 prompts, put before each text.
             batch_size: int or `None`. The most texts to embed at once; `None`
                 means about 2,048 tokens, which is fastest on CPUs.
-            verbose: `"auto"` or int. 0 shows no progress; else the progress
-                of long lists is shown on standard error.
+            verbose: `"auto"` or int. 0 hides the progress of long lists on
+                standard error.
 
         Returns:
             A float32 array `[B, D]`; B = 1 for a string.
-
-        Raises:
-            TypeError: if a text is not a string.
-            ValueError: if there is no such prompt, no preprocessor, or
-                `batch_size` is not positive.
         """
         texts = [text] if isinstance(text, str) else list(text)
         encoder = self._encoder
@@ -224,15 +180,9 @@ class FixedHeadTextEmbedder(keras_hub.models.TextEmbedder):
         return pooled
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            pooling_mode=self.pooling_mode,
-            normalize=self.normalize,
-            embedding_dim=self.embedding_dim,
-        )
-        return config
-
-
-def _pooling_dtype(dtype):
-    dtype = keras.backend.standardize_dtype(dtype)
-    return "float64" if dtype == "float64" else "float32"
+        return {
+            **super().get_config(),
+            "pooling_mode": self.pooling_mode,
+            "normalize": self.normalize,
+            "embedding_dim": self.embedding_dim,
+        }

@@ -6,14 +6,12 @@ Shape letters: B batch, T sequence length.
 import keras
 import keras_hub
 
-from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.padding_mask import until_last
-from keras_fixedhead.tokenizer import FixedHeadTokenizer
+from keras_fixedhead.preprocessor import FixedHeadPreprocessor, check_room
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTextEmbedderPreprocessor(
-    keras_hub.models.TextEmbedderPreprocessor
+    FixedHeadPreprocessor, keras_hub.models.TextEmbedderPreprocessor
 ):
     """Tokenizes, adds `[CLS]` and `[SEP]`, truncates and pads.
 
@@ -37,20 +35,13 @@ class FixedHeadTextEmbedderPreprocessor(
             `[CLS]` and `[SEP]`.
     """
 
-    backbone_cls = FixedHeadBackbone
-    tokenizer_cls = FixedHeadTokenizer
-
     def __init__(self, tokenizer, sequence_length=256, prompts=None, **kwargs):
-        _refuse_no_room(sequence_length)
+        check_room(sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
         self.prompts = dict(prompts or {})
 
     def prompt(self, name):
-        """The text of a prompt; `None` names the empty one.
-
-        Raises:
-            ValueError: if there is no prompt of that name.
-        """
+        """The text of a prompt; the empty one for `None`."""
         if name is None:
             return ""
         if name not in self.prompts:
@@ -66,64 +57,23 @@ class FixedHeadTextEmbedderPreprocessor(
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
 
-        Args:
-            text: string `tf.Tensor` `[B]`.
-            prompt: str or `None`. The name of the prompt to put before each.
-            sequence_length: int or `None`. A limit below the model's own.
-
-        Returns:
-            A dictionary of int32 tensors `[B, T]`, T the length of the
-            longest row, at most `sequence_length`.
-
-        Raises:
-            ValueError: if there is no prompt of that name, or the limit
-                leaves no room for a token beside `[CLS]` and `[SEP]`.
+        Takes a string `tf.Tensor` `[B]`, and optionally the name of the prompt
+        to put before each text and a `sequence_length` below the
+        preprocessor's.
         """
         import tensorflow as tf
 
         text = tf.convert_to_tensor(text)
-        limit = self.sequence_length
-        if sequence_length is not None:
-            limit = min(limit, sequence_length)
-        _refuse_no_room(limit)
+        room = self.room(sequence_length, num_texts=1)
         ids = self.tokenizer.tokenize_in_graph(self.prompt(prompt) + text)
-        ids = tf.cast(ids[:, : limit - 2], "int32")
-        column = tf.ones((tf.shape(text)[0], 1), "int32")
-        ids = tf.concat(
-            [
-                column * self.tokenizer.start_token_id,
-                ids,
-                column * self.tokenizer.end_token_id,
-            ],
-            axis=1,
-        )
-        token_ids = ids.to_tensor(default_value=self.tokenizer.pad_token_id)
-        # An id of [PAD] inside a text is a real token, hence no comparison.
-        padding_mask = tf.ones_like(ids).to_tensor()
-        return {
-            "token_ids": token_ids,
-            "padding_mask": padding_mask,
-            "segment_ids": tf.zeros_like(token_ids),
-        }
+        return self.pack_in_graph([tf.cast(ids[:, :room], "int32")])
 
     def _format_output(self, token_ids, segment_ids):
         return {
             "token_ids": token_ids,
-            "padding_mask": until_last(
-                token_ids != self.tokenizer.pad_token_id
-            ),
+            "padding_mask": self.padding_mask(token_ids),
             "segment_ids": segment_ids,
         }
 
     def get_config(self):
-        config = super().get_config()
-        config.update(prompts=self.prompts)
-        return config
-
-
-def _refuse_no_room(sequence_length):
-    if sequence_length < 3:
-        raise ValueError(
-            "`sequence_length` must be over 2, the special tokens. Received: "
-            f"sequence_length={sequence_length}"
-        )
+        return {**super().get_config(), "prompts": self.prompts}

@@ -7,18 +7,22 @@ size.
 import concurrent.futures
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 
+from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.beir import Collection
+from keras_fixedhead.preprocessor import check_room, pad_rows
 from keras_fixedhead.progress import progress
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
-# Tokens of a batch: larger ones leave the caches of CPUs.
+# Tokens of a batch: larger ones do not fit in the caches of CPUs.
 _TOKENS = 2048
 _CHARACTERS_PER_TOKEN = 4
-# Batches at once: what one thread leaves of the processors, others take.
+# Batches at once: one thread does not use all processors.
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -26,69 +30,49 @@ class TextEncoder:
     """Embeds texts with a `FixedHeadTextEmbedder`, fast.
 
     On TensorFlow, one graph tokenizes and encodes batches of any shape, on
-    their real tokens only. On JAX, rows and lengths are padded to powers of
-    two, so that few shapes are compiled. The graph is traced again when the
-    model has changed, for example after `quantize`.
+    their real tokens only. It is traced again when the model has changed, for
+    example after `quantize`. On JAX, rows and lengths are padded to powers of
+    two, so that few shapes are compiled.
 
     Args:
         embedder: a `FixedHeadTextEmbedder` with a preprocessor.
-        sequence_length: int or `None`. The most tokens of a text; the default
-            is the preprocessor's limit.
+        sequence_length: int or `None`. The most tokens of a text. Default:
+            the preprocessor's limit.
         batch_size: int or `None`. The most texts in a batch; `None` means
             about 2,048 tokens, which is fastest on CPUs.
-
-    Attributes:
-        size: int, D.
-
-    Raises:
-        ValueError: if the embedder has no preprocessor, `batch_size` is not
-            positive, or `sequence_length` leaves no room for a token.
     """
 
     def __init__(self, embedder, sequence_length=None, batch_size=None):
         if embedder.preprocessor is None:
             raise ValueError(
-                "`embedder` needs a preprocessor to read texts: make it with "
+                "`embedder` needs a preprocessor for texts: make it with "
                 "FixedHeadTextEmbedder(backbone, preprocessor=...). Received: "
                 "preprocessor=None"
             )
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(
-                "`batch_size` must be a positive integer. "
-                f"Received: batch_size={batch_size}"
-            )
-        if sequence_length is not None and sequence_length <= 2:
-            raise ValueError(
-                "`sequence_length` must be over 2 (the special tokens). "
-                f"Received: sequence_length={sequence_length}"
-            )
+        if sequence_length is not None:
+            check_room(sequence_length)
         self.embedder = embedder
-        self.batch_size = batch_size
+        self.batch_size = positive_int("batch_size", batch_size, optional=True)
         self._sequence_length = sequence_length
         self._graph = self._traced = None
 
     @property
-    def size(self):
+    def size(self) -> int:
+        """D."""
         return self.embedder.embedding_dim or self.embedder.backbone.hidden_dim
 
-    def __call__(self, texts, prompt=None, label=None, on_batch=None):
-        """Embeds texts.
+    def __call__(
+        self,
+        texts: Sequence[str],
+        prompt: str | None = None,
+        label: str | None = None,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> np.ndarray:
+        """Embeds N texts in their order, float32 `[N, D]`.
 
-        Args:
-            texts: list of N str.
-            prompt: str or `None`. The name of the prompt put before each
-                text.
-            label: str or `None`. What progress is shown as; `None` shows
-                none.
-            on_batch: function called with the number of texts of each batch
-                that is done, or `None`.
-
-        Returns:
-            A float32 array `[N, D]`, in the order of the texts.
-
-        Raises:
-            TypeError: if a text is not a string.
-            ValueError: if there is no such prompt.
+        Puts the prompt named `prompt` before each text, shows progress named
+        `label` if given, and calls `on_batch` with the number of texts of
+        each finished batch.
         """
         prefix = self.embedder.preprocessor.prompt(prompt)
         for i, text in enumerate(texts):
@@ -120,19 +104,13 @@ class TextEncoder:
                     on_batch(len(chosen))
         return rows
 
-    def embed_collection(self, collection, name):
-        """Embeds what is searched, and the queries.
+    def embed_collection(
+        self, collection: Collection, name: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Embeds documents and queries, float32 `[N, D]` and `[Q, D]`.
 
-        The model's prompts `document` and `query`, if it has them, are put
-        before the texts.
-
-        Args:
-            collection: a `keras_fixedhead.beir.Collection` of N documents and
-                Q queries.
-            name: str. What progress is shown as.
-
-        Returns:
-            float32 arrays `[N, D]` and `[Q, D]`.
+        Puts the model's prompts `document` and `query`, if it has them,
+        before the texts. `name` begins the names of the progress bars.
         """
         prompts = self.embedder.preprocessor.prompts
         return tuple(
@@ -148,10 +126,7 @@ class TextEncoder:
         )
 
     def _batches(self, lengths):
-        """Lists of indices, longest texts first.
-
-        What is too large for the memory so fails soon.
-        """
+        """Lists of indices, longest texts first, to run out of memory soon."""
         order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
         batches, start = [], 0
         while start < len(order):
@@ -173,12 +148,12 @@ class TextEncoder:
         if self._graph is not None:
             return self._graph(texts).numpy()
         inputs = self._inputs(texts)
-        # Not KerasHub's, which would take the inputs for texts.
+        # KerasHub's own would take the inputs for texts.
         rows = keras.Model.predict_on_batch(self.embedder, inputs)
         return rows[: len(texts)]
 
     def _trace(self):
-        """Makes the graph, unless there is one of the model as it is."""
+        """Makes the graph, unless there is one and the model is the same."""
         import tensorflow as tf
 
         embedder = self.embedder
@@ -212,9 +187,7 @@ class TextEncoder:
     def _inputs(self, texts):
         """The backbone's inputs for B texts, int32 arrays `[B', T]`."""
         preprocessor = self.embedder.preprocessor
-        tokenizer = preprocessor.tokenizer
-        limit = preprocessor.sequence_length
-        limit = min(limit, self._sequence_length or limit)
+        tokenizer, limit = preprocessor.tokenizer, self._limit
         rows = [
             [
                 tokenizer.start_token_id,
@@ -227,15 +200,11 @@ class TextEncoder:
         if keras.backend.backend() == "jax":
             count = _power_of_two(count)
             length = min(max(_power_of_two(length), _SHORTEST), limit)
-        token_ids = np.full((count, length), tokenizer.pad_token_id, "int32")
-        padding_mask = np.zeros((count, length), "int32")
-        for i, row in enumerate(rows):
-            token_ids[i, : len(row)] = row
-            padding_mask[i, : len(row)] = 1
+        shape, ones = (count, length), [[1] * len(row) for row in rows]
         return {
-            "token_ids": token_ids,
-            "padding_mask": padding_mask,
-            "segment_ids": np.zeros((count, length), "int32"),
+            "token_ids": pad_rows(rows, shape, tokenizer.pad_token_id),
+            "padding_mask": pad_rows(ones, shape),
+            "segment_ids": np.zeros(shape, "int32"),
         }
 
 
@@ -248,5 +217,5 @@ def _same(state, other):
 
 
 def _power_of_two(number):
-    """The least power of two that is not under a positive integer."""
+    """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

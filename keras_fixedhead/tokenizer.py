@@ -1,8 +1,7 @@
-"""The one WordPiece tokenizer that training and the exported graph share.
+"""The WordPiece tokenizer of training and of the exported graph.
 
-BERT's tokenization, id for id. It exists twice: as TensorFlow graph operations
-(for `tf.data` and for SavedModels) and, where there is no graph, as Hugging
-Face's `tokenizers`, which needs no TensorFlow.
+It has two implementations: TensorFlow graph operations, for `tf.data` and
+SavedModels, and Hugging Face's `tokenizers`, which needs no TensorFlow.
 """
 
 import collections
@@ -36,20 +35,19 @@ def _is_text(value):
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
-    """BERT's WordPiece tokenizer, equal to the original id for id.
+    """BERT's WordPiece tokenizer; its ids equal the original's.
 
     `keras_hub.models.BertTokenizer` and tensorflow-text's `BertTokenizer`
-    differ from it where case folding is not lower-casing (Greek final sigma,
-    the acute accent, non-breaking hyphens and their like).
+    differ from it where case folding is not lower-casing, such as for Greek
+    final sigma, the acute accent and non-breaking hyphens.
 
     Args:
-        vocabulary: a list of tokens, or the path of a file with one a line.
-            It must hold `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
+        vocabulary: a list of tokens, or the path of a file with one per line.
+            It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
         lowercase: bool. Whether to lower-case and to remove accents.
-        special_tokens_in_strings: bool. Whether to map special tokens
-            written in a text, as in `"title [SEP] abstract"`, to their ids,
-            as Hugging Face's tokenizers do. If `False`, they are plain text.
-            Enable it only for trusted text, which can then contain `[SEP]`.
+        special_tokens_in_strings: bool. Whether to map special tokens in a
+            text, as in `"title [SEP] abstract"`, to their ids, as Hugging
+            Face's tokenizers do. Enable it only for trusted text.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -97,7 +95,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     @property
     def special_tokens_in_texts(self):
-        """tuple of strings: the special tokens to look for in texts."""
+        """tuple of strings, the special tokens to find in texts."""
         return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):
@@ -119,11 +117,8 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     def tokenize_in_graph(self, text):
         """The same ids by TensorFlow operations, in eager mode too.
 
-        Args:
-            text: string `tf.Tensor` `[B]`, UTF-8.
-
-        Returns:
-            An int32 `tf.RaggedTensor` `[B, None]`.
+        Takes a string `tf.Tensor` `[B]`, UTF-8, and returns an int32
+        `tf.RaggedTensor` `[B, None]`.
         """
         import tensorflow as tf
 
@@ -195,26 +190,17 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             ) from error
 
     def tokenize_with_offsets(self, text):
-        """The same ids, and which characters each comes from.
+        """The same ids for a str, and the characters of each.
 
-        In Python. Tokens may share characters: what Unicode writes as one
-        letter can be several after normalization, such as a Korean syllable.
-
-        Args:
-            text: str.
-
-        Returns:
-            Three lists of ints, one of each a token: the ids; where tokens
-            start in `text`; and where they end, the first place after, with
-            the accents that were removed. Both never fall. `[UNK]` stands for
-            a whole word.
-
-        Raises:
-            TypeError: if `text` is not a string.
+        Returns three lists of ints: the ids; where each token starts in
+        `text`; and where it ends, exclusive, including removed accents.
+        Starts and ends never decrease. Tokens may share characters: one
+        letter, such as a Korean syllable, can become several. `[UNK]` covers
+        a whole word.
         """
         if not isinstance(text, str):
             raise TypeError(
-                "`text` must be a string; bytes have other places. "
+                "`text` must be a string; bytes have other offsets. "
                 f"Received: text={text!r}"
             )
         (row,) = self._encode([text])
@@ -233,11 +219,9 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     def get_config(self):
         config = super().get_config()
+        names = ("name", "trainable", "dtype", "config_file")
         return {
-            name: config[name]
-            for name in config
-            if name in ("name", "trainable", "dtype", "config_file")
-        } | {
+            **{name: config[name] for name in names if name in config},
             "lowercase": self.lowercase,
             "special_tokens_in_strings": self.special_tokens_in_strings,
         }

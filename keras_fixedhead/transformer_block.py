@@ -9,7 +9,8 @@ import inspect
 
 import keras
 
-from keras_fixedhead.attention import FixedMultiHeadAttention, serialize_dtype
+from keras_fixedhead.attention import FixedMultiHeadAttention
+from keras_fixedhead.layer_config import arguments_of, serialize_dtype
 
 # `keras.activations.get` knows GELU only in its exact (erf) form.
 _ACTIVATIONS = {
@@ -47,17 +48,13 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         attention_mask: bool or int tensor that broadcasts to
             `[B, N, T, T]`, 1 = attend.
         use_causal_mask: bool. Attend only to the past.
-        packing: a `keras_fixedhead.packing.Packing` or `None`. With it
-            `inputs` and outputs hold the real tokens only, `[P, D]`.
-        queries: float tensor `[Q, D]`, those of `inputs` to compute outputs
-            for, or `None` for all. Needs `packing`.
+        packing: a `keras_fixedhead.packing.Packing`. With it, `inputs` and
+            outputs hold the real tokens only, `[P, D]`.
+        queries: float tensor `[Q, D]`, the rows of `inputs` to compute
+            outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
         training: bool. Whether dropout is applied.
-        cache: float tensor `[B, 2, S, W]` or `None`. The keys and values of a
-            sequence of which `inputs` are a part. See
-            `FixedMultiHeadAttention`.
-        cache_update_index: int or int scalar tensor, where in the sequence
-            `inputs` start. Comes with `cache`.
+        cache, cache_update_index: see `FixedMultiHeadAttention`.
 
     Returns:
         A tensor of the shape of `inputs`, or of `queries` if given; with
@@ -101,7 +98,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
 
     def build(self, inputs_shape):
         self.attention.build(inputs_shape)
-        # `None` is now the sequence length, and stays it.
+        # The layer replaces `None` with the sequence length.
         self.head_size = self.attention.head_size
         self.attention_layer_norm = self._layer_norm("attention_layer_norm")
         self.attention_layer_norm.build(inputs_shape)
@@ -166,36 +163,19 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     def compute_output_spec(self, inputs, *args, **kwargs):
         call = inspect.signature(self.call).bind(inputs, *args, **kwargs)
         cache = call.arguments.get("cache")
-        shapes = (
-            [inputs.shape] if cache is None else [inputs.shape, cache.shape]
-        )
-        outputs = tuple(
-            keras.KerasTensor(shape, dtype=self.compute_dtype)
-            for shape in shapes
-        )
-        return outputs[0] if cache is None else outputs
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if cache is None:
+            return output
+        return output, keras.KerasTensor(cache.shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        config = super().get_config()
-        activation = self.activation
-        config.update(
-            dtype=serialize_dtype(self),
-            num_heads=self.num_heads,
-            intermediate_dim=self.intermediate_dim,
-            head_size=self.attention.get_config()["head_size"],
-            attention_window=self.attention_window,
-            attention_scale=self.attention_scale,
-            dropout=self.dropout,
-            activation=(
-                activation
-                if isinstance(activation, str)
-                else keras.activations.serialize(activation)
-            ),
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            kernel_initializer=keras.initializers.serialize(
-                self.kernel_initializer
-            ),
-        )
+        config = {
+            **super().get_config(),
+            **arguments_of(FixedHeadTransformerBlock, self),
+            "dtype": serialize_dtype(self),
+        }
+        if not isinstance(self.activation, str):
+            config["activation"] = keras.activations.serialize(self.activation)
         return config
 
     def _dense(self, units, name, activation=None):

@@ -95,6 +95,7 @@ def test_the_library_imports_tensorflow_only_for_text_and_lazily():
                 assert not at_once, path
                 assert path.name in (
                     "graph_text.py",
+                    "preprocessor.py",
                     "text_encoder.py",
                     "tokenizer.py",
                     "text_classifier_preprocessor.py",

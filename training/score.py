@@ -52,7 +52,7 @@ def score(config: ScoreConfig) -> None:
         question.id: [text for text, _ in question.answers]
         for question in questions
     }
-    print(json.dumps(squad.measure(answers, predictions), indent=2))
+    print(json.dumps(squad.score_answers(answers, predictions), indent=2))
 
 
 def _read_predictions(path):

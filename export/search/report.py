@@ -53,7 +53,9 @@ def measure(rankings, relevant):
         `{system: {figure: float}}` for `FIGURES`.
     """
     found = {
-        system: metrics.measure(ranking.documents, relevant, FIGURES.values())
+        system: metrics.measure_rankings(
+            ranking.documents, relevant, FIGURES.values()
+        )
         for system, ranking in rankings.items()
     }
     return {
@@ -173,7 +175,7 @@ def draw(path, figures, rankings, relevant, title):
         )
         bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
         depths = [k for k in _CURVE if k <= rankings[system].documents.shape[1]]
-        recall = metrics.measure(
+        recall = metrics.measure_rankings(
             rankings[system].documents, relevant, [f"R@{k}" for k in depths]
         )
         curve.plot(

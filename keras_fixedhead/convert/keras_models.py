@@ -6,7 +6,6 @@ import numpy as np
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.attention_growth import grow_attention
 from keras_fixedhead.convert.bert_files import require_values
 from keras_fixedhead.convert.bert_source import (
     EMBEDDINGS_NORM,
@@ -16,6 +15,7 @@ from keras_fixedhead.convert.bert_source import (
     encoder_layers,
     layer_tensors,
 )
+from keras_fixedhead.growth import grow_attention
 
 # What `MultiHeadAttention` and `FixedMultiHeadAttention` have in common.
 _SHARED_ARGUMENTS = (

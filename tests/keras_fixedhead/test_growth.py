@@ -531,9 +531,9 @@ def test_head_size_has_to_grow(backbone, head_size):
 
 @pytest.mark.parametrize("value", [3, 2, 5.0, None, True])
 def test_heads_and_positions_have_to_grow(backbone, value):
-    with pytest.raises(ValueError, match=f"present 3. .*num_heads={value!r}"):
+    with pytest.raises(ValueError, match=f"least 4. .*num_heads={value!r}"):
         grow_heads(backbone, value)
-    with pytest.raises(ValueError, match=f"17. .*max_seq.*th={value!r}"):
+    with pytest.raises(ValueError, match=f"least 18. .*max_seq.*={value!r}"):
         grow_positions(backbone, value)
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_fixedhead.metrics import measure, measure_queries
+from keras_fixedhead.metrics import measure_queries, measure_rankings
 
 pytestmark = pytest.mark.any_backend
 
@@ -25,7 +25,7 @@ RELEVANT = [[7], [7], [11, 2]]
     ],
 )
 def test_by_hand(k, recall, mrr):
-    figures = measure(DOCUMENTS, RELEVANT, [f"R@{k}", f"RR@{k}"])
+    figures = measure_rankings(DOCUMENTS, RELEVANT, [f"R@{k}", f"RR@{k}"])
     assert figures == pytest.approx({f"R@{k}": recall, f"RR@{k}": mrr})
 
 
@@ -35,7 +35,7 @@ def test_precision_by_hand():
     expected = [(1 + 2 / 3) / 2, 1 / 3, 1 / 2 / 2]
     [each] = measure_queries(DOCUMENTS, relevant, ["AP"]).values()
     np.testing.assert_allclose(each, expected)
-    [mean] = measure(DOCUMENTS, relevant, ["AP"]).values()
+    [mean] = measure_rankings(DOCUMENTS, relevant, ["AP"]).values()
     assert mean == pytest.approx(np.mean(expected))
 
 
@@ -46,7 +46,7 @@ def test_gain_by_hand():
         2: [1, 0, second / (1 + second)],
         10: [1, 1 / 2, second / (1 + second)],
     }.items():
-        assert measure(DOCUMENTS, RELEVANT, [f"nDCG@{k}"])[
+        assert measure_rankings(DOCUMENTS, RELEVANT, [f"nDCG@{k}"])[
             f"nDCG@{k}"
         ] == pytest.approx(np.mean(gains))
 
@@ -55,7 +55,9 @@ def test_scores_are_gains():
     # 3 at rank 1 and 2 at rank 2; the best order has them so, too.
     graded = [{2: 1, 7: 3}, {7: 3, 2: 2}, {11: 1, 2: 1}]
     second, third = 1 / np.log2(3), 1 / 2
-    assert measure(DOCUMENTS, graded, ["nDCG@10"])["nDCG@10"] == pytest.approx(
+    assert measure_rankings(DOCUMENTS, graded, ["nDCG@10"])[
+        "nDCG@10"
+    ] == pytest.approx(
         np.mean(
             [
                 1,
@@ -64,19 +66,19 @@ def test_scores_are_gains():
             ]
         )
     )
-    assert measure(DOCUMENTS, graded, ["R@1"])["R@1"] == pytest.approx(
+    assert measure_rankings(DOCUMENTS, graded, ["R@1"])["R@1"] == pytest.approx(
         (1 / 2 + 1 / 2 + 0) / 3
     )
 
 
 def test_a_query_that_finds_nothing_counts():
     documents = np.array([[7], [-1]])
-    assert measure(documents, [[7], [3]], ["R@1"])["R@1"] == pytest.approx(
-        1 / 2
-    )
-    assert measure(documents, [[7], [3]], ["RR@1"])["RR@1"] == pytest.approx(
-        1 / 2
-    )
+    assert measure_rankings(documents, [[7], [3]], ["R@1"])[
+        "R@1"
+    ] == pytest.approx(1 / 2)
+    assert measure_rankings(documents, [[7], [3]], ["RR@1"])[
+        "RR@1"
+    ] == pytest.approx(1 / 2)
 
 
 def test_against_counting():
@@ -86,27 +88,27 @@ def test_against_counting():
     hits = documents == right[:, None]
     ranks = np.where(hits.any(1), hits.argmax(1) + 1, np.inf)
     relevant = right[:, None].tolist()
-    assert measure(documents, relevant, ["R@10"])["R@10"] == pytest.approx(
-        np.mean(ranks <= 10)
-    )
-    assert measure(documents, relevant, ["RR@10"])["RR@10"] == pytest.approx(
-        np.mean(np.where(ranks <= 10, 1 / ranks, 0))
-    )
+    assert measure_rankings(documents, relevant, ["R@10"])[
+        "R@10"
+    ] == pytest.approx(np.mean(ranks <= 10))
+    assert measure_rankings(documents, relevant, ["RR@10"])[
+        "RR@10"
+    ] == pytest.approx(np.mean(np.where(ranks <= 10, 1 / ranks, 0)))
 
 
 @pytest.mark.parametrize("relevant", [[[7], [7]], [[7], [], [2]]])
 def test_refuses(relevant):
     with pytest.raises(ValueError, match="for each row of `documents`"):
-        measure(DOCUMENTS, relevant, ["R@1"])
+        measure_rankings(DOCUMENTS, relevant, ["R@1"])
 
 
 def test_names_the_extra_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(ImportError, match=r"fixedhead\[retrieval\]"):
-        measure(DOCUMENTS, RELEVANT, ["RR@1"])["RR@1"]
+        measure_rankings(DOCUMENTS, RELEVANT, ["RR@1"])["RR@1"]
 
 
 @pytest.mark.parametrize("name", ["hit", "nDCG@ten"])
 def test_refuses_other_figures(name):
     with pytest.raises(ValueError, match=f"`figures` must.*{name}"):
-        measure(DOCUMENTS, RELEVANT, [name])
+        measure_rankings(DOCUMENTS, RELEVANT, [name])

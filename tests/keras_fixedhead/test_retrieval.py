@@ -415,11 +415,11 @@ def test_fusion_refuses():
 
 @pytest.mark.parametrize("k", [0, -1])
 def test_k_must_be_positive(k):
-    with pytest.raises(ValueError, match=f"`k` must be positive.*{k}"):
+    with pytest.raises(ValueError, match=f"`k` must be a positive.*{k}"):
         search_index(build_index(random(3, 7)), random(2, 7), k)
-    with pytest.raises(ValueError, match=f"`k` must be positive.*{k}"):
+    with pytest.raises(ValueError, match=f"`k` must be a positive.*{k}"):
         bm25(DOCUMENTS, ["cat"], k)
-    with pytest.raises(ValueError, match=f"`k` must be positive.*{k}"):
+    with pytest.raises(ValueError, match=f"`k` must be a positive.*{k}"):
         reciprocal_rank_fusion([ranking([[1, 2]])], k)
 
 

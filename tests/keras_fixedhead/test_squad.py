@@ -54,7 +54,7 @@ def test_measure():
         "q4": ["y"],
     }
     predictions = {"q1": "a red cat", "q2": "dog house", "q3": "", "q9": "x"}
-    assert squad.measure(answers, predictions) == {
+    assert squad.score_answers(answers, predictions) == {
         "exact_match": 25.0,
         "f1": pytest.approx(100 * (1 + 2 / 3) / 4),
         "missing": 1,
@@ -93,7 +93,7 @@ def test_equals_the_official_script():
             "f1": pytest.approx(100 * figures["final_f1"]),
         }
 
-    found = squad.measure(answers, predictions)
+    found = squad.score_answers(answers, predictions)
     missing = len(answers) - len(predictions)
     assert found == {**theirs(answers), "missing": missing, "unknown": 0}
     assert 20 < found["f1"] < 80 and 20 < found["exact_match"] < 80
@@ -108,9 +108,9 @@ def test_equals_the_official_script():
 
 def test_errors():
     with pytest.raises(ValueError, match="at least one question"):
-        squad.measure({}, {})
+        squad.score_answers({}, {})
     with pytest.raises(ValueError, match="none for 'q2'"):
-        squad.measure({"q1": ["x"], "q2": []}, {"q1": "x"})
+        squad.score_answers({"q1": ["x"], "q2": []}, {"q1": "x"})
     for figure in (squad.f1, squad.exact_match):
         for answers in ([], "x"):
             with pytest.raises(ValueError, match="list of at least one"):

@@ -366,9 +366,9 @@ def test_pad_to_longest_limits(make_classifier):
         [1] * 6,
         [1] * 3 + [0] * 3,
     ]
-    with pytest.raises(ValueError, match="over 3, the special .* Received: 3"):
+    with pytest.raises(ValueError, match="over 3, the special .*=3"):
         preprocessor.pad_to_longest(long, long, sequence_length=3)
-    with pytest.raises(ValueError, match="over 2, the special .* Received: 2"):
+    with pytest.raises(ValueError, match="over 2, the special .*=2"):
         preprocessor.pad_to_longest(long, sequence_length=2)
 
 

@@ -21,8 +21,8 @@ from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
-from keras_fixedhead.backbone import backbone_of, input_batches
 from keras_fixedhead.convert import BertSource
+from keras_fixedhead.growth import backbone_of, input_batches
 from training.convert import reference, transformers_encoder
 
 TOLERANCE = 1e-5

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
-from keras_fixedhead.context_windows import Answer, Windows, decode
+from keras_fixedhead.context_windows import Answer, ContextWindows, decode
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question
 from training.corpus.texts import of_length
@@ -24,7 +24,7 @@ class WindowedQuestions:
 
     Attributes:
         questions: List of `Question`s.
-        windows: For each question its `Windows`; N in all.
+        windows: For each question its `ContextWindows`; N in all.
         token_ids: int32 array, the tokens of all windows end to end.
         lengths: int64 array `[N]`, how many each has.
         context_starts: int32 array `[N]`, where in each the context begins.
@@ -33,7 +33,7 @@ class WindowedQuestions:
     """
 
     questions: list[Question]
-    windows: list[Windows]
+    windows: list[ContextWindows]
     token_ids: np.ndarray
     lengths: np.ndarray
     context_starts: np.ndarray

@@ -58,7 +58,7 @@ def predict(config: PredictConfig) -> dict[str, float]:
     }
     if not golds:
         return {}
-    measured = squad.measure(
+    measured = squad.score_answers(
         golds, {key: text for key, text in best.items() if key in golds}
     )
     return {name: float(measured[name]) for name in ("exact_match", "f1")}

@@ -202,7 +202,7 @@ class SpanLabelingTask(SequenceTask):
             spans.n_best,
             spans.max_answer_length,
         )
-        measured = squad.measure(
+        measured = squad.score_answers(
             {
                 question.id: [text for text, _ in question.answers]
                 for question in self._validation.questions

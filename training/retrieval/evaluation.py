@@ -8,7 +8,7 @@ import rich.table
 from keras_fixedhead import retrieval
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
-from keras_fixedhead.metrics import measure
+from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.text_encoder import TextEncoder
 from training.engine.preset import read_embedder
 from training.retrieval.evaluation_configs import EvaluateConfig
@@ -98,7 +98,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
         found[folder] = {
-            way: measure(ranking.documents, collection.relevant, names)
+            way: measure_rankings(ranking.documents, collection.relevant, names)
             for way, ranking in _rank(
                 collection, documents, queries, depth, options
             ).items()

@@ -17,7 +17,7 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
-from keras_fixedhead.metrics import measure
+from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
 from training.engine.encoder import (
     copy_encoder,
@@ -345,5 +345,5 @@ def retrieval_figures(queries, documents, keys) -> dict[str, float]:
     # Best first, and duplicates last.
     ranking = np.argsort(np.where(duplicate, np.inf, -scores), axis=1)[:, :10]
     relevant = [[i] for i in range(len(queries))]
-    figures = measure(ranking, relevant, ("R@1", "R@10", "RR@10"))
+    figures = measure_rankings(ranking, relevant, ("R@1", "R@10", "RR@10"))
     return dict(zip(("recall@1", "recall@10", "mrr@10"), figures.values()))

@@ -9,7 +9,7 @@ from keras_fixedhead import (
     FixedHeadSpanLabelerPreprocessor,
     FixedHeadTokenizer,
 )
-from keras_fixedhead.squad import measure, normalize_answer
+from keras_fixedhead.squad import normalize_answer, score_answers
 from training.corpus.squad import read_questions
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
@@ -44,7 +44,7 @@ def test_answers_are_recovered_from_their_tokens():
             for row in windows
         )
     rate = 1.0 - len(different) / len(questions)
-    figures = measure(
+    figures = score_answers(
         {q.id: [answer.text for answer in q.answers] for q in questions},
         predictions,
     )

@@ -77,7 +77,7 @@ def test_predictions_are_those_that_were_measured(
     answers = json.loads(output.read_text())
     questions = read_questions(data / "train.json")
     assert list(answers) == [question.id for question in questions]
-    measured = squad.measure(
+    measured = squad.score_answers(
         {q.id: [text for text, _ in q.answers] for q in questions}, answers
     )
     *_, last = tiny.metrics(workdir)

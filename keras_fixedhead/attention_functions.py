@@ -1,0 +1,123 @@
+"""The computations of the attention layer that need no weights.
+
+Shape letters: B batch, T query length, S key length, N heads, H head size,
+W total width of all heads.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+
+def dot_product_attention(
+    query, key, value, mask=None, dropout: Callable | None = None, scale=None
+):
+    """Attends with heads of one size; also returns the attention scores.
+
+    A query position that may attend to nothing gets the zero vector and zero
+    scores: the same finite answer whatever the dtype or the backend.
+
+    Args:
+        query: float tensor `[B, T, N, H]`.
+        key: float tensor `[B, S, N, H]`.
+        value: float tensor `[B, S, N, H]`.
+        mask: bool tensor that broadcasts to `[B, N, T, S]`, `True` where a
+            query position may attend to a key position, or `None`.
+        dropout: applied to the scores before they weigh `value`.
+        scale: float. Multiplies the logits. Default: `1 / sqrt(H)`.
+
+    Returns:
+        The context `[B, T, N, H]` and the scores before dropout
+        `[B, N, T, S]`, both in the dtype of `query`. Each row of scores sums
+        to 1 (to 0 where everything is masked). The softmax is computed in
+        float32 at least.
+
+    Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
+    """
+    dtype = keras.backend.standardize_dtype(query.dtype)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    # TensorFlow's cast would first round a Python number to float32.
+    query = query * ops.convert_to_tensor(scale, dtype)
+    logits = ops.einsum("btnh,bsnh->bnts", query, key)
+    if dtype in ("float16", "bfloat16"):
+        logits = ops.cast(logits, "float32")
+    if mask is None:
+        scores = ops.softmax(logits)
+    else:
+        allowed = ops.cast(mask, logits.dtype)
+        # exp() of a masked logit is exactly 0 beside one that is not masked.
+        # Where all are masked, the softmax is multiplied by 0.
+        scores = ops.softmax(logits + (1.0 - allowed) * -1e9)
+        anywhere = ops.any(mask, axis=-1, keepdims=True)
+        scores = scores * ops.cast(anywhere, logits.dtype)
+    scores = ops.cast(scores, dtype)
+    weights = scores if dropout is None else dropout(scores)
+    return ops.einsum("bnts,bsnh->btnh", weights, value), scores
+
+
+def multi_head_attention(
+    query,
+    key,
+    value,
+    head_sizes,
+    mask=None,
+    dropout: Callable | None = None,
+    scale=None,
+):
+    """Attends with heads side by side, of `head_sizes`, which sum up to W.
+
+    Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, and returns the context
+    `[B, T, W]` and the scores `[B, N, T, S]`. The other arguments are those of
+    `dot_product_attention`, which computes adjacent heads of one size at once.
+    """
+    contexts, scores = [], []
+    start, head = 0, 0
+    for size, run in itertools.groupby(head_sizes):
+        heads = len(tuple(run))
+        stop = start + heads * size
+        run_mask = mask
+        if mask is not None and mask.shape[1] not in (1, None):
+            run_mask = mask[:, head : head + heads]
+        run_context, run_scores = dot_product_attention(
+            *(
+                # [B, T, W] -> [B, T, heads, size]
+                ops.reshape(
+                    x if heads == len(head_sizes) else x[..., start:stop],
+                    (*ops.shape(x)[:2], heads, size),
+                )
+                for x in (query, key, value)
+            ),
+            mask=run_mask,
+            dropout=dropout,
+            scale=scale,
+        )
+        # [B, T, heads, size] -> [B, T, heads * size]
+        contexts.append(
+            ops.reshape(run_context, (*ops.shape(query)[:2], heads * size))
+        )
+        scores.append(run_scores)
+        start, head = stop, head + heads
+    if len(contexts) == 1:
+        return contexts[0], scores[0]
+    return ops.concatenate(contexts, -1), ops.concatenate(scores, 1)
+
+
+def write_cache(cache, index, part):
+    """Writes a part `[B, 2, T, W]` into a cache `[B, 2, S, W]` at `index`."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.slice_update(cache, (0, 0, index, 0), part)
+    # TensorFlow's slice_update requires XLA, which TF Serving lacks.
+    sizes = ops.shape(part)
+    places = ops.meshgrid(
+        *(ops.arange(size, dtype="int32") for size in sizes[:3]), indexing="ij"
+    )
+    places[2] += ops.cast(index, "int32")
+    return ops.scatter_update(
+        cache,
+        ops.reshape(ops.stack(places, axis=-1), (-1, 3)),
+        ops.reshape(part, (-1, sizes[3])),
+    )

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+import keras_fixedhead
 from export import session
 from export.files import golden
 from export.services.service import (
@@ -20,9 +21,12 @@ from export.services.service import (
 PAIRS_SIGNATURE = "pairs"
 
 
-def serve(classifier, preprocessor):
-    """Serves `probabilities`, float32 `[B, C]`, and `label`, string `[B]`, of
-    a model with labels: the name of the most probable class.
+def serve(
+    classifier: keras_fixedhead.FixedHeadTextClassifier,
+    preprocessor: keras_fixedhead.FixedHeadTextClassifierPreprocessor,
+) -> Service:
+    """Serves `probabilities`, float32 `[B, C]`, and, if the model has labels,
+    `label`, string `[B]`, the most probable class.
 
     `serving_default` is of `text`, string `[B]`; `pairs` of `first` and
     `second`, string `[B]` each.
@@ -64,7 +68,6 @@ def serve(classifier, preprocessor):
     pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
     return Service(
         model=classifier,
-        backbone=classifier.backbone,
         preprocessor=preprocessor,
         texts={
             session.DEFAULT_SIGNATURE: TextSignature(

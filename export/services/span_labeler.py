@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+import keras_fixedhead
 from export import session
 from export.files import golden
 from export.services import context_graph
@@ -19,15 +20,18 @@ from export.services.service import (
 )
 from keras_fixedhead import context_windows
 
-# A context of several windows, without sentences that come again and again.
+# The last context has several windows, and no sentence twice in a row.
 _WORDS = " ".join(golden.TEXTS[:-1]).split()
 _CONTEXTS = (*golden.TEXTS[:-1], " ".join(_WORDS + _WORDS[::-1]))
 _QUESTIONS = (*golden.TEXTS[1:], golden.TEXTS[4])
 _NOWHERE = -1e30
 
 
-def serve(labeler, preprocessor):
-    """Serves where the answers to `question` are in `context`, string `[B]`.
+def serve(
+    labeler: keras_fixedhead.FixedHeadSpanLabeler,
+    preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,
+) -> Service:
+    """Serves the answer to `question` in `context`, string `[B]` each.
 
     `serving_default` answers `answer`, string `[B]`; `score`, float32 `[B]`;
     `start` and `end`, int32 `[B]`, see `context_graph.answers`.
@@ -58,7 +62,7 @@ def serve(labeler, preprocessor):
     def tokenize(texts):
         text = tf.constant(texts)
         inputs = context_graph.windows(preprocessor, text, text).inputs
-        # As many rows as texts: a batch is of a size that the server runs.
+        # As many rows as texts, a batch size that the server runs.
         return {name: ids[: len(texts)] for name, ids in inputs.items()}
 
     def golden_ids():
@@ -67,7 +71,6 @@ def serve(labeler, preprocessor):
 
     return Service(
         model=labeler,
-        backbone=labeler.backbone,
         preprocessor=preprocessor,
         texts={
             session.DEFAULT_SIGNATURE: TextSignature(
@@ -90,12 +93,8 @@ def serve(labeler, preprocessor):
 
 
 def _expected(padded, preprocessor, question, context):
-    """The answer to one question by the Keras model, and its margin.
-
-    Returns:
-        The answer, its score, its start and end in bytes, and by how much the
-        score is above that of the best answer of other words.
-    """
+    """The Keras model's answer to one question: text, score, start and end in
+    bytes, and how far the score is above that of other words."""
     windows = _cut(preprocessor.windows(question, context))
     if not windows.starts:
         return "", 0.0, 0, 0, np.inf
@@ -106,7 +105,7 @@ def _expected(padded, preprocessor, question, context):
         tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
     )
     begins, finishes = begins[0].numpy(), finishes[0].numpy()
-    # [C], which word each token is of
+    # [C], the word of each token
     word = np.searchsorted(begins, places[0], side="right") - 1
 
     def best(start, end):
@@ -136,7 +135,7 @@ def _expected(padded, preprocessor, question, context):
 
 
 def _cut(windows):
-    """The windows that the graph has, and the tokens that they hold."""
+    """Keeps the windows that the graph has, and their tokens."""
     rows = windows.rows[: context_graph.MAX_WINDOWS]
     end = rows[-1].token_range[1]
     return dataclasses.replace(
@@ -145,13 +144,13 @@ def _cut(windows):
 
 
 def _byte_places(text, places):
-    """Places of characters as places of bytes."""
+    """Converts places of characters to places of bytes."""
     widths = [len(character.encode()) for character in text]
     return np.cumsum([0, *widths])[places]
 
 
 def _without(logits, windows, tokens):
-    """Logits `[N, T]` that choose none of some tokens, bool `[C]`."""
+    """Masks some tokens, bool `[C]`, in logits `[N, T]`."""
     logits = logits.copy()
     for row, window in zip(logits, windows, strict=True):
         first, end = window.token_range

@@ -5,7 +5,7 @@ import stat
 from export.checks.exported import Exported, Failure
 from export.files import card, digests, golden, manifest, warmup
 
-SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
+_SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
 # A checkpoint also holds the names of its variables.
 _CHECKPOINT_OVERHEAD = 32 * 1024
 _FILES = (
@@ -96,7 +96,7 @@ def check_weights_once(exported: Exported) -> str:
         path.stat().st_size
         for path in (exported.folder / "variables").glob("variables.data-*")
     )
-    if stored > SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
+    if stored > _SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
         raise Failure(
             f"{stored:,} bytes of variables for {parameters:,} bytes of "
             f"parameters ({stored / parameters:.2f}x)"

@@ -10,7 +10,6 @@ import keras_fixedhead
 from export.services import causal_lm, classifier, embedder, span_labeler
 from export.services.golden_cases import golden_cases
 from export.services.service import (
-    TOKEN_IDS_SIGNATURE,
     Service,
     least_cosine,
     signatures,
@@ -19,7 +18,6 @@ from export.services.service import (
 
 __all__ = [
     "SERVICES",
-    "TOKEN_IDS_SIGNATURE",
     "Service",
     "golden_cases",
     "least_cosine",

@@ -11,16 +11,9 @@ from keras import ops
 import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-    as_int32,
-)
+from export.services import service
 
-GENERATE_SIGNATURE = "generate"
-DEFAULT_MAX_NEW_TOKENS = 64
+_DEFAULT_MAX_NEW_TOKENS = 64
 # Tokens whose logits are in memory at once: a quarter of a gigabyte for 30,000
 # words.
 _MOST_PLACES = 2048
@@ -30,7 +23,7 @@ def serve(
     model: keras_fixedhead.FixedHeadCausalLM,
     preprocessor: keras_fixedhead.FixedHeadCausalLMPreprocessor,
     max_new_tokens: int | None = None,
-) -> Service:
+) -> service.Service:
     """Serves the likelihood of `text`, string `[B]`, and its continuation.
 
     `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
@@ -47,7 +40,7 @@ def serve(
     tokenizer, longest = preprocessor.tokenizer, preprocessor.sequence_length
     room = longest - 1  # beside [CLS]
     if max_new_tokens is None:
-        max_new_tokens = min(DEFAULT_MAX_NEW_TOKENS, room)
+        max_new_tokens = min(_DEFAULT_MAX_NEW_TOKENS, room)
     if not 1 <= max_new_tokens <= room:
         raise ValueError(
             f"`max_new_tokens` must be from 1 to {room}, since the sequences "
@@ -75,7 +68,9 @@ def serve(
     def expected_likelihood(texts):
         inputs, labels, weights = preprocessor(texts)
         tensors = {**inputs, "labels": labels, "weights": weights}
-        return _likelihood(model, *golden.trimmed(as_int32(tensors)).values())
+        return _likelihood(
+            model, *golden.trimmed(service.as_int32(tensors)).values()
+        )
 
     def continued(text):
         inputs = preprocessor.generate_preprocess(text)
@@ -97,7 +92,7 @@ def serve(
         return {"generated": tokenizer.detokenize(words)}
 
     def expected_generate(texts):
-        given = as_int32(preprocessor.generate_preprocess(texts))
+        given = service.as_int32(preprocessor.generate_preprocess(texts))
         given = given["padding_mask"].sum(axis=1)
         guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
         rows = [
@@ -116,27 +111,29 @@ def serve(
             for row, _ in rows
         ]
         margins = [margin for _, margin in rows]
-        return Answers({"generated": np.array(generated)}, np.array(margins))
+        return service.Answers(
+            {"generated": np.array(generated)}, np.array(margins)
+        )
 
     def tokenized(texts):
         inputs, _, _ = preprocessor(texts)
-        inputs = as_int32(inputs)
+        inputs = service.as_int32(inputs)
         return {**inputs, "segment_ids": np.zeros_like(inputs["token_ids"])}
 
     def compared(inputs):
         predictions = _predictions(inputs)
         some = predictions[-1].any(axis=1)
         found = _of_each_token(model, *(x[some] for x in predictions))
-        return Answers({"log_likelihood": found})
+        return service.Answers({"log_likelihood": found})
 
-    return Service(
+    return service.Service(
         model=model,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: TextSignature(
+            session.DEFAULT_SIGNATURE: service.TextSignature(
                 {"text": golden.TEXTS}, likelihood, expected_likelihood
             ),
-            GENERATE_SIGNATURE: TextSignature(
+            "generate": service.TextSignature(
                 {"text": (*golden.TEXTS, *_nearly_full(preprocessor))},
                 generate,
                 expected_generate,
@@ -312,7 +309,7 @@ def _of_each_token(model, token_ids, real, labels, weights):
 def _likelihood(model, token_ids, real, labels, weights):
     """The Keras model's answer about sequences."""
     found = _of_each_token(model, token_ids, real, labels, weights)
-    return Answers(
+    return service.Answers(
         {
             "log_likelihood": found.sum(axis=1),
             "num_tokens": weights.sum(axis=1, dtype="int32"),
@@ -329,7 +326,7 @@ def _continued(model, token_ids, given, end_token_id, vocabulary_size):
     """
     while True:
         logits = model.score(token_ids[None])
-        logits = as_float32({"logits": logits})["logits"][0]
+        logits = service.as_float32({"logits": logits})["logits"][0]
         logits = logits[given - 1 : -1, :vocabulary_size]
         best = logits.argmax(axis=-1).astype("int32")
         ends = np.flatnonzero(best == end_token_id)

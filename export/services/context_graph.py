@@ -139,18 +139,23 @@ def _of_tokens(of_words, per_word):
 def _has_most_context(token, num_tokens):
     """Whether a token has most context in this window, bool `[P]`; the first
     such window counts, as in `run_squad.py`."""
-    window = token.value_rowids()  # [P]
     lengths = token.row_lengths()
-    left = tf.ragged.range(lengths).flat_values
-    length = tf.gather(lengths, window)
+    left = tf.ragged.range(lengths).flat_values  # [P]
+    length = tf.gather(lengths, token.value_rowids())
     # In float64, as in `context_windows`, so that ties are the same.
     score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
     score += 0.01 * tf.cast(length, tf.float64)
-    place = token.flat_values
-    best = tf.math.unsorted_segment_max(score, place, num_tokens)
-    equal = tf.where(score == tf.gather(best, place), window, window.dtype.max)
-    holder = tf.math.unsorted_segment_min(equal, place, num_tokens)
-    return tf.gather(holder, place) == window
+    _, first = _best_of_each(score, token.flat_values, num_tokens)
+    return tf.gather(first, token.flat_values) == tf.range(tf.size(score))
+
+
+def _best_of_each(scores, segments, count):
+    """Returns the best score of each segment, and the place of the first."""
+    best = tf.math.unsorted_segment_max(scores, segments, count)
+    places = tf.range(tf.size(scores))
+    equal = scores == tf.gather(best, segments)
+    places = tf.where(equal, places, places.dtype.max)
+    return best, tf.math.unsorted_segment_min(places, segments, count)
 
 
 def answers(
@@ -167,13 +172,8 @@ def answers(
     without tokens.
     """
     score, first, last = _best_of_windows(label, found)  # [N]
-    size = tf.size(contexts)
-    best = tf.math.unsorted_segment_max(score, found.question, size)  # [B]
-    window = tf.range(tf.size(score))
-    equal = tf.where(
-        score == tf.gather(best, found.question), window, window.dtype.max
-    )
-    window = tf.math.unsorted_segment_min(equal, found.question, size)
+    # [B]
+    best, window = _best_of_each(score, found.question, tf.size(contexts))
     there = best > _NOWHERE
     # The last entry of `starts` and `ends` is 0, for no answer.
     nothing = tf.size(found.starts) - 1

@@ -12,19 +12,13 @@ from keras import ops
 import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-    as_int32,
-)
+from export.services import service
 
 
 def serve(
     embedder: keras_fixedhead.FixedHeadTextEmbedder,
     preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
-) -> Service:
+) -> service.Service:
     """Serves `embedding`, float32 `[B, D]`, of `text`, string `[B]`."""
     size = embedder.embedding_dim or embedder.backbone.hidden_dim
 
@@ -33,7 +27,9 @@ def serve(
         return {"embedding": tf.ensure_shape(embedding, [None, size])}
 
     def padded(inputs):
-        return Answers(as_float32({"embedding": embedder(inputs)}))
+        return service.Answers(
+            service.as_float32({"embedding": embedder(inputs)})
+        )
 
     return _of_single_texts(embedder, preprocessor, size, packed, padded)
 
@@ -41,7 +37,7 @@ def serve(
 def serve_backbone(
     backbone: keras_fixedhead.FixedHeadBackbone,
     preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
-) -> Service:
+) -> service.Service:
     """Serves `sequence_output`, float32 `[B, T, D]`, zero at padding, and
     `pooled_output` `[B, D]` of a model with a pooler.
 
@@ -65,7 +61,7 @@ def serve_backbone(
         x = outputs["sequence_output"]
         mask = ops.cast(inputs["padding_mask"], x.dtype)
         outputs = {**outputs, "sequence_output": x * mask[:, :, None]}
-        return Answers(as_float32(outputs))
+        return service.Answers(service.as_float32(outputs))
 
     echoed = ("token_ids", "padding_mask")
     return _of_single_texts(
@@ -80,7 +76,7 @@ def _of_single_texts(
     packed: Callable,
     padded: Callable,
     echoed: Sequence[str] = (),
-) -> Service:
+) -> service.Service:
     """Serves a signature without a prompt, and one for each prompt.
 
     `echoed` names model inputs to answer too, as clients who send texts do not
@@ -95,22 +91,24 @@ def _of_single_texts(
             return {**packed(inputs), **{name: inputs[name] for name in echoed}}
 
         def expected(texts):
-            inputs = as_int32(preprocessor([prefix + text for text in texts]))
+            inputs = service.as_int32(
+                preprocessor([prefix + text for text in texts])
+            )
             outputs = padded(golden.trimmed(inputs)).outputs
-            return Answers(
+            return service.Answers(
                 {**outputs, **{name: inputs[name] for name in echoed}}
             )
 
-        return TextSignature({"text": golden.TEXTS}, answer, expected)
+        return service.TextSignature({"text": golden.TEXTS}, answer, expected)
 
     texts = {session.DEFAULT_SIGNATURE: of_prompt(None)}
     for prompt in preprocessor.prompts:
         texts[prompt] = of_prompt(prompt)
-    return Service(
+    return service.Service(
         model=model,
         preprocessor=preprocessor,
         texts=texts,
-        golden_ids=lambda: as_int32(preprocessor(list(golden.TEXTS))),
+        golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,
         tokenize=preprocessor.pad_to_longest,

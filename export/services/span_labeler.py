@@ -11,13 +11,7 @@ import tensorflow as tf
 import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services import context_graph
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-)
+from export.services import context_graph, service
 from keras_fixedhead import context_windows
 
 # The last context has several windows, and no sentence twice in a row.
@@ -30,7 +24,7 @@ _NOWHERE = -1e30
 def serve(
     labeler: keras_fixedhead.FixedHeadSpanLabeler,
     preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,
-) -> Service:
+) -> service.Service:
     """Serves the answer to `question` in `context`, string `[B]` each.
 
     `serving_default` answers `answer`, string `[B]`; `score`, float32 `[B]`;
@@ -43,7 +37,7 @@ def serve(
         return context_graph.answers(labeler.label_packed, found, contexts)
 
     def padded(inputs):
-        return Answers(as_float32(labeler(inputs)))
+        return service.Answers(service.as_float32(labeler(inputs)))
 
     def expected(questions, contexts):
         rows = [
@@ -57,7 +51,7 @@ def serve(
             "start": np.array(starts, np.int32),
             "end": np.array(ends, np.int32),
         }
-        return Answers(outputs, np.array(margins))
+        return service.Answers(outputs, np.array(margins))
 
     def tokenize(texts):
         text = tf.constant(texts)
@@ -69,11 +63,11 @@ def serve(
         found = preprocessor.windows(_QUESTIONS[-1], _CONTEXTS[-1])
         return preprocessor.pad(found[:8])
 
-    return Service(
+    return service.Service(
         model=labeler,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: TextSignature(
+            session.DEFAULT_SIGNATURE: service.TextSignature(
                 {"question": _QUESTIONS, "context": _CONTEXTS},
                 answer,
                 expected,

@@ -181,7 +181,8 @@ class _Application:
         elif match["label"]:
             spec.version_label = urllib.parse.unquote(match["label"])
         if method == "GET":
-            return self._describe(spec, match["resource"])
+            answer = self._describe(spec, match["resource"])
+            return json.dumps(answer, indent=1).encode()
         if match["method"] != "predict":
             raise session.StatusError(
                 _codes.UNIMPLEMENTED,
@@ -194,19 +195,17 @@ class _Application:
             request = messages.get_model_status_pb2.GetModelStatusRequest(
                 model_spec=spec
             )
-            answer = _to_dict(answers.status(self._core, request))
-            return json.dumps(answer, indent=1).encode()
+            return _to_dict(answers.status(self._core, request))
         request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
         response = answers.metadata(self._core, request)
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
-        answer = {
+        return {
             "model_spec": _to_dict(response.model_spec),
             "metadata": {"signature_def": _to_dict(signatures)},
         }
-        return json.dumps(answer, indent=1).encode()
 
     def _predict(self, spec, body):
         document = json_request.parse(body)

@@ -47,7 +47,7 @@ def words(
 
 
 @dataclasses.dataclass(frozen=True)
-class Windows:
+class WindowBatch:
     """The windows of B questions."""
 
     inputs: dict[str, tf.Tensor]  # of the model, int32 [N, T]
@@ -66,7 +66,7 @@ def windows(
     preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,
     questions: tf.Tensor,
     contexts: tf.Tensor,
-) -> Windows:
+) -> WindowBatch:
     """Divides questions and contexts, string `[B]`, as `preprocessor.windows`,
     into at most `MAX_WINDOWS` windows each.
 
@@ -115,7 +115,7 @@ def windows(
     def padded(of_begin, of_part, of_end):
         return tf.concat([of_begin, of_part, of_end], axis=1).to_tensor()
 
-    return Windows(
+    return WindowBatch(
         inputs={
             "token_ids": token_ids.to_tensor(tokenizer.pad_token_id),
             "padding_mask": tf.ones_like(token_ids).to_tensor(),
@@ -159,7 +159,7 @@ def _best_of_each(scores, segments, count):
 
 
 def answers(
-    label: Callable, found: Windows, contexts: tf.Tensor
+    label: Callable, found: WindowBatch, contexts: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """Finds the best answer of each question, as `context_windows.decode`.
 

@@ -231,14 +231,11 @@ def _rows(instances, dtypes):
     named = _is_object(instances[0])
     shapes, leaves = {}, {name: [] for name in dtypes}
     for index, item in enumerate(instances):
-        if named and not _is_object(item):
+        if named != _is_object(item):
+            kinds = ("object", "list") if named else ("value/list", "object")
             raise invalid_argument(
-                f"Expecting object but got list at item {index} of input list"
-            )
-        if not named and _is_object(item):
-            raise invalid_argument(
-                f"Expecting value/list but got object at item {index} of input "
-                "list"
+                f"Expecting {kinds[0]} but got {kinds[1]} at item {index} of "
+                "input list"
             )
         # A repeated name adds its values twice.
         members = item.members if named else [(next(iter(dtypes)), item)]

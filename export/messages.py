@@ -1,10 +1,12 @@
 """TensorFlow's and TF Serving's official messages, without TensorFlow itself.
 
-The message modules live inside the `tensorflow` package, whose import costs
-seconds and a runtime. They are imported here under an empty stand-in for that
-package, which is taken away again, so that a later `import tensorflow` in the
-same process works and finds the same message classes.
+The message modules live inside the `tensorflow` package, whose import takes
+seconds. They are imported here under an empty module of that name, which is
+removed again, so that a later `import tensorflow` in the same process works and
+finds the same message classes.
 """
+
+# ruff: noqa: F401 - other modules use the messages that this one imports
 
 import contextlib
 import importlib.util
@@ -17,12 +19,8 @@ import ml_dtypes
 import numpy as np
 
 
-def package_folder(name):
-    """Returns the folder of an installed package, without importing it.
-
-    Raises:
-        ModuleNotFoundError: if the package is not installed.
-    """
+def package_folder(name: str) -> pathlib.Path:
+    """Returns the folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         raise ModuleNotFoundError(
@@ -64,31 +62,8 @@ with _without_running_tensorflow():
     )
     from tensorflow_serving.config import model_server_config_pb2
 
-__all__ = [
-    "config_pb2",
-    "count_elements",
-    "data_type",
-    "error_codes_pb2",
-    "from_tensor_proto",
-    "get_model_metadata_pb2",
-    "get_model_status_pb2",
-    "meta_graph_pb2",
-    "model_server_config_pb2",
-    "model_service_pb2_grpc",
-    "numpy_dtype",
-    "op_def_pb2",
-    "package_folder",
-    "predict_pb2",
-    "prediction_log_pb2",
-    "prediction_service_pb2_grpc",
-    "saved_model_pb2",
-    "tensor_pb2",
-    "to_tensor_proto",
-    "types_pb2",
-]
-
 _STRING = np.dtype(object)  # an array of `bytes`
-# DataType number: (NumPy dtype, TensorProto field of values written out).
+# DataType number: (NumPy dtype, field of a TensorProto's values).
 _TYPES = {
     types_pb2.DT_FLOAT: (np.dtype(np.float32), "float_val"),
     types_pb2.DT_DOUBLE: (np.dtype(np.float64), "double_val"),
@@ -112,24 +87,16 @@ _MAX_FILLED = 2**24  # a few bytes of message may ask for any shape
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items()}
 
 
-def numpy_dtype(data_type):
-    """Returns the NumPy dtype of a `DataType`; strings are `object`.
-
-    Raises:
-        ValueError: if the type has no array here (resources, variants, ...).
-    """
+def numpy_dtype(data_type: int) -> np.dtype:
+    """Returns the NumPy dtype of a `DataType`; strings are `object`."""
     if data_type not in _TYPES:
         name = types_pb2.DataType.Name(data_type)
         raise ValueError(f"`data_type` {name} cannot be exchanged as an array.")
     return _TYPES[data_type][0]
 
 
-def data_type(array):
-    """Returns the `DataType` number of a NumPy array.
-
-    Raises:
-        ValueError: if TensorFlow has no such type.
-    """
+def data_type(array: np.ndarray) -> int:
+    """Returns the `DataType` number of a NumPy array."""
     if array.dtype not in _NUMBERS:
         raise ValueError(
             f"`array` of dtype {array.dtype} has no TensorFlow type; strings "
@@ -138,14 +105,10 @@ def data_type(array):
     return _NUMBERS[array.dtype]
 
 
-def to_tensor_proto(array):
-    """Packs a NumPy array (strings: dtype object, of `bytes`) in a message.
+def to_tensor_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
+    """Packs an array (strings: dtype object, of `bytes`) in a message.
 
-    Values go in the field of their type, as TF Serving writes them, so that a
-    client may read `float_val`.
-
-    Raises:
-        ValueError: if TensorFlow has no type for the array's dtype.
+    Values go in the field of their type, such as `float_val`, as in TF Serving.
     """
     proto = tensor_pb2.TensorProto(dtype=data_type(array))
     proto.tensor_shape.SetInParent()  # a scalar has a shape too
@@ -157,12 +120,8 @@ def to_tensor_proto(array):
     return proto
 
 
-def count_elements(proto):
-    """Counts the elements that the shape of a `TensorProto` has room for.
-
-    Raises:
-        ValueError: if TensorFlow has no such shape.
-    """
+def count_elements(proto: tensor_pb2.TensorProto) -> int:
+    """Returns the product of a `TensorProto`'s shape."""
     count = 1
     dims = proto.tensor_shape.dim
     for dim in dims[:_MAX_RANK]:
@@ -176,16 +135,13 @@ def count_elements(proto):
     return count
 
 
-def from_tensor_proto(proto):
-    """Unpacks a `TensorProto` into a NumPy array, as `Tensor::FromProto` does.
+def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
+    """Unpacks a `TensorProto` into an array, as `Tensor::FromProto` does.
 
-    Values are taken from `tensor_content`, or from the field of the type, in
-    which a short list is filled up with its last value, an empty one with
-    zeros or empty strings (tensor.proto). What is beyond the shape is left out,
-    and integers that the type cannot hold wrap around.
-
-    Raises:
-        ValueError: if the type, the shape or the number of values do not fit.
+    Values are those of `tensor_content` or of the field of the type. A short
+    list repeats its last value; an empty one stands for zeros or empty strings
+    (tensor.proto). Surplus values are ignored, and integers too large for the
+    type wrap around. Raises a `ValueError` if type, shape or values do not fit.
     """
     dtype = numpy_dtype(proto.dtype)
     count = count_elements(proto)

@@ -4,9 +4,11 @@ import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
+from google.protobuf.message import Message
 
 from export import load, services, verify
 from export.checks.exported import Exported
@@ -28,22 +30,23 @@ class Weights(tf.Module):
     variables, and Keras's own export stores them twice.
     """
 
-    def __init__(self, weights):
+    def __init__(self, weights: Sequence[keras.Variable]):
         super().__init__()
         self.weights = [weight.value for weight in weights]
 
 
-def write(folder, module, functions, cases, requests, description):
+def write(
+    folder: pathlib.Path,
+    module: tf.Module,
+    functions: dict[str, Callable],
+    cases: dict[str, golden.Case],
+    requests: Sequence[Message],
+    description: dict,
+):
     """Writes a SavedModel with all its extra files; checks nothing.
 
-    Args:
-        folder: path of the folder to fill.
-        module: `tf.Module` whose variables the functions use.
-        functions: `{signature: tf.function}`, see `services.signatures`.
-        cases: `{signature: golden.Case}`, see `services.golden_cases`.
-        requests: list of `PredictRequest`, see `services.warmup_requests`.
-        description: JSON-able dictionary, see `card.describe`; what was
-            written is added to it.
+    The functions, cases and warm-up requests are those of `services`, the
+    description that of `card.describe`; digests are added to it.
     """
     tf.saved_model.save(module, str(folder), functions)
     description = {
@@ -62,45 +65,24 @@ def write(folder, module, functions, cases, requests, description):
 
 
 def export(
-    model,
-    output,
-    version=None,
-    dtype=None,
-    embedding_dim=None,
-    raw_encoder=False,
-    max_new_tokens=None,
-    warmup_texts=None,
-    batching_parameters_file=batching.DEFAULT,
-    on_start=lambda what: None,
-):
-    """Writes, checks and publishes a version.
+    model: str | pathlib.Path,
+    output: str | pathlib.Path,
+    version: int | None = None,
+    dtype: str | None = None,
+    warmup_texts: str | pathlib.Path | None = None,
+    batching_parameters_file: str | pathlib.Path = batching.DEFAULT,
+    on_start: Callable[[str], None] = lambda what: None,
+    **options,
+) -> tuple[list[verify.Result], pathlib.Path | None]:
+    """Writes, checks and publishes a version in the folder of versions.
 
     The version appears under its number in one step, and only if every check
-    of the gate passes: a model server that watches the folder never sees
-    half of it.
+    of the gate passes: a model server that watches the folder never sees an
+    incomplete one. Returns the results of the gate, and the published folder,
+    None if a check failed.
 
-    Args:
-        model: path of a preset folder or a `.keras` file.
-        output: path of the folder of versions, `DIR/NAME`.
-        version: int, the number of the version; None for one above the
-            highest there is.
-        dtype: as in `load.load`.
-        embedding_dim: as in `load.load`.
-        raw_encoder: as in `load.load`.
-        max_new_tokens: as in `load.load`.
-        warmup_texts: path of a UTF-8 file, a text like those of real traffic
-            on each line; None for the golden texts.
-        batching_parameters_file: path of the model server's; the warm-up has
-            its `allowed_batch_sizes`.
-        on_start: function called with what begins, a str, for a display.
-
-    Returns:
-        The results of the gate (`verify.Result`), and the path of the
-        published folder or None if a check failed.
-
-    Raises:
-        ValueError: if the version exists, or the backend, the version, the
-            texts or the model will not do.
+    `model`, `dtype` and the options are those of `load.load`, the others those
+    of `saved_model.Arguments`. Calls `on_start` with what begins.
     """
     output = pathlib.Path(output).resolve()
     if version is None:
@@ -123,11 +105,6 @@ def export(
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
     on_start("loading the model")
-    options = {
-        "embedding_dim": embedding_dim,
-        "raw_encoder": raw_encoder,
-        "max_new_tokens": max_new_tokens,
-    }
     service = load.load(model, dtype, **options)
     description = {**card.describe(service, model), "batch_sizes": sizes}
     if dtype not in (None, "float32"):
@@ -137,7 +114,7 @@ def export(
         description["least_cosine_to_float32"] = cosine
         del reference
     make_readable_folder(output)
-    # Not a number, so a model server passes it by.
+    # A model server ignores a folder whose name is not a number.
     staging = pathlib.Path(tempfile.mkdtemp(prefix=f".{version}-", dir=output))
     try:
         cases = services.golden_cases(service, on_start)
@@ -159,7 +136,7 @@ def export(
     return results, published
 
 
-def make_readable_folder(folder):
+def make_readable_folder(folder: pathlib.Path):
     """Makes a folder that every user may read, whatever the umask."""
     if not folder.is_dir():
         make_readable_folder(folder.parent)

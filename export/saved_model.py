@@ -1,7 +1,7 @@
-"""Exports a model as a SavedModel that TensorFlow Serving takes.
+"""Exports a model as a SavedModel for TensorFlow Serving.
 
 `python -m export.saved_model --model MODEL --output DIR/NAME --version N`
-writes DIR/NAME/N: texts in, answers out, the tokenizer in the graph.
+writes DIR/NAME/N, which answers texts: the tokenizer is in the graph.
 """
 
 import dataclasses
@@ -20,48 +20,46 @@ from export.files import batching
 class Arguments:
     """Export a model as a SavedModel for TensorFlow Serving.
 
-    The version is checked by the gate (python -m export.verify) before it
-    appears; exit status 1, and nothing published, if a check fails.
+    The gate (python -m export.verify) checks the version before it appears. If
+    a check fails, nothing is published and the exit status is 1.
     """
 
     model: pathlib.Path
-    """A preset folder, such as the one that training writes, or a .keras
-    file."""
+    """A preset folder, such as training writes, or a .keras file."""
 
     output: pathlib.Path
-    """The folder of versions: what TF Serving calls the model base path."""
+    """The folder of versions, TF Serving's model base path."""
 
     version: int | None = None
-    """The number of the version; an existing one is never overwritten. One
-    above the highest there is, if not given."""
+    """The number of the version, never overwritten. Default: one above the
+    highest."""
 
     dtype: typing.Literal["float32", "bfloat16", "int8"] | None = None
-    """What to compute in: bfloat16 is half the file and fast where the
-    processor has it. int8 is a quarter of the file, but slower. The least
-    cosine to float32's answers goes on the card."""
+    """What to compute in. bfloat16 halves the file and is fast on processors
+    that support it; int8 quarters the file but is slower. The card states the
+    least cosine to float32's answers."""
 
     embedding_dim: int | None = None
-    """Serve the first numbers of an embedding alone, normalized again."""
+    """Serve only the first numbers of an embedding, normalized again."""
 
     raw_encoder: bool = False
-    """Leave the task out and serve the encoder's tokens."""
+    """Serve the encoder's tokens, without the task."""
 
     max_new_tokens: int | None = None
-    """How many tokens a language model adds to a text at most; 64, or what
-    its sequences have room for, if not given."""
+    """The most tokens that a language model adds to a text. Default: 64, or
+    what its sequences have room for."""
 
     warmup_texts: pathlib.Path | None = None
-    """A file with a text of real traffic on each line: the server answers
+    """A file with a text of real traffic on each line; the server answers
     batches of them before it takes requests."""
 
     batching_parameters_file: pathlib.Path = batching.DEFAULT
-    """The model server's: the warm-up has each of its allowed_batch_sizes."""
+    """The model server's file; the warm-up has its allowed_batch_sizes."""
 
 
-def main(arguments):
-    """Exports and prints the gate's table; returns the exit status."""
+def main(arguments: Arguments) -> int:
     with rich.console.Console().status("importing TensorFlow") as status:
-        # It takes seconds, which `--help` need not wait for.
+        # Imports TensorFlow, for which `--help` should not wait.
         from export import verify
         from export.files import card
         from export.publish import export

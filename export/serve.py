@@ -1,8 +1,8 @@
 """Serves folders of versions over gRPC and REST.
 
-`python -m export.serve --model_name NAME --model_base_path DIR` becomes
-`tensorflow_model_server` where that is installed; elsewhere a stand-in
-(`export/stand_in`) answers the same calls. It says which of the two it is.
+`python -m export.serve --model_name NAME --model_base_path DIR` starts
+`tensorflow_model_server` if it is installed, else a stand-in
+(`export/stand_in`) that answers the same calls. Its log says which.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 class Arguments:
     """Serve models, the newest version of each, over gRPC and REST.
 
-    The flags are those of tensorflow_model_server, which takes over where it
-    is installed; a stand-in for it answers where it is not, and says so.
+    The flags are those of tensorflow_model_server, which serves if it is
+    installed. If not, a stand-in serves, and says so.
     """
 
     model_name: str = "default"
@@ -44,21 +44,21 @@ class Arguments:
     """The folder of versions; a new one is loaded as it appears."""
 
     model_config_file: pathlib.Path | None = None
-    """In place of these two: a ModelServerConfig, as text, of several models,
+    """Instead of these two: a ModelServerConfig, as text, with several models,
     chosen versions and labels."""
 
     model_config_file_poll_wait_seconds: int = 0
-    """Seconds between two looks at that file; 0 to read it once."""
+    """Seconds between two reads of that file; 0 to read it once."""
 
     allow_version_labels_for_unavailable_models: bool = False
-    """Whether a new label may name a version that is not loaded yet, as every
-    one is at start."""
+    """Whether a new label may name a version that is not loaded yet; at start
+    none is."""
 
     port: int = 8500
-    """The port of gRPC."""
+    """The gRPC port."""
 
     rest_api_port: int = 8501
-    """The port of REST."""
+    """The REST port."""
 
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 for every interface, the only choice
@@ -68,13 +68,13 @@ class Arguments:
     """Seconds between two looks for versions, at least 1."""
 
     max_num_load_retries: int = 5
-    """How often a version is tried again that does not load."""
+    """How often to try again to load a version that failed to load."""
 
     load_retry_interval_micros: int = 60_000_000
-    """Microseconds between two such tries."""
+    """Microseconds between two tries."""
 
     max_request_bytes: int = core.Limits.max_request_bytes
-    """The most bytes of a request to the stand-in, also when it is unzipped.
+    """The most bytes of a request to the stand-in, also after unzipping.
     tensorflow_model_server has none of these three limits."""
 
     max_request_elements: int = core.Limits.max_request_elements
@@ -102,7 +102,6 @@ def _check(arguments):
 
 
 def _become_model_server(binary, arguments):
-    """Replaces this process with the model server."""
     if arguments.host != stand_in.EVERY_INTERFACE:
         raise ValueError(
             f"`host` {arguments.host} cannot be served: {binary} listens on "
@@ -125,7 +124,7 @@ def _become_model_server(binary, arguments):
 
 
 def _read_config(arguments):
-    """Returns the `ModelServerConfig` that the arguments ask for."""
+    """Returns the `ModelServerConfig` of the arguments."""
     config = messages.model_server_config_pb2.ModelServerConfig()
     path = arguments.model_config_file
     if path is None:
@@ -145,7 +144,7 @@ def _read_config(arguments):
 
 @contextlib.contextmanager
 def _watching(models, arguments):
-    """Takes over new configurations and versions in the background."""
+    """Looks for new configurations and versions in the background."""
     stopping = threading.Event()
     config_seconds = arguments.model_config_file_poll_wait_seconds
 
@@ -161,7 +160,7 @@ def _watching(models, arguments):
             models.refresh()
 
     def give_back():
-        # In a thread of its own: to load a version takes seconds.
+        # In a thread of its own, as loading a version takes seconds.
         while not stopping.wait(_GIVE_BACK_SECONDS):
             memory.give_back()
 
@@ -176,12 +175,6 @@ def _watching(models, arguments):
             thread.join()
 
 
-def _raise_file_limit():
-    """Takes as many connections as the machine allows, often not by default."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", stand_in.BINARY)
@@ -194,9 +187,10 @@ def _stand_in(arguments):
         arguments.allow_version_labels_for_unavailable_models,
         core.Limits(*(getattr(arguments, name) for name in _LIMITS)),
     )
-    _raise_file_limit()
-    # As many as the model server has for REST.
-    threads = 4 * (os.cpu_count() or 1)
+    # As many connections as the machine allows.
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    threads = 4 * (os.cpu_count() or 1)  # as the model server's REST
     with contextlib.ExitStack() as stack:
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         stack.callback(signal.signal, signal.SIGTERM, before)
@@ -225,8 +219,7 @@ def _stand_in(arguments):
     _log.info("stopped")
 
 
-def main(arguments):
-    """Serves; returns the exit status."""
+def main(arguments: Arguments) -> int:
     logging.basicConfig(
         stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s"
     )

@@ -1,16 +1,20 @@
 """A SavedModel run by TensorFlow's C++ loader, as TF Serving runs it.
 
 `SavedModelSession` calls the C API of the TensorFlow wheel (`c_api.h`,
-`tf_tensor.h`, `tf_tstring.h`) by ctypes and never imports TensorFlow's Python:
-what works here has no help from Python objects, as in the model server.
+`tf_tensor.h`, `tf_tstring.h`) by ctypes and never imports TensorFlow's Python,
+so that no Python object can help a model that fails in the model server.
 """
 
+import contextlib
 import ctypes
 import functools
 import itertools
 import os
+import pathlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from google.protobuf.message import Message
 
 from export import messages
 
@@ -18,10 +22,13 @@ DEFAULT_SIGNATURE = "serving_default"
 _SERVE_TAG = b"serve"
 INIT_OP = "__saved_model_init_op"
 
-_Pointer = ctypes.c_void_p
-_DEALLOCATOR = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_size_t, _Pointer)
+_Pointer, _Text = ctypes.c_void_p, ctypes.c_char_p
+_Int, _Size = ctypes.c_int, ctypes.c_size_t
+_DEALLOCATOR = ctypes.CFUNCTYPE(None, _Pointer, _Size, _Pointer)
 _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
 # void absl::SetMinLogLevel(absl::LogSeverityAtLeast), of TensorFlow 2.20.
+# TensorFlow's Python applies the environment variable to Abseil's log; without
+# it the C API logs to stderr, and has no function to set the level.
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SET_LOG_LEVEL = (
     "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
@@ -31,19 +38,65 @@ _SET_LOG_LEVEL = (
 class _Buffer(ctypes.Structure):
     _fields_ = [
         ("data", _Pointer),
-        ("length", ctypes.c_size_t),
+        ("length", _Size),
         ("data_deallocator", _Pointer),
     ]
 
 
 class _Output(ctypes.Structure):
-    _fields_ = [("operation", _Pointer), ("index", ctypes.c_int)]
+    _fields_ = [("operation", _Pointer), ("index", _Int)]
+
+
+_BufferPointer = ctypes.POINTER(_Buffer)
+# Name: (result, arguments).
+_FUNCTIONS = {
+    "TF_NewStatus": (_Pointer, ()),
+    "TF_DeleteStatus": (None, (_Pointer,)),
+    "TF_GetCode": (_Int, (_Pointer,)),
+    "TF_Message": (_Text, (_Pointer,)),
+    "TF_LoadLibrary": (_Pointer, (_Text, _Pointer)),
+    "TF_GetAllOpList": (_BufferPointer, ()),
+    "TF_NewGraph": (_Pointer, ()),
+    "TF_DeleteGraph": (None, (_Pointer,)),
+    "TF_NewSessionOptions": (_Pointer, ()),
+    "TF_DeleteSessionOptions": (None, (_Pointer,)),
+    "TF_SetConfig": (None, (_Pointer, _Text, _Size, _Pointer)),
+    "TF_NewBuffer": (_BufferPointer, ()),
+    "TF_DeleteBuffer": (None, (_BufferPointer,)),
+    "TF_LoadSessionFromSavedModel": (
+        _Pointer,
+        (_Pointer, _Pointer, _Text, _Pointer, _Int)
+        + (_Pointer, _BufferPointer, _Pointer),
+    ),
+    "TF_CloseSession": (None, (_Pointer, _Pointer)),
+    "TF_DeleteSession": (None, (_Pointer, _Pointer)),
+    "TF_GraphOperationByName": (_Pointer, (_Pointer, _Text)),
+    "TF_SessionRun": (
+        None,
+        (_Pointer, _Pointer)
+        + 2 * (_Pointer, _Pointer, _Int)
+        + (_Pointer, _Int, _Pointer, _Pointer),
+    ),
+    "TF_NewTensor": (
+        _Pointer,
+        (_Int, _Pointer, _Int, _Pointer, _Size, _DEALLOCATOR, _Pointer),
+    ),
+    "TF_DeleteTensor": (None, (_Pointer,)),
+    "TF_TensorType": (_Int, (_Pointer,)),
+    "TF_NumDims": (_Int, (_Pointer,)),
+    "TF_Dim": (ctypes.c_int64, (_Pointer, _Int)),
+    "TF_TensorByteSize": (_Size, (_Pointer,)),
+    "TF_TensorData": (_Pointer, (_Pointer,)),
+    "TF_StringAssignView": (None, (_Pointer, _Text, _Size)),
+    "TF_StringGetDataPointer": (_Pointer, (_Pointer,)),
+    "TF_StringGetSize": (_Size, (_Pointer,)),
+}
 
 
 class StatusError(Exception):
-    """An error of the C++ runtime: `code` (`error_codes.proto`), `message`."""
+    """An error of the C++ runtime; its code is one of `error_codes.proto`."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: int, message: str):
         super().__init__(message)
         self.code = code
         self.message = message
@@ -58,75 +111,20 @@ def _library():
     """Loads the C API and the op libraries of tensorflow-text, once."""
     path = messages.package_folder("tensorflow") / "libtensorflow_cc.so.2"
     library = ctypes.CDLL(str(path))
-    integer, size, text = ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
-    for name, result, arguments in (
-        ("TF_NewStatus", _Pointer, []),
-        ("TF_DeleteStatus", None, [_Pointer]),
-        ("TF_GetCode", integer, [_Pointer]),
-        ("TF_Message", text, [_Pointer]),
-        ("TF_LoadLibrary", _Pointer, [text, _Pointer]),
-        ("TF_GetAllOpList", ctypes.POINTER(_Buffer), []),
-        ("TF_NewGraph", _Pointer, []),
-        ("TF_DeleteGraph", None, [_Pointer]),
-        ("TF_NewSessionOptions", _Pointer, []),
-        ("TF_DeleteSessionOptions", None, [_Pointer]),
-        ("TF_SetConfig", None, [_Pointer, text, size, _Pointer]),
-        ("TF_NewBuffer", ctypes.POINTER(_Buffer), []),
-        ("TF_DeleteBuffer", None, [ctypes.POINTER(_Buffer)]),
-        (
-            "TF_LoadSessionFromSavedModel",
-            _Pointer,
-            [
-                *(_Pointer, _Pointer, text, ctypes.POINTER(text), integer),
-                *(_Pointer, ctypes.POINTER(_Buffer), _Pointer),
-            ],
-        ),
-        ("TF_CloseSession", None, [_Pointer, _Pointer]),
-        ("TF_DeleteSession", None, [_Pointer, _Pointer]),
-        ("TF_GraphOperationByName", _Pointer, [_Pointer, text]),
-        (
-            "TF_SessionRun",
-            None,
-            [
-                *(_Pointer, _Pointer),
-                *(ctypes.POINTER(_Output), ctypes.POINTER(_Pointer), integer),
-                *(ctypes.POINTER(_Output), ctypes.POINTER(_Pointer), integer),
-                *(_Pointer, integer, _Pointer, _Pointer),
-            ],
-        ),
-        (
-            "TF_NewTensor",
-            _Pointer,
-            [
-                *(integer, ctypes.POINTER(ctypes.c_int64), integer),
-                *(_Pointer, size, _DEALLOCATOR, _Pointer),
-            ],
-        ),
-        ("TF_DeleteTensor", None, [_Pointer]),
-        ("TF_TensorType", integer, [_Pointer]),
-        ("TF_NumDims", integer, [_Pointer]),
-        ("TF_Dim", ctypes.c_int64, [_Pointer, integer]),
-        ("TF_TensorByteSize", size, [_Pointer]),
-        ("TF_TensorData", _Pointer, [_Pointer]),
-        ("TF_StringAssignView", None, [_Pointer, text, size]),
-        ("TF_StringGetDataPointer", _Pointer, [_Pointer]),
-        ("TF_StringGetSize", size, [_Pointer]),
-    ):
+    for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    # Before its Python does, TensorFlow's C++ prints whatever it likes.
     if set_log_level := getattr(library, _SET_LOG_LEVEL, None):
-        set_log_level(integer(int(os.environ.get(_LOG_LEVEL, 0))))
+        set_log_level(_Int(int(os.environ.get(_LOG_LEVEL, 0))))
     ops = messages.package_folder("tensorflow_text") / "python" / "ops"
-    with _Status(library) as status:
-        for path in sorted(ops.glob("*.so")):
-            library.TF_LoadLibrary(str(path).encode(), status.handle)
-            status.check()
+    for path in sorted(ops.glob("*.so")):
+        with _checked(library) as status:
+            library.TF_LoadLibrary(str(path).encode(), status)
     return library
 
 
 @functools.cache
-def known_ops():
+def known_ops() -> dict[str, Message]:
     """Returns TensorFlow's ops and tensorflow-text's, `{name: OpDef}`."""
     library = _library()
     buffer = library.TF_GetAllOpList()
@@ -136,24 +134,17 @@ def known_ops():
     return {op.name: op for op in ops}
 
 
-class _Status:
-    """A `TF_Status` as a context; `check` raises what it holds."""
-
-    def __init__(self, library):
-        self._library = library
-
-    def __enter__(self):
-        self.handle = self._library.TF_NewStatus()
-        return self
-
-    def __exit__(self, *_):
-        self._library.TF_DeleteStatus(self.handle)
-
-    def check(self):
-        code = self._library.TF_GetCode(self.handle)
-        if code:
-            message = self._library.TF_Message(self.handle)
+@contextlib.contextmanager
+def _checked(library):
+    """Lends a `TF_Status`, and raises the error that it holds in the end."""
+    status = library.TF_NewStatus()
+    try:
+        yield status
+        if code := library.TF_GetCode(status):
+            message = library.TF_Message(status)
             raise StatusError(code, message.decode(errors="replace"))
+    finally:
+        library.TF_DeleteStatus(status)
 
 
 # The memory of tensors that C++ still holds: {key: owner of the memory}.
@@ -167,26 +158,26 @@ def _release(data, length, key):
 
 
 def _new_tensor(array):
-    """Wraps an array as a `TF_Tensor`; its memory lives until C++ lets go."""
+    """Wraps an array as a `TF_Tensor`, which keeps its memory until C++ frees
+    it."""
     library = _library()
     if array.dtype.kind == "O":
         items = array.ravel().tolist()
         memory = ctypes.create_string_buffer(_TSTRING_BYTES * len(items))
+        address, length = ctypes.addressof(memory), len(memory)
         for index, item in enumerate(items):
             library.TF_StringAssignView(
-                ctypes.addressof(memory) + _TSTRING_BYTES * index,
-                item,
-                len(item),
+                address + _TSTRING_BYTES * index, item, len(item)
             )
-        owner, length = (memory, items), len(memory)
-        address = ctypes.addressof(memory)
+        owner = memory, items
     else:
         owner = np.ascontiguousarray(array)
         address, length = owner.ctypes.data, owner.nbytes
+    data_type = messages.data_type(array)
     key = next(_keys)
     _held[key] = owner
     return library.TF_NewTensor(
-        messages.data_type(array),
+        data_type,
         (ctypes.c_int64 * array.ndim)(*array.shape),
         array.ndim,
         address,
@@ -222,24 +213,15 @@ def _to_array(tensor):
 class SavedModelSession:
     """A SavedModel version folder, loaded for inference.
 
-    Args:
-        folder: path of the folder that holds `saved_model.pb`.
-        op_threads: int, the threads that one operation may use; all the
-            machine's by default. TensorFlow takes what the first session of a
-            process says.
+    `op_threads` is how many threads one operation may use, 0 for all cores;
+    the first session of a process decides. Several threads may call `run`, but
+    `close` only when none runs.
 
-    Attributes:
-        meta_graph: the `MetaGraphDef` that the loader read.
-        signatures: `{name: SignatureDef}`, without the initialisation op.
-
-    Raises:
-        StatusError: if the C++ loader refuses the folder.
-
-    `run` may be called from several threads at once; `close` may not be
-    called while a run is under way.
+    `meta_graph` is the `MetaGraphDef` that the loader read, `signatures` its
+    `{name: SignatureDef}` without the initialization op.
     """
 
-    def __init__(self, folder, op_threads=0):
+    def __init__(self, folder: str | pathlib.Path, op_threads: int = 0):
         library = self._library = _library()
         config = messages.config_pb2.ConfigProto(
             intra_op_parallelism_threads=op_threads
@@ -247,13 +229,11 @@ class SavedModelSession:
         graph = library.TF_NewGraph()
         options = library.TF_NewSessionOptions()
         buffer = library.TF_NewBuffer()
-        tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
+        tags = (_Text * 1)(_SERVE_TAG)
         try:
-            with _Status(library) as status:
-                library.TF_SetConfig(
-                    options, config, len(config), status.handle
-                )
-                status.check()
+            with _checked(library) as status:
+                library.TF_SetConfig(options, config, len(config), status)
+            with _checked(library) as status:
                 session = library.TF_LoadSessionFromSavedModel(
                     options,
                     None,
@@ -262,9 +242,8 @@ class SavedModelSession:
                     len(tags),
                     graph,
                     buffer,
-                    status.handle,
+                    status,
                 )
-                status.check()
             self.meta_graph = messages.meta_graph_pb2.MetaGraphDef.FromString(
                 ctypes.string_at(buffer.contents.data, buffer.contents.length)
             )
@@ -275,11 +254,8 @@ class SavedModelSession:
             library.TF_DeleteBuffer(buffer)
             library.TF_DeleteSessionOptions(options)
         self._graph, self._session = graph, session
-        self.signatures = {
-            name: signature
-            for name, signature in self.meta_graph.signature_def.items()
-            if name != INIT_OP
-        }
+        self.signatures = dict(self.meta_graph.signature_def)
+        self.signatures.pop(INIT_OP, None)
 
     def _output(self, tensor_name):
         """Finds the graph output of a name such as `add:0`."""
@@ -294,22 +270,17 @@ class SavedModelSession:
             )
         return _Output(handle, int(index or 0))
 
-    def run(self, inputs, signature=DEFAULT_SIGNATURE, outputs=None):
-        """Answers one request.
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        signature: str = DEFAULT_SIGNATURE,
+        outputs: Sequence[str] = (),
+    ) -> dict[str, np.ndarray]:
+        """Answers one request with the named outputs, by default all.
 
-        Args:
-            inputs: `{name: array}`, the names as in the signature; strings
-                are arrays of dtype object that hold `bytes`.
-            signature: name of the signature.
-            outputs: names of the wanted outputs; all of them by default.
-
-        Returns:
-            `{name: array}`.
-
-        Raises:
-            KeyError: if the signature, an input or an output is unknown.
-            ValueError: if an array has a dtype that TensorFlow has not.
-            StatusError: if the runtime refuses the inputs.
+        Strings are arrays of dtype object that hold `bytes`. Raises a
+        `KeyError` for an unknown name, a `ValueError` for a dtype that
+        TensorFlow lacks, a `StatusError` if the runtime refuses the inputs.
         """
         definition = self.signatures[signature]
         names = list(outputs or definition.outputs)
@@ -319,12 +290,8 @@ class SavedModelSession:
         )
         return dict(zip(names, answers, strict=True))
 
-    def read_variables(self):
-        """Returns the variables that the graph reads, `{name: array}`.
-
-        Raises:
-            StatusError: if one cannot be read.
-        """
+    def read_variables(self) -> dict[str, np.ndarray]:
+        """Returns the variables that the graph reads."""
         reads = {
             node.input[0]: f"{node.name}:0"
             for node in self.meta_graph.graph_def.node
@@ -342,22 +309,13 @@ class SavedModelSession:
         try:
             for index, array in enumerate(feeds.values()):
                 tensors[index] = _new_tensor(array)
-            with _Status(library) as status:
+            with _checked(library) as status:
                 library.TF_SessionRun(
-                    self._session,
-                    None,
-                    sources,
-                    tensors,
-                    len(feeds),
-                    targets,
-                    results,
-                    len(fetches),
-                    None,
-                    0,
-                    None,
-                    status.handle,
+                    *(self._session, None),
+                    *(sources, tensors, len(feeds)),
+                    *(targets, results, len(fetches)),
+                    *(None, 0, None, status),
                 )
-                status.check()
             return [_to_array(result) for result in results]
         finally:
             for tensor in (*tensors, *results):
@@ -369,7 +327,7 @@ class SavedModelSession:
         if self._session is None:
             return
         session, self._session = self._session, None
-        with _Status(self._library) as status:
-            self._library.TF_CloseSession(session, status.handle)
-            self._library.TF_DeleteSession(session, status.handle)
+        with _checked(self._library) as status:
+            self._library.TF_CloseSession(session, status)
+            self._library.TF_DeleteSession(session, status)
         self._library.TF_DeleteGraph(self._graph)

@@ -1,9 +1,8 @@
-"""The gate: proves an exported version by the loader that serves it.
+"""The gate: checks an exported version by the loader that serves it.
 
-`python -m export.verify DIR/N` runs every check of `export/checks` in a
-child process that loads the model through TensorFlow's C++ loader alone. A
-check that crashes the child is a failed check, and the rest runs in the next
-child.
+`python -m export.verify DIR/N` runs every check of `export/checks` in a child
+process, through TensorFlow's C++ loader only. If a check crashes the child, it
+has failed, and the rest runs in the next child.
 """
 
 import dataclasses
@@ -15,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 
 import rich.console
 import rich.table
@@ -28,7 +28,7 @@ _CHILD_SECONDS = 3600  # a large model answers for its whole vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What became of one check; `passed` is None if it could not be run."""
+    """The result of one check; `passed` is None if it was not run."""
 
     name: str
     passed: bool | None
@@ -37,7 +37,7 @@ class Result:
 
 
 def _end(process, log):
-    """Says how a child ended that did not finish its checks."""
+    """Describes how a child ended before it finished its checks."""
     if process.returncode == -signal.SIGKILL:
         return f"killed, or not finished in {_CHILD_SECONDS} s"
     if process.returncode < 0:
@@ -78,24 +78,17 @@ def _run_child(folder, names, on_start):
     return results
 
 
-def run_checks(folder, on_start=lambda what: None):
-    """Checks an exported version.
-
-    Args:
-        folder: path of the version folder (with `saved_model.pb`).
-        on_start: function called with what begins, a str, for a display.
-
-    Returns:
-        A list of `Result`, one per check of `export/checks`, in its order.
-    """
+def run_checks(
+    folder: str | pathlib.Path,
+    on_start: Callable[[str], None] = lambda what: None,
+) -> list[Result]:
+    """Runs every check on a version folder; tells `on_start` what begins."""
     folder = pathlib.Path(folder).resolve()
     names, results = list(checks.CHECKS), []
     if irregular := manifest.irregular(folder):
-        # Other checks might wait for them without end.
-        names_of = ", ".join(irregular)
-        return [
-            Result("files", False, f"{names_of} must be a plain file or folder")
-        ]
+        # Other checks might wait for a pipe forever.
+        detail = f"{', '.join(irregular)} must be a plain file or folder"
+        return [Result("files", False, detail)]
     while len(results) < len(names):
         results += _run_child(folder, names[len(results) :], on_start)
         if any(r.name == "load" and not r.passed for r in results):
@@ -107,8 +100,8 @@ def run_checks(folder, on_start=lambda what: None):
     return results
 
 
-def print_table(results, folder):
-    """Prints the results of `run_checks` to the terminal."""
+def print_table(results: Sequence[Result], folder: pathlib.Path):
+    """Prints the results of `run_checks`."""
     marks = {
         True: "[green]passed",
         False: "[bold red]failed",
@@ -135,8 +128,7 @@ class Arguments:
     """The version folder, such as models/encoder/1."""
 
 
-def main(arguments):
-    """Runs the gate; returns the exit status."""
+def main(arguments: Arguments) -> int:
     if not arguments.folder.is_dir():
         raise ValueError(
             f"`folder` is not a folder, received {arguments.folder}. Pass a "

@@ -1,12 +1,11 @@
-"""What an exported SavedModel must do: one function a check, by its subject.
+"""What an exported SavedModel must do, one function per check.
 
-A check takes an `exported.Exported`, returns what it found, a str for the
-table, and raises an `exported.Failure`. Nothing here imports TensorFlow's
-Python.
+A check returns a line for the table or raises an error. Nothing here imports
+TensorFlow's Python.
 """
 
 from export.checks import answers, files, graph, requests
-from export.checks.exported import Failure
+from export.checks.exported import Exported, Failure
 from export.session import StatusError
 
 # The order of the table. These read files and run nothing.
@@ -22,7 +21,7 @@ STATIC = {
     "card": files.check_card,
     "weights stored once": files.check_weights_once,
 }
-# These need a loaded model.
+# These need the loaded model.
 RUNNING = {
     "weights": answers.check_weights,
     "golden answers": answers.check_golden,
@@ -39,20 +38,12 @@ RUNNING = {
 CHECKS = {**STATIC, "load": answers.check_load, **RUNNING}
 
 
-def run(name, exported):
-    """Runs a check.
-
-    Args:
-        name: a key of `CHECKS`.
-        exported: an `exported.Exported`.
-
-    Returns:
-        Whether it passed, a bool, and what it found, a str.
-    """
+def run(name: str, exported: Exported) -> tuple[bool, str]:
+    """Runs a check; returns whether it passed, and what it found."""
     try:
         return True, CHECKS[name](exported)
     except (Failure, StatusError, OSError, ValueError) as error:
         return False, str(error)
-    # Whatever a broken export raises is that check's result.
+    # A broken export may raise anything.
     except Exception as error:
         return False, f"{type(error).__name__}: {error}"

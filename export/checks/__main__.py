@@ -5,16 +5,13 @@ starts, as it goes on, and as it ends.
 """
 
 import json
-import pathlib
 import sys
 
 from export import checks
 from export.checks.exported import Exported
 
 
-def main(folder, names):
-    """Runs the named checks in order."""
-
+def main(folder: str, names: list[str]):
     def tell(**report):
         print(json.dumps(report), flush=True)
 
@@ -27,4 +24,4 @@ def main(folder, names):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1], sys.argv[2:])

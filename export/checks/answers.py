@@ -7,18 +7,16 @@ import itertools
 
 import numpy as np
 
-from export import messages, session
-from export.checks.exported import Failure
-from export.checks.tolerance import TOLERANCES, scale
+from export import session
+from export.checks.exported import Exported, Failure
 from export.files import digests, golden, warmup
 
-# Beside the sizes that the warm-up runs: odd ones, and more than a server
-# that batches takes.
+# Sizes beside those of the warm-up: odd, and more than a batching server takes.
 _ODD_SIZES = (1, 3, 7, 31, 33, 67)
 _IDS = "token_ids"
 
 
-def check_load(exported):
+def check_load(exported: Exported) -> str:
     """The C++ loader takes the folder and finds every variable."""
     for name, case in exported.golden.cases.items():
         first = {key: array[:1] for key, array in case.inputs.items()}
@@ -26,7 +24,7 @@ def check_load(exported):
     return f"{len(exported.signatures)} signatures"
 
 
-def check_weights(exported):
+def check_weights(exported: Exported) -> str:
     """The variables hold the weights of the Keras model, bit by bit."""
     if not exported.is_sealed:
         return "exported before there were digests; not compared"
@@ -34,13 +32,15 @@ def check_weights(exported):
     unread = sorted(exported.variables.keys() - found.keys())
     if unread:
         raise Failure(f"nothing reads the variables {', '.join(unread)}")
-    wanted = exported.fact("weights_sha256", str)
-    if digests.of_weights(found.values()) != wanted:
-        raise Failure("the variables differ from the Keras model's weights")
+    exported.compare(
+        "weights_sha256",
+        digests.of_weights(found.values()),
+        "the variables differ from the Keras model's weights",
+    )
     return f"{len(found)} variables"
 
 
-def check_golden(exported):
+def check_golden(exported: Exported) -> str:
     """Every signature answers as the Keras model, in batches of many sizes."""
     _check_rows(exported)
     worst = 0.0
@@ -61,8 +61,11 @@ def _check_rows(exported):
     if not exported.is_sealed:
         return
     cases = exported.golden.cases
-    if digests.of_cases(cases) != exported.fact("golden_sha256", str):
-        raise Failure(f"{golden.FILE} is not the exported one")
+    exported.compare(
+        "golden_sha256",
+        digests.of_cases(cases),
+        f"{golden.FILE} is not the exported one",
+    )
     size = exported.fact("vocabulary_size", int)
     for name, case in cases.items():
         if _IDS in case.inputs:
@@ -72,7 +75,7 @@ def _check_rows(exported):
 
 
 def _batches(exported, case):
-    """Yields rows, int arrays `[B]`, until each size and each row came."""
+    """Yields rows, int `[B]`, until it has yielded each size and each row."""
     sizes = {*_ODD_SIZES, *exported.batch_sizes}
     count, start = len(case.decided), 0
     for index, size in enumerate(itertools.cycle(sorted(sizes))):
@@ -113,50 +116,45 @@ def _compare(exported, name, case, rows, inputs):
                 )
             continue
         difference = max(
-            float(np.abs(row - wanted).max(initial=0.0))
-            / scale({output: wanted})
+            float(np.abs(row - wanted).max(initial=0.0)) / golden.scale(wanted)
             for row, wanted in zip(answer, expected)
         )
         # `not <=` so that NaN fails too.
-        if not difference <= TOLERANCES[exported.dtype]:
+        if not difference <= golden.TOLERANCES[exported.dtype]:
             raise Failure(
                 f"{name}: {output} is {difference:.1e} from the Keras model's, "
-                f"more than {TOLERANCES[exported.dtype]:.0e}, {where}"
+                f"more than {golden.TOLERANCES[exported.dtype]:.0e}, {where}"
             )
         worst = max(worst, difference)
     return worst
 
 
 def _has_tokens(exported, name, output):
-    """Whether an output is `[B, T, ...]`: its second dimension is open."""
+    """Whether an output is `[B, T, ...]`, with an open second dimension."""
     dims = exported.signatures[name].outputs[output].tensor_shape.dim
     return len(dims) > 1 and dims[1].size == -1
 
 
 def _trim(expected, length):
-    """Cuts expected values `[B, T]` to the longest text of a batch.
-
-    Only padding, which is the same everywhere, may be cut off.
-    """
+    """Cuts padding, where all values are equal, from `[B, T]`."""
     padding = np.unique(expected[:, length:])
     return expected[:, :length] if padding.size <= 1 else expected
 
 
-def check_warmup(exported):
+def check_warmup(exported: Exported) -> str:
     """Every warm-up request is answered, and none is too large to batch."""
-    try:
-        replayed = warmup.read(exported.folder)
-    except ValueError as error:
-        raise Failure(str(error)) from error
+    replayed = warmup.read(exported.folder)
     if not 0 < len(replayed) <= warmup.MOST_REQUESTS:
         raise Failure(
             f"{len(replayed)} requests; from 1 to {warmup.MOST_REQUESTS} are "
             "allowed"
         )
     if exported.is_sealed:
-        wanted = exported.fact("warmup_sha256", str)
-        if digests.of_messages(replayed) != wanted:
-            raise Failure(f"{warmup.FILE} is not the exported one")
+        exported.compare(
+            "warmup_sha256",
+            digests.of_messages(replayed),
+            f"{warmup.FILE} is not the exported one",
+        )
     for number, request in enumerate(replayed):
         try:
             _replay(exported, request)
@@ -166,10 +164,7 @@ def check_warmup(exported):
 
 
 def _replay(exported, request):
-    inputs = {
-        key: messages.from_tensor_proto(proto)
-        for key, proto in request.inputs.items()
-    }
+    inputs = warmup.arrays(request)
     rows = {len(array) if array.ndim else 0 for array in inputs.values()}
     most = max(exported.batch_sizes, default=None)
     if not rows or min(rows) < 1 or (most and max(rows) > most):

@@ -3,12 +3,12 @@
 import functools
 import math
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
-from google.protobuf import message
+from google.protobuf.message import DecodeError, Message
 
 from export import messages, session
-from export.checks import allowed_ops
 from export.files import card, golden, manifest
 from export.graph import Graph
 
@@ -21,30 +21,29 @@ class Failure(Exception):
 
 
 class Exported:
-    """A version folder. What it cannot read raises a `Failure`.
+    """A version folder; raises a `Failure` for what it cannot read.
 
-    Args:
-        folder: path of the version folder.
-
-    Attributes:
-        folder: as given, a `pathlib.Path`.
-        tell: function called with a str that says what a long check does.
+    Long checks call `tell` with what they are doing.
     """
 
-    def __init__(self, folder, tell=lambda doing: None):
+    def __init__(
+        self,
+        folder: str | pathlib.Path,
+        tell: Callable[[str], None] = lambda doing: None,
+    ):
         self.folder, self.tell = pathlib.Path(folder), tell
 
     @property
-    def saved_model(self):
-        """The `SavedModel` message, parsed anew."""
+    def saved_model(self) -> Message:
+        """The `SavedModel`, parsed anew."""
         content = (self.folder / "saved_model.pb").read_bytes()
         try:
             return messages.saved_model_pb2.SavedModel.FromString(content)
-        except message.DecodeError as error:
+        except DecodeError as error:
             raise Failure("saved_model.pb is not a SavedModel") from error
 
     @functools.cached_property
-    def meta_graph(self):
+    def meta_graph(self) -> Message:
         """The `MetaGraphDef` that a model server loads."""
         saved = self.saved_model
         tags = [list(found.meta_info_def.tags) for found in saved.meta_graphs]
@@ -56,18 +55,18 @@ class Exported:
         return saved.meta_graphs[0]
 
     @functools.cached_property
-    def graph(self):
+    def graph(self) -> Graph:
         return Graph(self.meta_graph)
 
     @functools.cached_property
-    def signatures(self):
+    def signatures(self) -> dict[str, Message]:
         """`{name: SignatureDef}`, without the initialization op."""
         signatures = dict(self.meta_graph.signature_def)
         signatures.pop(session.INIT_OP, None)
         return signatures
 
     @functools.cached_property
-    def card(self):
+    def card(self) -> dict:
         try:
             found = card.load(self.folder)
         except (OSError, RecursionError, ValueError) as error:
@@ -76,14 +75,8 @@ class Exported:
             raise Failure(f"{card.FILE} is not a JSON object")
         return found
 
-    def fact(self, name, kind, most=2**40):
-        """Returns what the card says.
-
-        Args:
-            name: the key, a str.
-            kind: the type that the value must have.
-            most: the largest value of an int, which must be positive.
-        """
+    def fact(self, name: str, kind: type, most: int = 2**40):
+        """Returns a value of the card, of a type; an int from 1 to `most`."""
         value = self.card.get(name)
         if type(value) is not kind or kind is int and not 0 < value <= most:
             raise Failure(
@@ -92,9 +85,14 @@ class Exported:
             )
         return value
 
+    def compare(self, name: str, digest: str, problem: str):
+        """Raises a `Failure` if the card has another digest."""
+        if digest != self.fact(name, str):
+            raise Failure(problem)
+
     @property
-    def batch_sizes(self):
-        """The sizes that the server runs, a list of int; [] if unknown."""
+    def batch_sizes(self) -> list[int]:
+        """The sizes that the server runs; empty if unknown."""
         if "batch_sizes" not in self.card:
             return []
         sizes = self.fact("batch_sizes", list)
@@ -108,15 +106,14 @@ class Exported:
         return sizes
 
     @functools.cached_property
-    def golden(self):
-        """The `golden.Golden` of the export."""
+    def golden(self) -> golden.Golden:
         try:
             return golden.load(self.folder)
         except (OSError, ValueError) as error:
             raise Failure(f"{golden.FILE} cannot be read: {error}") from error
 
     @property
-    def is_sealed(self):
+    def is_sealed(self) -> bool:
         """Whether the export has a manifest and digests; old ones lack them."""
         return (
             (self.folder / manifest.FILE).exists()
@@ -125,7 +122,7 @@ class Exported:
         )
 
     @functools.cached_property
-    def variables(self):
+    def variables(self) -> dict[str, Message]:
         """`{name: VarHandleOp node}` of the variables of the graph."""
         return {
             node.name: node
@@ -133,8 +130,8 @@ class Exported:
             if node.op == "VarHandleOp"
         }
 
-    @functools.cached_property
-    def parameter_bytes(self):
+    @property
+    def parameter_bytes(self) -> int:
         """The bytes of all variables, by their declared shapes and types."""
         total = 0
         for name, node in self.variables.items():
@@ -146,8 +143,8 @@ class Exported:
         return total
 
     @functools.cached_property
-    def dtype(self):
-        """What the graph computes in: a key of `tolerance.TOLERANCES`."""
+    def dtype(self) -> str:
+        """What the graph computes in: a key of `golden.TOLERANCES`."""
         int8 = messages.types_pb2.DT_INT8
         bfloat16 = messages.types_pb2.DT_BFLOAT16
         if any(v.attr["dtype"].type == int8 for v in self.variables.values()):
@@ -157,25 +154,19 @@ class Exported:
         return "float32"
 
     @functools.cached_property
-    def session(self):
-        """The loaded model; only if its ops may run here."""
-        if denied := allowed_ops.denied(self.graph, self.meta_graph):
+    def session(self) -> session.SavedModelSession:
+        """The loaded model, if its ops may run here."""
+        if denied := self.graph.denied():
             raise Failure(f"not loaded: {'; '.join(denied)}")
         return session.SavedModelSession(self.folder)
 
-    def ask(self, signature, inputs):
-        """Answers a request, and checks what every answer must be.
+    def ask(
+        self, signature: str, inputs: dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Answers a request with values of the declared types and shapes.
 
-        Args:
-            signature: name of the signature.
-            inputs: `{name: array}`.
-
-        Returns:
-            `{name: array}`: of the declared types and shapes, and finite.
-
-        Raises:
-            Failure: if they are not, or there is no such signature or input.
-            StatusError: if the model refuses the request.
+        Raises a `Failure` if they differ or are not finite, a `StatusError` if
+        the model refuses the request.
         """
         if signature not in self.signatures:
             raise Failure(f"there is no signature {signature!r}")

@@ -1,11 +1,11 @@
-"""Checks of the files of an export, and of what they say of each other."""
+"""Checks of the files of an export."""
 
 import stat
 
-from export.checks.exported import Failure
+from export.checks.exported import Exported, Failure
 from export.files import card, digests, golden, manifest, warmup
 
-SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
+_SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
 # A checkpoint also holds the names of its variables.
 _CHECKPOINT_OVERHEAD = 32 * 1024
 _FILES = (
@@ -17,12 +17,12 @@ _FILES = (
     card.FILE,
 )
 _FOLDERS = {"assets", "assets.extra", "variables"}
-# Not every version of TensorFlow writes the first; old exports lack the other.
+# Some versions of TensorFlow write no fingerprint; old exports lack a manifest.
 _OPTIONAL = (card.FINGERPRINT, manifest.FILE)
 _UNSEALED = "exported before there were manifests; not compared"
 
 
-def check_manifest(exported):
+def check_manifest(exported: Exported) -> str:
     """Every file is byte for byte what was exported."""
     if not exported.is_sealed:
         return _UNSEALED
@@ -30,18 +30,14 @@ def check_manifest(exported):
         differing = manifest.differences(exported.folder)
     except OSError as error:
         raise Failure(f"{manifest.FILE} is missing") from error
-    except ValueError as error:
-        raise Failure(str(error)) from error
     if differing:
         raise Failure("; ".join(differing))
     return f"{len(manifest.paths(exported.folder)) - 1} files"
 
 
-def check_files(exported):
-    """The files that an export has are there, and no others.
-
-    A model server may read others: `saved_model_config.pb`, `saved_model.cpb`.
-    """
+def check_files(exported: Exported) -> str:
+    """The files of an export are there, and no others, such as
+    `saved_model_config.pb`, which a model server might read."""
     found = manifest.paths(exported.folder)
     missing = [name for name in _FILES if name not in found]
     if missing:
@@ -59,7 +55,7 @@ def check_files(exported):
     return f"{len(found)} files"
 
 
-def check_permissions(exported):
+def check_permissions(exported: Exported) -> str:
     """Every user may read every file: a model server is another user."""
     for path in (exported.folder, *exported.folder.rglob("*")):
         wanted = 0o005 if path.is_dir() else 0o004
@@ -70,8 +66,8 @@ def check_permissions(exported):
     return "all may read"
 
 
-def check_card(exported):
-    """The card is the exported one, and what it says of the weights is so."""
+def check_card(exported: Exported) -> str:
+    """The card is the exported one, and describes the weights."""
     for name, value in (
         ("dtype", exported.dtype),
         ("parameter_bytes", exported.parameter_bytes),
@@ -93,14 +89,14 @@ def check_card(exported):
     return "the exported one"
 
 
-def check_weights_once(exported):
+def check_weights_once(exported: Exported) -> str:
     """The variables on disk are no larger than the model's parameters."""
     parameters = exported.fact("parameter_bytes", int)
     stored = sum(
         path.stat().st_size
         for path in (exported.folder / "variables").glob("variables.data-*")
     )
-    if stored > SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
+    if stored > _SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
         raise Failure(
             f"{stored:,} bytes of variables for {parameters:,} bytes of "
             f"parameters ({stored / parameters:.2f}x)"

@@ -1,2 +1,1 @@
-"""What stands in a model's folder: its versions, and the files in and beside
-each."""
+"""The files of an export: versions, manifest, card, warm-up, golden answers."""

@@ -12,13 +12,8 @@ DEFAULT = (
 _BATCH_SIZE = re.compile(r"^\s*allowed_batch_sizes\s*:\s*(\d+)", re.MULTILINE)
 
 
-def sizes(path):
-    """Returns the batch sizes that a server runs, a list of int.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it allows none in particular.
-    """
+def sizes(path: str | pathlib.Path) -> list[int]:
+    """Reads the batch sizes that a server runs."""
     found = _BATCH_SIZE.findall(pathlib.Path(path).read_text("utf-8"))
     if not found:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The card of an export: what it is, from which run, by which versions."""
+"""The card of an export: the model, its training run and the versions."""
 
 import datetime
 import importlib.metadata
@@ -14,17 +14,9 @@ _RUN_FILE = "run.json"  # what training writes into its preset
 _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
 
-def describe(service, source):
-    """Describes a model that is exported.
-
-    Args:
-        service: a `services.Service`.
-        source: path of the preset folder or `.keras` file it came from; the
-            settings and figures of its run are read there.
-
-    Returns:
-        A dictionary of JSON values; sizes in bytes where they say so.
-    """
+def describe(service, source: str | pathlib.Path) -> dict:
+    """Describes a `Service`, and the training run of the preset folder or
+    `.keras` file that it came from. Sizes are in bytes where names say so."""
     source = pathlib.Path(source)
     backbone, preprocessor = service.backbone, service.preprocessor
     run = source / _RUN_FILE
@@ -33,7 +25,7 @@ def describe(service, source):
         "source": source.resolve().name,
         "run": json.loads(run.read_text("utf-8")) if run.is_file() else None,
         "created": datetime.datetime.now(datetime.UTC).isoformat(
-            "T", "seconds"
+            timespec="seconds"
         ),
         "dtype": service.dtype,
         "num_layers": backbone.num_layers,
@@ -62,19 +54,13 @@ def describe(service, source):
     }
 
 
-def save(folder, card):
-    """Writes the card of an export."""
+def save(folder: pathlib.Path, card: dict):
     text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
     (folder / FILE).write_text(text, encoding="utf-8")
 
 
-def load(folder):
-    """Reads what `save` wrote.
-
-    Raises:
-        OSError: if the file is missing.
-        ValueError: if it is not JSON, or repeats a name.
-    """
+def load(folder: pathlib.Path) -> dict:
+    """Reads a card; raises a `ValueError` if a name is repeated."""
     text = (folder / FILE).read_text(encoding="utf-8")
     return json.loads(text, object_pairs_hook=_object)
 

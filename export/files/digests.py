@@ -1,27 +1,39 @@
-"""SHA-256 digests of what an export holds, however it is written down."""
+"""SHA-256 digests of the contents of an export, whatever their order."""
 
 import hashlib
 import json
+import pathlib
+from collections.abc import Iterable
+
+import numpy as np
+from google.protobuf.message import Message
 
 
-def of_vocabulary(tokens):
-    """Digests a list of tokens, in the order of their ids."""
-    lines = "".join(f"{token}\n" for token in tokens)
-    return hashlib.sha256(lines.encode()).hexdigest()
+def _of_text(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def of_weights(arrays):
+def _of_parts(parts):
+    """Digests byte strings, in any order."""
+    return _of_text(
+        "\n".join(sorted(hashlib.sha256(part).hexdigest() for part in parts))
+    )
+
+
+def of_vocabulary(tokens: Iterable[str]) -> str:
+    """Digests tokens in the order of their ids."""
+    return _of_text("".join(f"{token}\n" for token in tokens))
+
+
+def of_weights(arrays: Iterable[np.ndarray]) -> str:
     """Digests the types, shapes and values of arrays, in any order."""
-    digests = sorted(
-        hashlib.sha256(
-            f"{array.dtype} {array.shape}\n".encode() + array.tobytes()
-        ).hexdigest()
+    return _of_parts(
+        f"{array.dtype} {array.shape}\n".encode() + array.tobytes()
         for array in arrays
     )
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def of_cases(cases):
+def of_cases(cases: dict) -> str:
     """Digests golden cases, `{signature: golden.Case}`."""
     digest = hashlib.sha256()
     for signature, case in sorted(cases.items()):
@@ -45,11 +57,8 @@ def of_cases(cases):
     return digest.hexdigest()
 
 
-def of_saved_model(saved):
-    """Digests a `SavedModel`, in any order of its nodes and functions.
-
-    It sorts them in place.
-    """
+def of_saved_model(saved: Message) -> str:
+    """Digests a `SavedModel`, whose nodes and functions it sorts in place."""
     for meta_graph in saved.meta_graphs:
         graph = meta_graph.graph_def
         graph.node.sort(key=_name)
@@ -66,24 +75,19 @@ def _name(message):
     return message.name
 
 
-def of_file(path):
-    """Digests the bytes of a file; None if there is none."""
+def of_file(path: pathlib.Path) -> str | None:
+    """Digests the bytes of a file; None if it is missing."""
     if not path.exists():
         return None
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def of_messages(messages):
+def of_messages(messages: Iterable[Message]) -> str:
     """Digests protocol buffers, in any order."""
-    digests = sorted(
-        hashlib.sha256(m.SerializeToString(deterministic=True)).hexdigest()
-        for m in messages
-    )
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    return _of_parts(m.SerializeToString(deterministic=True) for m in messages)
 
 
-def of_card(card):
+def of_card(card: dict) -> str:
     """Digests the values of a card."""
-    text = json.dumps(card, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _of_text(json.dumps(card, sort_keys=True))

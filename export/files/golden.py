@@ -1,5 +1,6 @@
-"""Requests with the Keras model's own answers, stored beside an export."""
+"""Requests and the Keras model's answers, stored beside an export."""
 
+import pathlib
 import typing
 import zipfile
 import zlib
@@ -10,9 +11,12 @@ FILE = "assets.extra/golden.npz"
 _CARD = "card_sha256"
 _MOST_BYTES = 2**30  # unzipped
 
-# What a text signature is tried on: empty, short, long, other scripts,
-# accents, punctuation, digits, control characters, emoji, code, and a text
-# that is longer than any position table.
+# Largest difference of a served value from the Keras model's, relative to the
+# largest value if that is above 1. bfloat16 and int8 round at every layer.
+TOLERANCES = {"float32": 1e-5, "bfloat16": 3e-2, "int8": 3e-2}
+PADDING = -1e9  # what models answer at padding
+
+# Texts for every text signature; the last is longer than any position table.
 TEXTS = (
     "",
     " ",
@@ -32,13 +36,10 @@ TEXTS = (
 class Case(typing.NamedTuple):
     """Requests to one signature, N rows, and the Keras model's answers.
 
-    Attributes:
-        inputs: `{name: array [N, ...]}`; texts are UTF-8 `bytes`, dtype
-            object.
-        outputs: `{name: array [N, ...]}`; texts as those; floats of every
-            token as `condense` returns them.
-        decided: bool array `[N]`, False of a row whose best answer and its
-            next best are too close to tell which one a sound export chooses.
+    Inputs and outputs are arrays `[N, ...]`; texts are UTF-8 `bytes` of dtype
+    object, floats of every token as `condense` returns them. `decided`, bool
+    `[N]`, is False if the best two answers of a row are too close to tell which
+    one a sound export chooses.
     """
 
     inputs: dict[str, np.ndarray]
@@ -47,45 +48,41 @@ class Case(typing.NamedTuple):
 
 
 class Golden(typing.NamedTuple):
-    """What the file holds.
-
-    Attributes:
-        cases: `{signature: Case}`.
-        card_sha256: str, the digest of the card written with it; None in
-            exports from before there were manifests.
-    """
+    """The contents of the file: cases by signature, and the digest of the card
+    written with them, None in exports from before there were manifests."""
 
     cases: dict[str, Case]
     card_sha256: str | None
 
 
-def condense(array):
-    """Projects the numbers of each token on one, float `[N, T, D]` to
-    `[N, T]`, so that the file stays small. Other arrays stay as they are."""
+def scale(*arrays: np.ndarray) -> float:
+    """Returns the largest magnitude of the floats in arrays, at least 1."""
+    largest = 1.0
+    for array in arrays:
+        if array.dtype.kind == "f":
+            sizes = np.abs(array[array != PADDING])
+            largest = max(largest, sizes.max(initial=0.0))
+    return float(largest)
+
+
+def condense(array: np.ndarray) -> np.ndarray:
+    """Projects floats `[N, T, D]` to `[N, T]`, so that the file stays small.
+    Returns other arrays as they are."""
     if array.ndim < 3 or array.dtype.kind != "f":
         return array
     weights = np.cos(np.arange(1, array.shape[-1] + 1) ** 2.0)
     return (array @ (weights / np.linalg.norm(weights))).astype(array.dtype)
 
 
-def trimmed(inputs):
-    """Cuts off the columns of token ids that are padding in every row.
-
-    Args:
-        inputs: a model's inputs, `{name: array [B, T]}`.
-    """
+def trimmed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Cuts off the columns `[B, T]` that are padding in every row."""
     used = np.flatnonzero(inputs["padding_mask"].any(axis=0))
     longest = used.max(initial=0) + 1
     return {name: array[:, :longest] for name, array in inputs.items()}
 
 
-def save(folder, cases, card_sha256):
-    """Writes `Golden`; texts may be arrays of str.
-
-    Args:
-        folder: path of the SavedModel.
-        cases, card_sha256: as in `Golden`.
-    """
+def save(folder: pathlib.Path, cases: dict[str, Case], card_sha256: str):
+    """Writes cases into an export; texts may be arrays of str."""
     path = folder / FILE
     path.parent.mkdir(exist_ok=True)
     arrays = {_CARD: np.array(card_sha256)}
@@ -98,19 +95,14 @@ def save(folder, cases, card_sha256):
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def load(folder):
-    """Reads what `save` wrote.
-
-    Raises:
-        OSError: if the file is missing.
-        ValueError: if it is not a file that `save` wrote.
-    """
+def load(folder: pathlib.Path) -> Golden:
+    """Reads what `save` wrote; raises a `ValueError` if the file is damaged."""
     try:
         with np.load(folder / FILE, allow_pickle=False) as stored:
             if sum(i.file_size for i in stored.zip.infolist()) > _MOST_BYTES:
                 raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
             arrays = {key: stored[key] for key in stored.files}
-    # What `numpy` raises of a broken archive, and `zlib` of its parts.
+    # A damaged archive raises any of these.
     except (
         *(AttributeError, EOFError, KeyError, NotImplementedError),
         *(RuntimeError, TypeError, zipfile.BadZipFile, zlib.error),
@@ -136,11 +128,9 @@ def load(folder):
         }
         if len(counts) != 1 or counts == {()} or counts == {(0,)}:
             raise ValueError(f"{signature} has arrays of {counts} rows")
-        ((count,),) = counts
-        if case.decided is not None and (
-            case.decided.dtype != bool or case.decided.shape != (count,)
-        ):
-            raise ValueError(f"{signature} has a broken `decided`")
+        (shape,) = counts
         if case.decided is None:
-            cases[signature] = case._replace(decided=np.ones(count, bool))
+            cases[signature] = case._replace(decided=np.ones(shape, bool))
+        elif case.decided.dtype != bool or case.decided.shape != shape:
+            raise ValueError(f"{signature} has a broken `decided`")
     return Golden(cases, None if seal is None else str(seal))

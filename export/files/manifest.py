@@ -1,6 +1,7 @@
 """The manifest of an export: the SHA-256 of each of its files."""
 
 import json
+import pathlib
 import stat
 
 from export.files import digests
@@ -8,8 +9,8 @@ from export.files import digests
 FILE = "assets.extra/manifest.json"
 
 
-def paths(folder):
-    """Returns `{name: path}` of every file in an export, by POSIX name."""
+def paths(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns every file of an export, by POSIX name."""
     return {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -17,11 +18,11 @@ def paths(folder):
     }
 
 
-def irregular(folder):
-    """Returns the names of what is neither a folder nor a plain file.
+def irregular(folder: pathlib.Path) -> list[str]:
+    """Returns the names of links, pipes and other special files.
 
-    A reader waits for a pipe, and a model server may not see what a link
-    leads to.
+    A reader waits for a pipe, and a model server may not see the target of a
+    link.
     """
     return [
         path.relative_to(folder).as_posix()
@@ -30,11 +31,9 @@ def irregular(folder):
     ]
 
 
-def write(folder):
-    """Makes every file readable to all users and writes the manifest.
-
-    A model server runs as another user than the one who exports.
-    """
+def write(folder: pathlib.Path):
+    """Makes every file readable to all users, as the model server is another
+    user, and writes the manifest."""
     (folder / FILE).write_text("", encoding="utf-8")
     for path in (folder, *folder.rglob("*")):
         mode = 0o555 if path.is_dir() else 0o444
@@ -48,27 +47,16 @@ def write(folder):
     (folder / FILE).write_text(text, encoding="utf-8")
 
 
-def differences(folder):
-    """Compares the files of an export with its manifest.
-
-    Returns:
-        A list of str, one for each file that differs.
-
-    Raises:
-        OSError: if there is no manifest.
-        ValueError: if it is not one that `write` wrote.
-    """
+def differences(folder: pathlib.Path) -> list[str]:
+    """Returns a line for each file that differs from the manifest."""
     try:
-        wanted = json.loads((folder / FILE).read_text("utf-8"))["files"].items()
+        manifest = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        wanted = dict(manifest["files"].items())
     except (
-        AttributeError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
+        *(AttributeError, KeyError, RecursionError),
+        *(TypeError, ValueError),
     ) as error:
         raise ValueError(f"{FILE} is not a manifest: {error!r}") from error
-    wanted = dict(wanted)
     found = paths(folder)
     found.pop(FILE)
     differing = [f"{name} is missing" for name in wanted if name not in found]

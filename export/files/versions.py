@@ -1,19 +1,17 @@
 """The folder of versions that a model server watches."""
 
+import pathlib
 import re
 
 _NUMBER = re.compile("[0-9]{1,255}")
 
 
-def find(base_path):
-    """Returns the versions in a folder, `{number: path}`.
+def find(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Returns the versions in a folder, which may be absent.
 
     A version is an entry whose name is a number of 64 bits ("7", and "007"
-    too); a model server passes over every other name. After
+    too); a model server ignores every other name. After
     `sources/storage_path/file_system_storage_path_source.cc` of TF Serving.
-
-    Args:
-        base_path: `pathlib.Path` of the folder of versions; it may be absent.
     """
     if not base_path.exists():
         return {}

@@ -7,14 +7,16 @@ of `PredictionLog`, at most 1000 of them; one that fails fails the load.
 import math
 import pathlib
 import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import google_crc32c
-from google.protobuf import message
+import numpy as np
+from google.protobuf.message import DecodeError, Message
 
 from export import messages
 
 FILE = "assets.extra/tf_serving_warmup_requests"
-# Where the longest text of a batch stands among all, by length.
+# By length, which of all texts is the longest of a batch.
 _QUANTILES = (0.1, 0.5, 1.0)
 # Ids per batch of more than one text: a large model would load for minutes.
 _MOST_IDS = 1024
@@ -22,13 +24,8 @@ MOST_REQUESTS = 1000  # that the model server reads
 _CHECKSUM_BYTES = 4
 
 
-def read_texts(path):
-    """Reads a file of texts, one on each line; empty lines are left out.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it is no UTF-8, or has no text.
-    """
+def read_texts(path: str | pathlib.Path) -> list[str]:
+    """Reads a file of one text per line; ignores empty lines."""
     content = pathlib.Path(path).read_text(encoding="utf-8")
     texts = [line for line in content.splitlines() if line.strip()]
     if not texts:
@@ -38,17 +35,13 @@ def read_texts(path):
     return texts
 
 
-def batches(texts, batch_sizes, tokenize):
-    """Puts texts in batches: of every size short, middling and long ones.
-
-    Args:
-        texts: list of str, as long as those of real traffic.
-        batch_sizes: list of int.
-        tokenize: function of a list of B str to `{input: int32 [B, T]}`.
-
-    Returns:
-        A list of batches: tuples of str, and what `tokenize` makes of them.
-    """
+def batches(
+    texts: Sequence[str],
+    batch_sizes: Iterable[int],
+    tokenize: Callable[[list[str]], Mapping[str, np.ndarray]],
+) -> list[tuple[tuple[str, ...], Mapping[str, np.ndarray]]]:
+    """Returns batches of every size, of short, middling and long texts, each
+    with what `tokenize` returns for it: int32 `[B, T]` by input."""
     ordered = sorted(texts, key=len)
     found = {}
     for size in batch_sizes:
@@ -61,8 +54,8 @@ def batches(texts, batch_sizes, tokenize):
     return list(found.items())
 
 
-def request(signature, inputs):
-    """Builds the `PredictRequest` of `{input: array}` to a signature."""
+def request(signature: str, inputs: Mapping[str, np.ndarray]) -> Message:
+    """Builds a `PredictRequest`."""
     built = messages.predict_pb2.PredictRequest()
     built.model_spec.signature_name = signature
     for name, array in inputs.items():
@@ -70,28 +63,32 @@ def request(signature, inputs):
     return built
 
 
-def write(folder, predict_requests):
+def arrays(request: Message) -> dict[str, np.ndarray]:
+    """Returns the inputs of a `PredictRequest`."""
+    return {
+        name: messages.from_tensor_proto(proto)
+        for name, proto in request.inputs.items()
+    }
+
+
+def write(folder: pathlib.Path, requests: Iterable[Message]):
     """Writes `PredictRequest`s as the warm-up file of a SavedModel."""
     import tensorflow as tf
 
     path = folder / FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for request in predict_requests:
+        for request in requests:
             log = messages.prediction_log_pb2.PredictionLog()
             log.predict_log.request.CopyFrom(request)
             writer.write(log.SerializeToString())
 
 
-def read(folder):
+def read(folder: pathlib.Path) -> list[Message]:
     """Reads the `PredictRequest`s of a SavedModel; none if it has no file.
 
     A record is its length (8 bytes, little-endian), 4 bytes of checksum, the
     data and 4 bytes of checksum (`record_writer.h`).
-
-    Raises:
-        ValueError: if the file ends within a record, a checksum is wrong, or
-            a record is of another kind.
     """
     path = folder / FILE
     if not path.exists():
@@ -116,7 +113,7 @@ def read(folder):
         data = take(length)
         try:
             log = messages.prediction_log_pb2.PredictionLog.FromString(data)
-        except message.DecodeError as error:
+        except DecodeError as error:
             raise ValueError(
                 f"`folder`: {path} holds a record that is no PredictionLog."
             ) from error

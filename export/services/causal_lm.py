@@ -1,4 +1,4 @@
-"""A language model, served: how likely texts are, and how they go on.
+"""A language model, served: the likelihood of texts, and their continuation.
 
 Shape letters: B batch, T padded length, P predicted tokens, S sequence
 length.
@@ -8,50 +8,39 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services import continuation_graph
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-    as_int32,
-)
+from export.services import service
 
-GENERATE_SIGNATURE = "generate"
-DEFAULT_MAX_NEW_TOKENS = 64
-# Whose logits are there at once: a quarter of a gigabyte for 30,000 words.
+_DEFAULT_MAX_NEW_TOKENS = 64
+# Tokens whose logits are in memory at once: a quarter of a gigabyte for 30,000
+# words.
 _MOST_PLACES = 2048
 
 
-def serve(model, preprocessor, max_new_tokens=None):
-    """Serves how likely `text`, string `[B]`, is, and its continuation.
+def serve(
+    model: keras_fixedhead.FixedHeadCausalLM,
+    preprocessor: keras_fixedhead.FixedHeadCausalLMPreprocessor,
+    max_new_tokens: int | None = None,
+) -> service.Service:
+    """Serves the likelihood of `text`, string `[B]`, and its continuation.
 
     `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
-    logarithm of the probability of a text and of its end, cut as the
-    preprocessor cuts; and `num_tokens`, int32 `[B]`, of how many tokens that
-    is. `from_token_ids` answers the same of sequences that are one segment
-    and padded at their end; the first token of each is given.
+    logarithm of the probability of a text and its end, cut as the preprocessor
+    cuts; and `num_tokens`, int32 `[B]`, how many tokens were predicted.
+    `from_token_ids` answers the same for sequences of one segment, padded at
+    their end; the first token is given.
 
-    `generate` answers `generated`, string `[B]`: the text and what most
-    probably follows, token by token, as far as `[SEP]`, without special
-    tokens.
-
-    Args:
-        model: a `FixedHeadCausalLM`.
-        preprocessor: a `FixedHeadCausalLMPreprocessor`.
-        max_new_tokens: int, how many tokens `generate` adds at most, within
-            the preprocessor's `sequence_length`; `None` for 64, or what that
-            has room for.
-
-    Raises:
-        ValueError: if there never is room for so many tokens.
+    `generate` answers `generated`, string `[B]`: the text and its greedy
+    continuation up to `[SEP]`, without special tokens. It adds at most
+    `max_new_tokens`, by default 64, within the preprocessor's
+    `sequence_length`.
     """
     tokenizer, longest = preprocessor.tokenizer, preprocessor.sequence_length
     room = longest - 1  # beside [CLS]
     if max_new_tokens is None:
-        max_new_tokens = min(DEFAULT_MAX_NEW_TOKENS, room)
+        max_new_tokens = min(_DEFAULT_MAX_NEW_TOKENS, room)
     if not 1 <= max_new_tokens <= room:
         raise ValueError(
             f"`max_new_tokens` must be from 1 to {room}, since the sequences "
@@ -79,12 +68,14 @@ def serve(model, preprocessor, max_new_tokens=None):
     def expected_likelihood(texts):
         inputs, labels, weights = preprocessor(texts)
         tensors = {**inputs, "labels": labels, "weights": weights}
-        return _likelihood(model, *golden.trimmed(as_int32(tensors)).values())
+        return _likelihood(
+            model, *golden.trimmed(service.as_int32(tensors)).values()
+        )
 
     def continued(text):
         inputs = preprocessor.generate_preprocess(text)
         given = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
-        return continuation_graph.continue_greedily(
+        return _continue_greedily(
             model,
             inputs["token_ids"][:, : _largest(given)],
             given,
@@ -101,7 +92,7 @@ def serve(model, preprocessor, max_new_tokens=None):
         return {"generated": tokenizer.detokenize(words)}
 
     def expected_generate(texts):
-        given = as_int32(preprocessor.generate_preprocess(texts))
+        given = service.as_int32(preprocessor.generate_preprocess(texts))
         given = given["padding_mask"].sum(axis=1)
         guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
         rows = [
@@ -120,33 +111,29 @@ def serve(model, preprocessor, max_new_tokens=None):
             for row, _ in rows
         ]
         margins = [margin for _, margin in rows]
-        return Answers({"generated": np.array(generated)}, np.array(margins))
+        return service.Answers(
+            {"generated": np.array(generated)}, np.array(margins)
+        )
 
     def tokenized(texts):
         inputs, _, _ = preprocessor(texts)
-        inputs = as_int32(inputs)
+        inputs = service.as_int32(inputs)
         return {**inputs, "segment_ids": np.zeros_like(inputs["token_ids"])}
-
-    def tokenize(texts):
-        inputs = tokenized(texts)
-        width = inputs["padding_mask"].sum(axis=1).max()
-        return {name: ids[:, :width] for name, ids in inputs.items()}
 
     def compared(inputs):
         predictions = _predictions(inputs)
         some = predictions[-1].any(axis=1)
         found = _of_each_token(model, *(x[some] for x in predictions))
-        return Answers({"log_likelihood": found})
+        return service.Answers({"log_likelihood": found})
 
-    return Service(
+    return service.Service(
         model=model,
-        backbone=model.backbone,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: TextSignature(
+            session.DEFAULT_SIGNATURE: service.TextSignature(
                 {"text": golden.TEXTS}, likelihood, expected_likelihood
             ),
-            GENERATE_SIGNATURE: TextSignature(
+            "generate": service.TextSignature(
                 {"text": (*golden.TEXTS, *_nearly_full(preprocessor))},
                 generate,
                 expected_generate,
@@ -155,22 +142,21 @@ def serve(model, preprocessor, max_new_tokens=None):
         golden_ids=lambda: tokenized(list(golden.TEXTS)),
         packed=lambda inputs: _likelihood_of_ids_in_graph(model, inputs),
         padded=lambda inputs: _likelihood(model, *_predictions(inputs)),
-        tokenize=tokenize,
+        tokenize=lambda texts: golden.trimmed(tokenized(texts)),
         described={"max_new_tokens": max_new_tokens},
         compared=compared,
     )
 
 
 def _largest(counts):
-    """The largest of int32 `[B]`, 1 of an empty batch."""
+    """The largest of int32 `[B]`, at least 1."""
     return tf.maximum(tf.reduce_max(counts), 1)
 
 
 def _likelihood_in_graph(model, token_ids, labels, weights):
-    """The answer about sequences, int32 `[B, T]`.
+    """The likelihood of sequences, int32 `[B, T]`.
 
-    `weights` is 1 at the start of each row, as far as a label follows. The
-    last token of a sequence predicts nothing and is not computed.
+    `weights` is 1 for the tokens that a label follows, the first of each row.
     """
     batch, length = tf.unstack(tf.shape(token_ids))
     rows = tf.maximum(_MOST_PLACES // tf.maximum(length, 1), 1)
@@ -204,7 +190,7 @@ def _likelihood_in_graph(model, token_ids, labels, weights):
 
 
 def _likelihood_of_ids_in_graph(model, inputs):
-    """The same of a model's inputs."""
+    """The likelihood of a model's inputs."""
     real = tf.cast(inputs["padding_mask"] != 0, tf.int32)
     with tf.control_dependencies(
         [
@@ -227,8 +213,71 @@ def _likelihood_of_ids_in_graph(model, inputs):
     )
 
 
+def _continue_greedily(
+    model, token_ids, given, limits, end_token_id, vocabulary_size
+):
+    """Continues int32 `[B, T]` by the most probable tokens, with a cache.
+
+    `given` and `limits`, int32 `[B]`, are how many tokens of each row are
+    given and how many it may have, at least 1. A row ends with the first
+    `end_token_id` that is generated. Only ids below `vocabulary_size`, which
+    the tokenizer has, are generated. Returns sequences `[B, S]` and their
+    lengths `[B]`.
+
+    A step computes one place of all rows, and skips places where no row needs a
+    token. A short beginning beside a long one costs no more steps than both
+    separately.
+    """
+    batch, width = tf.unstack(tf.shape(token_ids))
+    # The largest limit of an empty batch is negative.
+    size = tf.maximum(tf.reduce_max(limits), width)
+    cache = tuple(
+        tf.zeros(
+            [batch, 2, size, sum(layer.attention.head_sizes)],
+            layer.compute_dtype,
+        )
+        for layer in model.backbone.transformer_layers
+    )
+    _, _, cache = model.call_with_cache(token_ids, cache, 0)
+    token_ids = tf.pad(token_ids, [[0, 0], [0, size - width]])
+    places = tf.range(size)
+
+    def unfinished(ended, counts):
+        return ~ended & (counts < limits)
+
+    def more(token_ids, counts, ended, cache):
+        return tf.reduce_any(unfinished(ended, counts))
+
+    def step(token_ids, counts, ended, cache):
+        active = unfinished(ended, counts)
+        # For the rows that continue here, the cache holds all that comes
+        # before: given tokens, and those of earlier steps.
+        place = tf.reduce_min(tf.where(active, counts, size))
+        last = token_ids[:, place - 1 : place]
+        logits, _, cache = model.call_with_cache(last, cache, place - 1)
+        best = tf.argmax(
+            tf.cast(logits[:, 0, :vocabulary_size], tf.float32),
+            axis=-1,
+            output_type=tf.int32,
+        )
+        here = active & (counts == place)
+        token_ids = tf.where(
+            here[:, None] & (places == place), best[:, None], token_ids
+        )
+        counts += tf.cast(here, tf.int32)
+        ended |= here & (best == end_token_id)
+        return token_ids, counts, ended, cache
+
+    token_ids, counts, _, _ = tf.while_loop(
+        more,
+        step,
+        (token_ids, given, tf.zeros_like(given, tf.bool), cache),
+    )
+    return token_ids, counts
+
+
 def _predictions(inputs):
-    """What is to be predicted of a model's inputs, see `_of_each_token`."""
+    """Returns the arguments of `_of_each_token` for a model's inputs."""
     token_ids, real = inputs["token_ids"], inputs["padding_mask"]
     labels, weights = np.zeros_like(token_ids), np.zeros_like(real)
     labels[:, :-1] = token_ids[:, 1:]
@@ -237,17 +286,8 @@ def _predictions(inputs):
 
 
 def _of_each_token(model, token_ids, real, labels, weights):
-    """The log-likelihood of each label by the Keras model.
-
-    A few rows at a time, as the logits of all would fill the memory.
-
-    Args:
-        model: a `FixedHeadCausalLM`.
-        token_ids, real, labels, weights: int32 arrays `[B, T]`; `weights` is
-            1 where there is a label.
-
-    Returns:
-        A float32 array `[B, T]`, zero where there is no label.
+    """The Keras model's log-likelihood of each label, float32 `[B, T]`, zero
+    where `weights` is 0. A few rows at a time, to bound the memory of logits.
     """
     rows = max(_MOST_PLACES // token_ids.shape[1], 1)
     losses = np.concatenate(
@@ -267,9 +307,9 @@ def _of_each_token(model, token_ids, real, labels, weights):
 
 
 def _likelihood(model, token_ids, real, labels, weights):
-    """The answer by the Keras model, see `_of_each_token`."""
+    """The Keras model's answer about sequences."""
     found = _of_each_token(model, token_ids, real, labels, weights)
-    return Answers(
+    return service.Answers(
         {
             "log_likelihood": found.sum(axis=1),
             "num_tokens": weights.sum(axis=1, dtype="int32"),
@@ -278,29 +318,21 @@ def _likelihood(model, token_ids, real, labels, weights):
 
 
 def _continued(model, token_ids, given, end_token_id, vocabulary_size):
-    """A sequence continued by the Keras model, without a cache.
+    """Continues a sequence, int32 `[S]`, by the Keras model without a cache.
 
-    Args:
-        model: a `FixedHeadCausalLM`.
-        token_ids: int32 array `[S]`, a guess of what will be there, as long
-            as the sequence may be.
-        given: int, how many tokens of these are given.
-        end_token_id, vocabulary_size: ints, see `continuation_graph`.
-
-    Returns:
-        The sequence, as far as its end, and by how much the tokens that were
-        chosen are above the next best, at the least: in parts of the largest
-        logit, or of 1.
+    Its first `given` tokens are given, the rest is a guess. Also returns the
+    least margin of a chosen token over the next best, relative to the largest
+    logit if that is above 1.
     """
     while True:
         logits = model.score(token_ids[None])
-        logits = as_float32({"logits": logits})["logits"][0]
+        logits = service.as_float32({"logits": logits})["logits"][0]
         logits = logits[given - 1 : -1, :vocabulary_size]
         best = logits.argmax(axis=-1).astype("int32")
         ends = np.flatnonzero(best == end_token_id)
         chosen = best[: ends[0] + 1] if ends.size else best
         stop = given + len(chosen)
-        # What is right up to some place is right there after the next pass.
+        # Each pass makes at least one more token right.
         if np.array_equal(token_ids[given:stop], chosen):
             break
         token_ids = np.concatenate([token_ids[:given], best])
@@ -312,10 +344,8 @@ def _continued(model, token_ids, given, end_token_id, vocabulary_size):
 
 
 def _nearly_full(preprocessor):
-    """Texts that leave room for a token or two.
-
-    Few bits seldom tell the best token from the next best many times over.
-    """
+    """Returns texts that leave room for a token or two, as a smaller dtype
+    rarely decides many tokens in a row."""
     words = " ".join(golden.TEXTS).split()
     counts = [len(ids) for ids in preprocessor.tokenizer(words)]
     texts = []

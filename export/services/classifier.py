@@ -7,22 +7,18 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-    as_int32,
-)
-
-PAIRS_SIGNATURE = "pairs"
+from export.services import service
 
 
-def serve(classifier, preprocessor):
-    """Serves `probabilities`, float32 `[B, C]`, and `label`, string `[B]`, of
-    a model with labels: the name of the most probable class.
+def serve(
+    classifier: keras_fixedhead.FixedHeadTextClassifier,
+    preprocessor: keras_fixedhead.FixedHeadTextClassifierPreprocessor,
+) -> service.Service:
+    """Serves `probabilities`, float32 `[B, C]`, and, if the model has labels,
+    `label`, string `[B]`, the most probable class.
 
     `serving_default` is of `text`, string `[B]`; `pairs` of `first` and
     `second`, string `[B]` each.
@@ -42,13 +38,15 @@ def serve(classifier, preprocessor):
         return outputs
 
     def padded(inputs):
-        outputs = as_float32({"probabilities": ops.softmax(classifier(inputs))})
+        outputs = service.as_float32(
+            {"probabilities": ops.softmax(classifier(inputs))}
+        )
         if not labels:
-            return Answers(outputs)
+            return service.Answers(outputs)
         ordered = np.sort(outputs["probabilities"], axis=-1)
         best = outputs["probabilities"].argmax(axis=-1)
         outputs["label"] = np.array(labels)[best]
-        return Answers(outputs, ordered[:, -1] - ordered[:, -2])
+        return service.Answers(outputs, ordered[:, -1] - ordered[:, -2])
 
     def answer(*texts):
         return packed(preprocessor.pad_to_longest(*texts))
@@ -56,21 +54,20 @@ def serve(classifier, preprocessor):
     def tokenized(*texts):
         # Without `y` a tuple of two is taken for inputs and labels.
         texts = texts if len(texts) > 1 else texts[0]
-        return as_int32(preprocessor(texts, y=None))
+        return service.as_int32(preprocessor(texts, y=None))
 
     def expected(*texts):
         return padded(golden.trimmed(tokenized(*texts)))
 
     pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
-    return Service(
+    return service.Service(
         model=classifier,
-        backbone=classifier.backbone,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: TextSignature(
+            session.DEFAULT_SIGNATURE: service.TextSignature(
                 {"text": golden.TEXTS}, answer, expected
             ),
-            PAIRS_SIGNATURE: TextSignature(pairs, answer, expected),
+            "pairs": service.TextSignature(pairs, answer, expected),
         },
         golden_ids=lambda: tokenized(*map(list, pairs.values())),
         packed=packed,

@@ -1,7 +1,6 @@
-"""Questions and contexts as windows, and answers between bytes, in a graph.
+"""The windows and answers of a `FixedHeadSpanLabeler` in a graph.
 
-What `keras_fixedhead.context_windows` and the preprocessor of a
-`FixedHeadSpanLabeler` do in Python, by operations that a model server has.
+`keras_fixedhead.context_windows` and the preprocessor do the same in Python.
 
 Shape letters: B questions, N windows of all of them, T longest window, C tokens
 of all contexts, W their words, P tokens of all windows, L longest answer.
@@ -9,36 +8,34 @@ of all contexts, W their words, P tokens of all windows, L longest answer.
 
 import dataclasses
 import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+import keras_fixedhead
 from keras_fixedhead.graph_text import character_classes
 
-# The most windows of a context; of what follows them nothing is answered. A
-# context of a megabyte would take minutes else.
+# The most windows of a context, whose rest is ignored: a megabyte would take
+# minutes.
 MAX_WINDOWS = 64
 MAX_ANSWER_LENGTH = 30
-# Windows that the model sees at once, which bounds the memory of a request.
+# Windows that the model sees at once, to bound the memory of a request.
 _AT_ONCE = 32
-# The score of no answer: what a segment without values has for its maximum.
+# The score of no answer, and the maximum of an empty segment.
 _NOWHERE = tf.float64.min
 
 
-def words(contexts, special_tokens=()):
-    """Divides contexts where the tokenizer does.
+def words(
+    contexts: tf.Tensor, special_tokens: Sequence[str] = ()
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Splits contexts, string `[B]`, where the tokenizer does.
 
-    Args:
-        contexts: string `tf.Tensor` `[B]`. UTF-8; bytes that are none belong
-            to the words beside them.
-        special_tokens: those that the tokenizer looks for in texts.
-
-    Returns:
-        Three `tf.RaggedTensor` `[B, None]`: the words, string, and where they
-        start and end in the context, int64, in bytes, `end` not included.
+    Returns the words and where they start and end in the context, in bytes,
+    each `[B, None]`. Bytes that are not UTF-8 belong to the words beside them.
     """
-    # Else the split ends where a text has a NUL; this too is removed later.
+    # A NUL would end the split; the tokenizer removes this character too.
     contexts = tf.strings.regex_replace(contexts, r"\x00", "\x01")
     classes = character_classes()
     kept = "|".join([*map(re.escape, special_tokens), f"[{classes.alone}]"])
@@ -50,42 +47,30 @@ def words(contexts, special_tokens=()):
 
 
 @dataclasses.dataclass(frozen=True)
-class Windows:
-    """The windows of B questions.
+class WindowBatch:
+    """The windows of B questions."""
 
-    Attributes:
-        inputs: the model's inputs, a dictionary of int32 `[N, T]`.
-        question: int32 `[N]`. Which question each is of, rising.
-        token: int32 `[N, T]`. Which of the C tokens stands there.
-        is_context: bool `[N, T]`. Where the tokens of the context stand.
-        may_start: bool `[N, T]`. Where they have most context of all windows
-            that hold them; the first such window has it.
-        starts: int32 `[C + 1]`. Where the word of each token starts in its
-            context, in bytes; the last is 0.
-        ends: int32 `[C + 1]`. Where it ends.
-    """
-
-    inputs: dict[str, tf.Tensor]
-    question: tf.Tensor
-    token: tf.Tensor
-    is_context: tf.Tensor
+    inputs: dict[str, tf.Tensor]  # of the model, int32 [N, T]
+    question: tf.Tensor  # int32 [N], rising: whose window it is
+    token: tf.Tensor  # int32 [N, T]: which of the C tokens is there
+    is_context: tf.Tensor  # bool [N, T]: whether it is of the context
+    # bool [N, T]: whether no other window has more context around the token
     may_start: tf.Tensor
+    # int32 [C + 1]: bytes of the context before and up to the end of the
+    # token's word; the last is 0
     starts: tf.Tensor
     ends: tf.Tensor
 
 
-def windows(preprocessor, questions, contexts):
-    """Divides questions and contexts as `preprocessor.windows` does.
+def windows(
+    preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,
+    questions: tf.Tensor,
+    contexts: tf.Tensor,
+) -> WindowBatch:
+    """Divides questions and contexts, string `[B]`, as `preprocessor.windows`,
+    into at most `MAX_WINDOWS` windows each.
 
-    Words are tokenized one by one, which gives the same ids.
-
-    Args:
-        preprocessor: a `FixedHeadSpanLabelerPreprocessor`.
-        questions: string `tf.Tensor` `[B]`.
-        contexts: string `tf.Tensor` `[B]`.
-
-    Returns:
-        A `Windows`, of at most `MAX_WINDOWS` windows for each question.
+    It tokenizes word by word, which gives the same ids.
     """
     tokenizer = preprocessor.tokenizer
     questions = tf.cast(tokenizer.tokenize_in_graph(questions), tf.int32)
@@ -130,7 +115,7 @@ def windows(preprocessor, questions, contexts):
     def padded(of_begin, of_part, of_end):
         return tf.concat([of_begin, of_part, of_end], axis=1).to_tensor()
 
-    return Windows(
+    return WindowBatch(
         inputs={
             "token_ids": token_ids.to_tensor(tokenizer.pad_token_id),
             "padding_mask": tf.ones_like(token_ids).to_tensor(),
@@ -146,63 +131,51 @@ def windows(preprocessor, questions, contexts):
 
 
 def _of_tokens(of_words, per_word):
-    """Places of words as those of their tokens, int32 `[C + 1]`."""
+    """Repeats the places of words for their tokens, int32 `[C + 1]`."""
     places = tf.repeat(of_words.flat_values, per_word)
     return tf.cast(tf.concat([places, [0]], axis=0), tf.int32)
 
 
 def _has_most_context(token, num_tokens):
-    """In which window each token has most context, as `run_squad.py`.
-
-    Args:
-        token: int64 `tf.RaggedTensor` `[N, None]`, which of the C tokens each
-            window holds.
-        num_tokens: int32 scalar, C.
-
-    Returns:
-        bool `[P]`.
-    """
-    window = token.value_rowids()  # [P]
+    """Whether a token has most context in this window, bool `[P]`; the first
+    such window counts, as in `run_squad.py`."""
     lengths = token.row_lengths()
-    left = tf.ragged.range(lengths).flat_values
-    length = tf.gather(lengths, window)
+    left = tf.ragged.range(lengths).flat_values  # [P]
+    length = tf.gather(lengths, token.value_rowids())
     # In float64, as in `context_windows`, so that ties are the same.
     score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
     score += 0.01 * tf.cast(length, tf.float64)
-    place = token.flat_values
-    best = tf.math.unsorted_segment_max(score, place, num_tokens)
-    equal = tf.where(score == tf.gather(best, place), window, window.dtype.max)
-    holder = tf.math.unsorted_segment_min(equal, place, num_tokens)
-    return tf.gather(holder, place) == window
+    _, first = _best_of_each(score, token.flat_values, num_tokens)
+    return tf.gather(first, token.flat_values) == tf.range(tf.size(score))
 
 
-def answers(label, found, contexts):
-    """The best answer of each question, as `context_windows.decode` finds it.
+def _best_of_each(scores, segments, count):
+    """Returns the best score of each segment, and the place of the first."""
+    best = tf.math.unsorted_segment_max(scores, segments, count)
+    places = tf.range(tf.size(scores))
+    equal = scores == tf.gather(best, segments)
+    places = tf.where(equal, places, places.dtype.max)
+    return best, tf.math.unsorted_segment_min(places, segments, count)
 
-    Args:
-        label: function of the model's inputs, int32 `[N, T]`, to logits
-            `start` and `end`, `[N, T]`.
-        found: the `Windows` of B questions.
-        contexts: string `tf.Tensor` `[B]`, theirs.
 
-    Returns:
-        `answer`, string `[B]`: the context from the first byte of the word
-        of the first token to the last byte of the word of the last token,
-        without bytes that are no UTF-8, which no JSON carries;
-        `score`, float32 `[B]`, the sum of the two logits; `start` and `end`,
-        int32 `[B]`, where it is in the context in bytes, `end` not included.
-        All are empty or 0 for a context without tokens.
+def answers(
+    label: Callable, found: WindowBatch, contexts: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Finds the best answer of each question, as `context_windows.decode`.
+
+    `label` maps the model's inputs to logits `start` and `end`, `[N, T]`.
+
+    Returns `answer`, string `[B]`: the context from the word of the first token
+    to the word of the last, without bytes that are not UTF-8, which JSON cannot
+    carry; `score`, float32 `[B]`, the sum of the two logits; `start` and `end`,
+    int32 `[B]`, in bytes of the context. All are empty or 0 for a context
+    without tokens.
     """
     score, first, last = _best_of_windows(label, found)  # [N]
-    size = tf.size(contexts)
-    best = tf.math.unsorted_segment_max(score, found.question, size)  # [B]
-    window = tf.range(tf.size(score))
-    equal = tf.where(
-        score == tf.gather(best, found.question), window, window.dtype.max
-    )
-    window = tf.math.unsorted_segment_min(equal, found.question, size)
+    # [B]
+    best, window = _best_of_each(score, found.question, tf.size(contexts))
     there = best > _NOWHERE
-    # The last place, which is 0, stands for no answer.
+    # The last entry of `starts` and `ends` is 0, for no answer.
     nothing = tf.size(found.starts) - 1
     first = tf.where(there, tf.gather(first, window), nothing)
     last = tf.where(there, tf.gather(last, window), nothing)
@@ -223,14 +196,12 @@ def answers(label, found, contexts):
 
 
 def _best_of_windows(label, found):
-    """The best span of each window, a few windows at a time.
+    """Finds the best span of each window, a few windows at a time.
 
-    Returns:
-        Its score, float64 `[N]`, `_NOWHERE` where there is none, and its
-        first and last token, int32 `[N]`, of the C tokens.
+    Returns its score, float64 `[N]`, and first and last token, int32 `[N]`.
     """
     size = tf.shape(found.token)[0]
-    # No window at all is one empty batch.
+    # Without windows there is one empty batch.
     batches = tf.maximum((size + _AT_ONCE - 1) // _AT_ONCE, 1)
 
     def body(number, results):
@@ -262,18 +233,7 @@ def _best_of_windows(label, found):
 
 
 def _best_spans(start, end, may_start, is_context, token):
-    """The best span of each window; of equal ones the first.
-
-    Args:
-        start: float `[N, T]`.
-        end: float `[N, T]`.
-        may_start: bool `[N, T]`.
-        is_context: bool `[N, T]`.
-        token: int32 `[N, T]`.
-
-    Returns:
-        As `_best_of_windows`.
-    """
+    """Finds the best span of each window, the first of equal ones."""
     start = tf.where(may_start, tf.cast(start, tf.float64), -np.inf)
     end = tf.where(is_context, tf.cast(end, tf.float64), -np.inf)
     end = tf.pad(
@@ -285,7 +245,7 @@ def _best_spans(start, end, may_start, is_context, token):
     scores = tf.reshape(
         scores, [tf.shape(start)[0], tf.size(places) * MAX_ANSWER_LENGTH]
     )
-    # Of no window all are of length 0, where there is no best place.
+    # tf.argmax needs a place even if there are no windows.
     scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=-np.inf)
     best = tf.argmax(scores, axis=1, output_type=tf.int32)
     first = tf.gather(token, best // MAX_ANSWER_LENGTH, batch_dims=1)

@@ -1,21 +1,24 @@
-"""A text embedder, served.
+"""A text embedder or an encoder without a task, served.
 
-Shape letters: B batch, D embedding size.
+Shape letters: B batch, T padded length, D embedding or hidden size.
 """
 
+from collections.abc import Callable, Sequence
+
+import keras
 import tensorflow as tf
+from keras import ops
 
+import keras_fixedhead
+from export import session
 from export.files import golden
-from export.services.service import (
-    Answers,
-    Service,
-    as_float32,
-    as_int32,
-    text_signatures,
-)
+from export.services import service
 
 
-def serve(embedder, preprocessor):
+def serve(
+    embedder: keras_fixedhead.FixedHeadTextEmbedder,
+    preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
+) -> service.Service:
     """Serves `embedding`, float32 `[B, D]`, of `text`, string `[B]`."""
     size = embedder.embedding_dim or embedder.backbone.hidden_dim
 
@@ -24,17 +27,90 @@ def serve(embedder, preprocessor):
         return {"embedding": tf.ensure_shape(embedding, [None, size])}
 
     def padded(inputs):
-        return Answers(as_float32({"embedding": embedder(inputs)}))
+        return service.Answers(
+            service.as_float32({"embedding": embedder(inputs)})
+        )
 
-    return Service(
-        model=embedder,
-        backbone=embedder.backbone,
+    return _of_single_texts(embedder, preprocessor, size, packed, padded)
+
+
+def serve_backbone(
+    backbone: keras_fixedhead.FixedHeadBackbone,
+    preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
+) -> service.Service:
+    """Serves `sequence_output`, float32 `[B, T, D]`, zero at padding, and
+    `pooled_output` `[B, D]` of a model with a pooler.
+
+    For `text`, string `[B]`, it answers `token_ids` and `padding_mask` too,
+    int32 `[B, T]`.
+    """
+    size = backbone.hidden_dim
+
+    def packed(inputs):
+        x, packing = backbone.encode_packed(inputs)
+        x = packing.pad(x)
+        outputs = {"sequence_output": tf.ensure_shape(x, [None, None, size])}
+        if backbone.pooler:
+            # An empty batch of length 0 has no x[:, 0].
+            first = ops.sum(x[:, :1], axis=1)
+            outputs["pooled_output"] = backbone.pooled_dense(first)
+        return outputs
+
+    def padded(inputs):
+        outputs = backbone(inputs)
+        x = outputs["sequence_output"]
+        mask = ops.cast(inputs["padding_mask"], x.dtype)
+        outputs = {**outputs, "sequence_output": x * mask[:, :, None]}
+        return service.Answers(service.as_float32(outputs))
+
+    echoed = ("token_ids", "padding_mask")
+    return _of_single_texts(
+        backbone, preprocessor, size, packed, padded, echoed
+    )
+
+
+def _of_single_texts(
+    model: keras.Model,
+    preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
+    size: int,
+    packed: Callable,
+    padded: Callable,
+    echoed: Sequence[str] = (),
+) -> service.Service:
+    """Serves a signature without a prompt, and one for each prompt.
+
+    `echoed` names model inputs to answer too, as clients who send texts do not
+    know them.
+    """
+
+    def of_prompt(prompt):
+        prefix = preprocessor.prompt(prompt)
+
+        def answer(text):
+            inputs = preprocessor.pad_to_longest(text, prompt=prompt)
+            return {**packed(inputs), **{name: inputs[name] for name in echoed}}
+
+        def expected(texts):
+            inputs = service.as_int32(
+                preprocessor([prefix + text for text in texts])
+            )
+            outputs = padded(golden.trimmed(inputs)).outputs
+            return service.Answers(
+                {**outputs, **{name: inputs[name] for name in echoed}}
+            )
+
+        return service.TextSignature({"text": golden.TEXTS}, answer, expected)
+
+    texts = {session.DEFAULT_SIGNATURE: of_prompt(None)}
+    for prompt in preprocessor.prompts:
+        texts[prompt] = of_prompt(prompt)
+    return service.Service(
+        model=model,
         preprocessor=preprocessor,
-        texts=text_signatures(packed, padded, preprocessor),
-        golden_ids=lambda: as_int32(preprocessor(list(golden.TEXTS))),
+        texts=texts,
+        golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,
         tokenize=preprocessor.pad_to_longest,
         described={"embedding_dim": size, "prompts": preprocessor.prompts},
-        embedding_dim=size,
     )

@@ -8,26 +8,24 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+import keras_fixedhead
 from export import session
 from export.files import golden
-from export.services import context_graph
-from export.services.service import (
-    Answers,
-    Service,
-    TextSignature,
-    as_float32,
-)
+from export.services import context_graph, service
 from keras_fixedhead import context_windows
 
-# A context of several windows, without sentences that come again and again.
+# The last context has several windows, and no sentence twice in a row.
 _WORDS = " ".join(golden.TEXTS[:-1]).split()
 _CONTEXTS = (*golden.TEXTS[:-1], " ".join(_WORDS + _WORDS[::-1]))
 _QUESTIONS = (*golden.TEXTS[1:], golden.TEXTS[4])
 _NOWHERE = -1e30
 
 
-def serve(labeler, preprocessor):
-    """Serves where the answers to `question` are in `context`, string `[B]`.
+def serve(
+    labeler: keras_fixedhead.FixedHeadSpanLabeler,
+    preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,
+) -> service.Service:
+    """Serves the answer to `question` in `context`, string `[B]` each.
 
     `serving_default` answers `answer`, string `[B]`; `score`, float32 `[B]`;
     `start` and `end`, int32 `[B]`, see `context_graph.answers`.
@@ -39,7 +37,7 @@ def serve(labeler, preprocessor):
         return context_graph.answers(labeler.label_packed, found, contexts)
 
     def padded(inputs):
-        return Answers(as_float32(labeler(inputs)))
+        return service.Answers(service.as_float32(labeler(inputs)))
 
     def expected(questions, contexts):
         rows = [
@@ -53,24 +51,23 @@ def serve(labeler, preprocessor):
             "start": np.array(starts, np.int32),
             "end": np.array(ends, np.int32),
         }
-        return Answers(outputs, np.array(margins))
+        return service.Answers(outputs, np.array(margins))
 
     def tokenize(texts):
         text = tf.constant(texts)
         inputs = context_graph.windows(preprocessor, text, text).inputs
-        # As many rows as texts: a batch is of a size that the server runs.
+        # As many rows as texts, a batch size that the server runs.
         return {name: ids[: len(texts)] for name, ids in inputs.items()}
 
     def golden_ids():
         found = preprocessor.windows(_QUESTIONS[-1], _CONTEXTS[-1])
         return preprocessor.pad(found[:8])
 
-    return Service(
+    return service.Service(
         model=labeler,
-        backbone=labeler.backbone,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: TextSignature(
+            session.DEFAULT_SIGNATURE: service.TextSignature(
                 {"question": _QUESTIONS, "context": _CONTEXTS},
                 answer,
                 expected,
@@ -90,12 +87,8 @@ def serve(labeler, preprocessor):
 
 
 def _expected(padded, preprocessor, question, context):
-    """The answer to one question by the Keras model, and its margin.
-
-    Returns:
-        The answer, its score, its start and end in bytes, and by how much the
-        score is above that of the best answer of other words.
-    """
+    """The Keras model's answer to one question: text, score, start and end in
+    bytes, and how far the score is above that of other words."""
     windows = _cut(preprocessor.windows(question, context))
     if not windows.starts:
         return "", 0.0, 0, 0, np.inf
@@ -106,7 +99,7 @@ def _expected(padded, preprocessor, question, context):
         tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
     )
     begins, finishes = begins[0].numpy(), finishes[0].numpy()
-    # [C], which word each token is of
+    # [C], the word of each token
     word = np.searchsorted(begins, places[0], side="right") - 1
 
     def best(start, end):
@@ -136,7 +129,7 @@ def _expected(padded, preprocessor, question, context):
 
 
 def _cut(windows):
-    """The windows that the graph has, and the tokens that they hold."""
+    """Keeps the windows that the graph has, and their tokens."""
     rows = windows.rows[: context_graph.MAX_WINDOWS]
     end = rows[-1].token_range[1]
     return dataclasses.replace(
@@ -145,13 +138,13 @@ def _cut(windows):
 
 
 def _byte_places(text, places):
-    """Places of characters as places of bytes."""
+    """Converts places of characters to places of bytes."""
     widths = [len(character.encode()) for character in text]
     return np.cumsum([0, *widths])[places]
 
 
 def _without(logits, windows, tokens):
-    """Logits `[N, T]` that choose none of some tokens, bool `[C]`."""
+    """Masks some tokens, bool `[C]`, in logits `[N, T]`."""
     logits = logits.copy()
     for row, window in zip(logits, windows, strict=True):
         first, end = window.token_range

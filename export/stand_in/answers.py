@@ -4,38 +4,34 @@ After TensorFlow Serving's `servables/tensorflow/predict_util.cc` and
 `get_model_metadata_impl.cc`, `model_servers/get_model_status_impl.cc`.
 """
 
-import contextlib
+from collections.abc import Collection, Mapping
+
+from google.protobuf.message import Message
 
 from export import messages, session
 from export.stand_in import errors
+from export.stand_in.core import Core
 
 _SIGNATURES = "signature_def"
 
 
-def _check_spec(request):
-    if not request.HasField("model_spec"):
-        raise errors.invalid_argument("Missing ModelSpec")
-
-
-def predict(core, request):
-    """Answers a `PredictRequest` with a `PredictResponse`.
-
-    Raises:
-        StatusError: as the model server would.
-    """
+def predict(core: Core, request: Message) -> Message:
+    """Answers a `PredictRequest` with a `PredictResponse`."""
     _check_spec(request)
-    _check_size(request.inputs, core.limits)
+    core.limits.check(_sizes(request.inputs))
     with core.use(request.model_spec) as (number, model):
         name = request.model_spec.signature_name or session.DEFAULT_SIGNATURE
         if name not in model.signatures:
             raise errors.failed_precondition(
                 f'Serving signature key "{name}" not found.'
             )
-        _check_names(request, model.signatures[name])
-        inputs = {}
-        for alias, proto in request.inputs.items():
-            with _parsing(alias):
-                inputs[alias] = messages.from_tensor_proto(proto)
+        signature = model.signatures[name]
+        _check_inputs(request.inputs.keys(), signature.inputs)
+        _check_outputs(request.output_filter, signature.outputs)
+        inputs = {
+            alias: _parsed(messages.from_tensor_proto, alias, proto)
+            for alias, proto in request.inputs.items()
+        }
         answers = model.run(inputs, name, list(request.output_filter))
     response = messages.predict_pb2.PredictResponse()
     response.model_spec.name = request.model_spec.name
@@ -46,89 +42,64 @@ def predict(core, request):
     return response
 
 
-@contextlib.contextmanager
-def _parsing(alias):
+def _check_spec(request):
+    if not request.HasField("model_spec"):
+        raise errors.invalid_argument("Missing ModelSpec")
+
+
+def _parsed(function, alias, proto):
     try:
-        yield
+        return function(proto)
     except ValueError as error:
         raise errors.invalid_argument(
             f"tensor parsing error: {alias}"
         ) from error
 
 
-def _check_size(inputs, limits):
-    """Counts elements and texts before any is unpacked or filled up."""
-    counts = {"texts": 0, "elements": 0}
+def _sizes(inputs):
+    """Yields whether each input is text, and its number of elements."""
     for alias, proto in inputs.items():
-        with _parsing(alias):
-            count = messages.count_elements(proto)
-        is_text = proto.dtype == messages.types_pb2.DT_STRING
-        kind = "texts" if is_text else "elements"
-        counts[kind] += max(count, 1)  # an empty one takes memory too
-        flag = f"max_request_{kind}"
-        limit = getattr(limits, flag)
-        if counts[kind] > limit:
-            raise errors.TooLarge(f"{counts[kind]} {kind}", flag, limit)
+        count = _parsed(messages.count_elements, alias, proto)
+        yield proto.dtype == messages.types_pb2.DT_STRING, count
 
 
-def _check_names(request, signature):
-    """Checks a request's input and output names against its signature."""
+def _braces(names: Collection[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"
 
-    def braces(names):
-        return "{" + ",".join(sorted(names)) + "}"
 
-    sent, wanted = set(request.inputs), set(signature.inputs)
+def _check_inputs(sent: Collection[str], wanted: Mapping[str, Message]):
+    extra, missing = set(sent) - set(wanted), set(wanted) - set(sent)
     if len(sent) != len(wanted):
         raise errors.invalid_argument(
             f"input size does not match signature: {len(sent)}!={len(wanted)} "
-            f"len({braces(sent)}) != len({braces(wanted)}). "
-            f"Sent extra: {braces(sent - wanted)}. "
-            f"Missing but required: {braces(wanted - sent)}."
+            f"len({_braces(sent)}) != len({_braces(wanted)}). "
+            f"Sent extra: {_braces(extra)}. "
+            f"Missing but required: {_braces(missing)}."
         )
-    for alias in sorted(wanted - sent):
+    for alias in sorted(missing):
         raise errors.invalid_argument(
             f"Signature input alias: {alias}(feed name: "
-            f"{signature.inputs[alias].name}) not found in request and no "
+            f"{wanted[alias].name}) not found in request and no "
             "default value provided. Inputs expected to be in the request "
-            f"{braces(sent)}, or default input alias set: "
+            f"{_braces(sent)}, or default input alias set: "
         )
-    seen = set()
-    for alias in request.output_filter:
-        if alias not in signature.outputs:
+
+
+def _check_outputs(filtered: Collection[str], known: Collection[str]):
+    for index, alias in enumerate(filtered):
+        if alias not in known:
             raise errors.invalid_argument(
                 f"output tensor alias not found in signature: {alias} Outputs "
-                f"expected to be in the set {braces(signature.outputs)}."
+                f"expected to be in the set {_braces(known)}."
             )
-        if alias in seen:
+        if alias in filtered[:index]:
             raise errors.invalid_argument(
                 f"duplicate output tensor alias: {alias}"
             )
-        seen.add(alias)
 
 
-def inputs(core, spec):
-    """Returns `{alias: TensorInfo}` of the signature a `ModelSpec` names.
-
-    After `GetInfoMap` of `model_servers/http_rest_api_handler.cc`.
-
-    Raises:
-        StatusError: if there is no such model, version or signature.
-    """
-    name = spec.signature_name or session.DEFAULT_SIGNATURE
-    with core.use(spec) as (_, model):
-        if name not in model.signatures:
-            raise errors.invalid_argument(
-                f'Serving signature name: "{name}" not found in signature def'
-            )
-        return dict(model.signatures[name].inputs)
-
-
-def metadata(core, request):
-    """Answers a `GetModelMetadataRequest`.
-
-    Raises:
-        StatusError: as the model server would.
-    """
+def metadata(core: Core, request: Message) -> Message:
+    """Answers a `GetModelMetadataRequest`."""
     _check_spec(request)
     if not request.metadata_field:
         raise errors.invalid_argument(
@@ -150,12 +121,8 @@ def metadata(core, request):
     return response
 
 
-def status(core, request):
-    """Answers a `GetModelStatusRequest`; it passes over a label.
-
-    Raises:
-        StatusError: if there is no such model or version.
-    """
+def status(core: Core, request: Message) -> Message:
+    """Answers a `GetModelStatusRequest`, whose label is ignored."""
     _check_spec(request)
     name = request.model_spec.name
     states = core.states(name)

@@ -8,73 +8,66 @@ import dataclasses
 import logging
 import pathlib
 import time
+from collections.abc import Iterable
+
+from google.protobuf.message import Message
 
 from export import messages, session
 from export.files import versions
 from export.stand_in import errors, model
 
 _log = logging.getLogger(__name__)
+_PLATFORM = "tensorflow"
+_State = messages.get_model_status_pb2.ModelVersionStatus
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What one request may hold.
-
-    Attributes:
-        max_request_bytes: int, of a message or body, also after decompression.
-        max_request_elements: int, of all inputs but texts.
-        max_request_texts: int, of all inputs.
-    """
+    """The most that one request may hold: bytes, also after decompression;
+    texts, and other elements, of all its inputs together."""
 
     max_request_bytes: int = 16 * 2**20
     max_request_elements: int = 2**17
     max_request_texts: int = 2**10
 
-
-_PLATFORM = "tensorflow"
-_State = messages.get_model_status_pb2.ModelVersionStatus
+    def check(self, sizes: Iterable[tuple[bool, int]]):
+        """Checks inputs: whether each is text, and its number of elements."""
+        counts = {"texts": 0, "elements": 0}
+        for is_text, count in sizes:
+            kind = "texts" if is_text else "elements"
+            counts[kind] += max(count, 1)  # an empty input takes memory too
+            flag = f"max_request_{kind}"
+            limit = getattr(self, flag)
+            if counts[kind] > limit:
+                raise errors.TooLarge(f"{counts[kind]} {kind}", flag, limit)
 
 
 class Core:
     """Serves what its configuration names.
 
-    `configure`, `refresh`, `start` and `close` are for one thread at a time;
-    the other methods are for any.
-
-    Args:
-        max_num_load_retries: int, how often a version is tried again that
-            does not load.
-        load_retry_seconds: float, the time between two tries.
-        labels_for_unavailable: bool, whether a new label may name a version
-            that is not available yet.
-        limits: `Limits`, of the requests that the protocols answer.
+    One thread at a time may call `configure`, `refresh`, `start` and `close`;
+    any thread may call the other methods. With `labels_for_unavailable` a new
+    label may name a version that is not available yet.
     """
 
     def __init__(
         self,
-        max_num_load_retries=5,
-        load_retry_seconds=60.0,
-        labels_for_unavailable=False,
-        limits=None,
+        max_num_load_retries: int = 5,
+        load_retry_seconds: float = 60.0,
+        labels_for_unavailable: bool = False,
+        limits: Limits | None = None,
     ):
         self.limits = limits or Limits()
         self._retries = max_num_load_retries, load_retry_seconds
         self._labels_for_unavailable = labels_for_unavailable
         self._configs = {}
-        # Replaced as a whole, never changed: requests read them at any time.
+        # Requests read these at any time: replace them, never change them.
         self._models = {}
         self._labels = {}
 
-    def configure(self, config):
-        """Takes over a configuration; `refresh` loads what it names.
-
-        Args:
-            config: a `ModelServerConfig`.
-
-        Raises:
-            StatusError: if it is not one that the model server takes; the
-                one before it stays.
-        """
+    def configure(self, config: Message):
+        """Replaces the configuration by a `ModelServerConfig`; `refresh` loads
+        its models. After an error the previous configuration stays."""
         configs = {}
         for entry in config.model_config_list.config:
             if entry.name in configs:
@@ -126,26 +119,23 @@ class Core:
                 served.want({})
             served.advance()
 
-    def start(self, seconds):
-        """Waits until every model has an available version.
+    def start(self, seconds: float):
+        """Waits until every model has an available version, looking for
+        versions every few seconds.
 
-        Args:
-            seconds: float, the time between two looks for versions.
-
-        Raises:
-            StatusError: if a version of a model that has no other does not
-                load.
+        Raises a `StatusError` if the only version of a model does not load.
         """
         while True:
             self.refresh()
-            waiting, failed = [], []
+            waiting, failed = False, []
             for name in self._models:
                 states = self.states(name)
                 if any(s == _State.AVAILABLE for s, _ in states.values()):
                     continue
-                waiting.append(name)
+                waiting = True
                 failed += [
-                    f"{{name: {name} version: {number}}} due to error: {error}"
+                    f"{{{{name: {name} version: {number}}} due to error: "
+                    f"{error}}}"
                     for number, (_, error) in states.items()
                     if error
                 ]
@@ -153,18 +143,14 @@ class Core:
                 raise session.StatusError(
                     messages.error_codes_pb2.UNKNOWN,
                     f"{len(failed)} model(s) did not become available: "
-                    f"{{{', '.join(f'{{{text}}}' for text in failed)}}}",
+                    f"{{{', '.join(failed)}}}",
                 )
             if not waiting:
                 return
             time.sleep(seconds)
 
-    def use(self, spec):
-        """Lends the version that a `ModelSpec` names, as `Model.use`.
-
-        Raises:
-            StatusError: if there is no such model, version or label.
-        """
+    def use(self, spec: Message):
+        """Lends the version that a `ModelSpec` names, as `Model.use`."""
         if not spec.name:
             raise errors.invalid_argument("ModelSpec has no name specified.")
         number = None
@@ -177,11 +163,11 @@ class Core:
                     f"Unrecognized servable version label: {spec.version_label}"
                 )
         if spec.name not in self._models:
-            raise errors.servable_not_found(spec.name, number)
+            raise model.not_found(spec.name, number)
         return self._models[spec.name].use(number)
 
-    def states(self, name):
-        """Returns `Model.states` of a model; nothing of an unknown one."""
+    def states(self, name: str) -> model.States:
+        """Returns `Model.states`; empty for an unknown model."""
         served = self._models.get(name)
         return served.states() if served else {}
 
@@ -192,11 +178,11 @@ class Core:
 
 
 def _look(served, config):
-    """Tells a model which of the versions in its folder it is to serve."""
+    """Tells a model which of the versions in its folder to serve."""
     base_path = pathlib.Path(config.base_path)
     try:
-        # Without this a folder that is away for a moment, such as one on a
-        # network drive, would unload everything.
+        # Raises if the folder is away for a moment, such as one on a network
+        # drive, which must not unload everything.
         base_path.stat()
         found = versions.find(base_path)
     except OSError as error:

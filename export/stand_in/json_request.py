@@ -7,9 +7,11 @@ After `util/json_tensor.cc`: `instances` (rows) or `inputs` (columns), and
 import base64
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import rapidjson
+from google.protobuf.message import Message
 
 from export import messages, session
 from export.stand_in.errors import invalid_argument
@@ -25,13 +27,9 @@ _INT32 = np.dtype(np.int32)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Object:
-    """A JSON object; of members of one name the first counts.
+    """A JSON object; of equal names the first counts."""
 
-    Attributes:
-        members: list of `(name, value)`.
-    """
-
-    members: list
+    members: list[tuple[str, object]]
 
     def get(self, name, default=None):
         return next((v for key, v in self.members if key == name), default)
@@ -60,12 +58,8 @@ class _Decoder(rapidjson.Decoder):
         return _Object(members)
 
 
-def parse(body):
-    """Parses a request body; what follows the object is passed over.
-
-    Raises:
-        StatusError: if it is no JSON object.
-    """
+def parse(body: bytes) -> _Object:
+    """Parses a request body; what follows the object is ignored."""
     body = body.removeprefix(_BOM).lstrip(_SPACE)
     try:
         if body.startswith(b"{"):
@@ -76,11 +70,16 @@ def parse(body):
     except (RecursionError, ValueError) as error:
         text = str(error).rpartition(": ")[2]
         raise invalid_argument(f"JSON Parse error: {text}") from error
-    raise invalid_argument(f"JSON Value: {_echo(value)} Is not object")
+    raise _wrong(value, "Is not object")
+
+
+def _wrong(value, problem):
+    """Returns the error of a value."""
+    return invalid_argument(f"JSON Value: {_echo(value)} {problem}")
 
 
 def _echo(value):
-    """Writes a value, or its beginning, for an error."""
+    """Formats the beginning of a value."""
     try:
         text = rapidjson.dumps(
             value,
@@ -101,17 +100,14 @@ def _type_name(value):
     return "Null" if value is None else names.get(type(value), "Number")
 
 
-def signature_name(document):
-    """Returns the signature a request names, empty for the default one.
-
-    Raises:
-        StatusError: if it is no string.
-    """
+def signature_name(document: _Object) -> str:
+    """Returns the signature of a request, empty for the default one."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
-        raise invalid_argument(
-            f"JSON Value: {_echo(document)} not formatted correctly. "
-            "'signature_name' key must be a string value."
+        raise _wrong(
+            document,
+            "not formatted correctly. 'signature_name' key must be a string "
+            "value.",
         )
     return name
 
@@ -126,13 +122,10 @@ def _is_base64(value):
 
 def _decode_base64(value):
     if not _is_base64(value):
-        raise invalid_argument(
-            f"JSON Value: {_echo(value)} not formatted correctly for base64 "
-            "data"
-        )
+        raise _wrong(value, "not formatted correctly for base64 data")
     text = "".join(value.get("b64").split())
     try:
-        # The model server does without padding, and passes over white space.
+        # The model server needs no padding and ignores white space.
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError as error:
         raise invalid_argument("Unable to base64 decode") from error
@@ -164,14 +157,15 @@ def _leaf(value, dtype):
             raise invalid_argument(
                 "JSON Parse error: Number too big to be stored in double."
             ) from error
-    raise invalid_argument(
-        f"JSON Value: {_echo(value)} Type: {_type_name(value)} is not of "
-        f"expected type: {dtype_name(dtype)}"
+    raise _wrong(
+        value,
+        f"Type: {_type_name(value)} is not of expected type: "
+        f"{dtype_name(dtype)}",
     )
 
 
 def _shape(value):
-    """Returns the shape that the first elements of nested lists have."""
+    """Returns the shape of nested lists, by their first elements."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -190,9 +184,10 @@ def _leaves(value, shape, dtype, level=0):
     """Yields the elements of nested lists, which must all fit the shape."""
     if not isinstance(value, list):
         if level != len(shape):
-            raise invalid_argument(
-                f"JSON Value: {_echo(value)} found at incorrect level: "
-                f"{level + 1} in the JSON DOM. Expected at level: {len(shape)}"
+            raise _wrong(
+                value,
+                f"found at incorrect level: {level + 1} in the JSON DOM. "
+                f"Expected at level: {len(shape)}",
             )
         yield _leaf(value, dtype)
         return
@@ -211,7 +206,7 @@ def _leaves(value, shape, dtype, level=0):
 
 
 def _to_array(leaves, shape, dtype):
-    """Makes an array of as many elements as the shape has."""
+    """Makes an array of the first elements, as many as the shape has."""
     if dtype.kind in "iu" and dtype.itemsize < 4:
         array = np.array(leaves, _INT32).astype(dtype)
     elif dtype.kind == "f":
@@ -227,7 +222,7 @@ def _is_object(value):
 
 
 def _rows(instances, dtypes):
-    """Stacks `instances`, one array per input name."""
+    """Stacks `instances` into one array per input."""
     if not isinstance(instances[0], _Object) and len(dtypes) > 1:
         raise invalid_argument(
             "instances is a plain list, but expecting list of objects as "
@@ -236,16 +231,13 @@ def _rows(instances, dtypes):
     named = _is_object(instances[0])
     shapes, leaves = {}, {name: [] for name in dtypes}
     for index, item in enumerate(instances):
-        if named and not _is_object(item):
+        if named != _is_object(item):
+            kinds = ("object", "list") if named else ("value/list", "object")
             raise invalid_argument(
-                f"Expecting object but got list at item {index} of input list"
+                f"Expecting {kinds[0]} but got {kinds[1]} at item {index} of "
+                "input list"
             )
-        if not named and _is_object(item):
-            raise invalid_argument(
-                f"Expecting value/list but got object at item {index} of input "
-                "list"
-            )
-        # A name that stands twice adds its values twice.
+        # A repeated name adds its values twice.
         members = item.members if named else [(next(iter(dtypes)), item)]
         for name, value in members:
             try:
@@ -287,7 +279,7 @@ def _add_row(shapes, leaves, name, value, dtypes):
 
 
 def _columns(inputs, dtypes):
-    """Converts `inputs`, one array per input name."""
+    """Converts `inputs` into one array per input."""
     if not _is_object(inputs):
         if len(dtypes) > 1:
             raise invalid_argument(
@@ -309,18 +301,12 @@ def _columns(inputs, dtypes):
     return arrays
 
 
-def to_tensors(document, tensor_infos):
-    """Converts a request to arrays.
+def to_arrays(
+    document: _Object, tensor_infos: Mapping[str, Message]
+) -> tuple[dict[str, np.ndarray], str]:
+    """Converts a request to an array per input of the signature.
 
-    Args:
-        document: the parsed request.
-        tensor_infos: `{name: TensorInfo}`, the signature's inputs.
-
-    Returns:
-        `{name: array}` and the format of the answer, `ROW` or `COLUMNAR`.
-
-    Raises:
-        StatusError: if the request does not fit the signature.
+    Also returns the format of the answer, `ROW` or `COLUMNAR`.
     """
     if not tensor_infos:
         raise invalid_argument(
@@ -332,9 +318,10 @@ def to_tensors(document, tensor_infos):
         for name, info in tensor_infos.items()
     }
     if "instances" in document and "inputs" in document:
-        raise invalid_argument(
-            f"JSON Value: {_echo(document)} Not formatted correctly expecting "
-            "only one of 'inputs' or 'instances' keys to exist "
+        raise _wrong(
+            document,
+            "Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist ",
         )
     if "inputs" in document:
         return _columns(document.get("inputs"), dtypes), COLUMNAR
@@ -342,12 +329,7 @@ def to_tensors(document, tensor_infos):
         raise invalid_argument("Missing 'inputs' or 'instances' key")
     instances = document.get("instances")
     if not isinstance(instances, list):
-        raise invalid_argument(
-            f"JSON Value: {_echo(document)} Expecting 'instances' to be an "
-            "list/array"
-        )
+        raise _wrong(document, "Expecting 'instances' to be an list/array")
     if not instances:
-        raise invalid_argument(
-            f"JSON Value: {_echo(document)} No values in 'instances' array"
-        )
+        raise _wrong(document, "No values in 'instances' array")
     return _rows(instances, dtypes), ROW

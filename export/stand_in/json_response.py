@@ -1,4 +1,4 @@
-"""TensorFlow Serving's JSON of answers, and what JSON carries at all.
+"""TensorFlow Serving's JSON of answers, and the types that JSON carries.
 
 After `util/json_tensor.cc`: `predictions` (rows) or `outputs` (columns), and
 `{"b64": ...}` for bytes.
@@ -6,20 +6,21 @@ After `util/json_tensor.cc`: `predictions` (rows) or `outputs` (columns), and
 
 import base64
 import json
+from collections.abc import Mapping
 
 import numpy as np
 
 from export.stand_in.errors import invalid_argument
 
 ROW, COLUMNAR = "row", "columnar"
-# The model server's names of types, where NumPy's are others.
+# The model server's names of types, where they differ from NumPy's.
 _TYPE_NAMES = {
     "object": "string",
     "float16": "half",
     "float32": "float",
     "float64": "double",
 }
-# What JSON carries; half-precision numbers, for one, are refused both ways.
+# The types that JSON carries, in requests and answers.
 DTYPES = frozenset(
     np.dtype(name)
     for name in (
@@ -29,8 +30,8 @@ DTYPES = frozenset(
 )
 
 
-def dtype_name(dtype):
-    """Returns what the model server calls a NumPy dtype."""
+def dtype_name(dtype: np.dtype) -> str:
+    """Returns the model server's name of a dtype."""
     return _TYPE_NAMES.get(dtype.name, dtype.name)
 
 
@@ -57,8 +58,7 @@ def _to_lists(name, array):
 
 
 def _decimals(array):
-    """Rounds float32 to the digits that are written, as float64: six, or nine
-    if six are not enough."""
+    """Rounds float32 to six digits, or nine if six do not tell it apart."""
     digits = [
         np.array([float(f"{x:.{count}g}") for x in array.ravel().tolist()])
         for count in (6, 9)
@@ -68,16 +68,8 @@ def _decimals(array):
         return np.where(short.astype(np.float32) == array, short, long)
 
 
-def to_json(outputs, answer_format):
-    """Writes the answer to a request, as bytes.
-
-    Args:
-        outputs: `{name: array}`.
-        answer_format: `ROW` or `COLUMNAR`, as the request was.
-
-    Raises:
-        StatusError: if a row answer has outputs of unlike length.
-    """
+def to_json(outputs: Mapping[str, np.ndarray], answer_format: str) -> bytes:
+    """Writes the answer to a request, in the format `ROW` or `COLUMNAR`."""
     lists = {name: _to_lists(name, array) for name, array in outputs.items()}
     if answer_format == COLUMNAR:
         key, answer = "outputs", lists

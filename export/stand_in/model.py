@@ -11,13 +11,16 @@ import logging
 import pathlib
 import threading
 import time
+from collections.abc import Iterator, Mapping
 
 from export import messages, session
 from export.files import warmup
-from export.stand_in import errors, memory
+from export.stand_in import memory
 
 _log = logging.getLogger(__name__)
 _State = messages.get_model_status_pb2.ModelVersionStatus
+# {version: (state, why it did not load)}
+States = dict[int, tuple[int, session.StatusError | None]]
 
 
 @dataclasses.dataclass
@@ -32,34 +35,38 @@ class _Version:
     requests: int = 0  # under way
 
 
+def not_found(name: str, number: int | None) -> session.StatusError:
+    """The error of a request to a model, or version, that is not served."""
+    wanted = f"Latest({name})"
+    if number is not None:
+        wanted = f"Specific({name}, {number})"
+    return session.StatusError(
+        messages.error_codes_pb2.NOT_FOUND,
+        f"Servable not found for request: {wanted}",
+    )
+
+
 class Model:
-    """Serves the versions it is told to, and swaps them without a gap.
+    """Serves the versions that `want` names, and swaps them without a gap.
 
-    `want` and `advance` are for one thread at a time; the other methods are
-    for any.
-
-    Args:
-        name: the model's name in requests.
-        max_num_load_retries: int, how often a version is tried again that
-            does not load.
-        load_retry_seconds: float, the time between two tries.
+    One thread at a time may call `want`, `advance` and `close`; any thread may
+    call the other methods.
     """
 
-    def __init__(self, name, max_num_load_retries, load_retry_seconds):
+    def __init__(
+        self, name: str, max_num_load_retries: int, load_retry_seconds: float
+    ):
         self._name = name
         self._max_num_load_retries = max_num_load_retries
         self._load_retry_seconds = load_retry_seconds
         self._versions = {}
         self._lock = threading.Lock()
 
-    def want(self, folders):
+    def want(self, folders: Mapping[int, pathlib.Path]):
         """Sets which versions are to be served.
 
         A version that ended is loaded again only if it was unwanted in
-        between. One that is being tried is given up if it is unwanted now.
-
-        Args:
-            folders: `{number: path}`.
+        between. An unwanted version is not tried again.
         """
         with self._lock:
             for number, folder in folders.items():
@@ -144,18 +151,10 @@ class Model:
         version.next_try = time.monotonic() + self._load_retry_seconds
 
     @contextlib.contextmanager
-    def use(self, number=None):
-        """Lends a version, as a context.
-
-        Args:
-            number: int, the version; None for the newest that is available.
-
-        Yields:
-            The version's number and its `SavedModelSession`.
-
-        Raises:
-            StatusError: if that version is not available.
-        """
+    def use(
+        self, number: int | None = None
+    ) -> Iterator[tuple[int, session.SavedModelSession]]:
+        """Lends a version, by default the newest available one."""
         with self._lock:
             available = {
                 known: version
@@ -164,7 +163,7 @@ class Model:
             }
             found = max(available, default=None) if number is None else number
             if found not in available:
-                raise errors.servable_not_found(self._name, number)
+                raise not_found(self._name, number)
             version = available[found]
             version.requests += 1
         try:
@@ -174,11 +173,10 @@ class Model:
                 version.requests -= 1
             self._unload_if_idle(version)
 
-    def states(self):
-        """Returns `{number: (state, error)}` of every version there was.
+    def states(self) -> States:
+        """Returns the state of every version there was, newest first.
 
-        The newest comes first; `error` is None but for a version that ended
-        because it did not load.
+        The error is None unless the version ended because it did not load.
         """
         with self._lock:
             return {
@@ -192,22 +190,18 @@ class Model:
             }
 
     def close(self):
-        """Unloads every version; those in use after their last request."""
+        """Unloads every version, after its last request."""
         self.want({})
         self.advance()
 
 
 def _load(folder):
-    """Loads a version and replays its warm-up, without which it is not
-    available."""
+    """Loads a version and replays its warm-up."""
     with memory.loading():
         loaded = session.SavedModelSession(folder)
     try:
         for request in warmup.read(folder):
-            inputs = {
-                name: messages.from_tensor_proto(proto)
-                for name, proto in request.inputs.items()
-            }
+            inputs = warmup.arrays(request)
             loaded.run(inputs, request.model_spec.signature_name)
     except BaseException:
         loaded.close()

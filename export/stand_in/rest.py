@@ -11,6 +11,7 @@ import re
 import urllib.parse
 import zlib
 
+import numpy as np
 import waitress.channel
 import waitress.parser
 import waitress.server
@@ -18,6 +19,7 @@ from google.protobuf import json_format
 
 from export import messages, session
 from export.stand_in import answers, errors, json_request, json_response
+from export.stand_in.core import Core
 
 _codes = messages.error_codes_pb2
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -50,10 +52,11 @@ _HTTP_STATUS = {
     _codes.UNAVAILABLE: 503,
     _codes.DEADLINE_EXCEEDED: 504,
 }
+_DEFAULT_SIGNATURE = session.DEFAULT_SIGNATURE
 _HEADERS = [("Content-Type", "application/json")]
-# Those that `evhttp_server.cc` allows.
+# As `evhttp_server.cc`.
 _METHODS = frozenset("GET POST HEAD PUT DELETE OPTIONS PATCH".split())
-# What `evhttp_uri_parse` takes, and before the path what it drops.
+# As `evhttp_uri_parse`, which drops what is before the path.
 _URI = re.compile(
     r"(?:[a-z][a-z0-9+.-]*:)?(?://[^/?#]*)?"
     r"(?P<path>(?:[\w.~!$&'()*+,;=:@/?#-]|%[0-9a-f]{2})*)",
@@ -62,15 +65,15 @@ _URI = re.compile(
 _ORIGIN = re.compile("https?://")
 _IDLE_SECONDS = 50  # HTTP_READ_TIMEOUT of libevent's `http-internal.h`
 _LOOK_FOR_IDLE_SECONDS = 5
-# The model server has no limit. A client that sends slowly holds one of these
-# and no thread: waitress reads bodies by one loop for all.
+# The model server has no limit. A client that sends slowly takes a connection
+# but no thread: one loop of waitress reads all bodies.
 _MOST_CONNECTIONS = 1000
 # Characters that separate JSON values, for each element a request may have.
 _SEPARATORS = 4
 
 
 class _Parser(waitress.parser.HTTPRequestParser):
-    """Refuses two lengths of one body, by which requests are smuggled."""
+    """Refuses a body with two lengths, which could smuggle a request."""
 
     def parse_header(self, header_plus):
         super().parse_header(header_plus)
@@ -86,7 +89,7 @@ class _Channel(waitress.channel.HTTPChannel):
 
 
 class _Server(waitress.server.TcpWSGIServer):
-    """Closes the connection that is idle longest where there are too many."""
+    """Closes the connection that is idle longest when there are too many."""
 
     channel_class = _Channel
 
@@ -97,31 +100,22 @@ class _Server(waitress.server.TcpWSGIServer):
             min(idle, key=lambda c: c.last_activity).handle_close()
 
 
-def create_server(core, host, port, threads, ident):
-    """Opens the REST port.
+def create_server(
+    core: Core, host: str, port: int, threads: int, ident: str
+) -> waitress.server.BaseWSGIServer:
+    """Opens the REST port; the server's `run` serves until `SystemExit`.
 
-    Args:
-        core: the `Core` that answers.
-        host: str, the address to listen on.
-        port: int.
-        threads: int, the number of requests answered at once.
-        ident: str, sent as the `Server` header.
-
-    Returns:
-        A waitress server; its `run` serves until `SystemExit`.
-
-    Raises:
-        OSError: if the address cannot be bound.
+    `threads` requests are answered at once; `ident` is the `Server` header.
     """
-    # Under load this would be a line a request.
+    # Under load the queue would log a line for each request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return _Server(
-        Application(core),
+        _Application(core),
         host=host,
         port=port,
         threads=threads,
         ident=ident,
-        # Not reached: there are more only if as many are being answered.
+        # Out of reach: the server closes idle connections before.
         connection_limit=2 * _MOST_CONNECTIONS,
         max_request_body_size=core.limits.max_request_bytes + 1,
         asyncore_use_poll=True,  # select() ends at 1024 files
@@ -130,7 +124,7 @@ def create_server(core, host, port, threads, ident):
     )
 
 
-class Application:
+class _Application:
     """The WSGI application of a `Core`."""
 
     def __init__(self, core):
@@ -138,8 +132,8 @@ class Application:
 
     def __call__(self, environ, start_response):
         method = environ["REQUEST_METHOD"]
-        # A query is a part of the path here, as for the model server, and
-        # what is percent-encoded is decoded only after the split.
+        # As in the model server, the query is part of the path, and percent
+        # encoding is decoded only after the path is split.
         uri = _URI.fullmatch(environ["REQUEST_URI"])
         content = b""
         if method not in _METHODS:
@@ -175,8 +169,7 @@ class Application:
             raise errors.invalid_argument(f"Malformed request: {method} {path}")
         if not match["name"]:
             raise errors.invalid_argument("Missing model name in request.")
-        request = messages.predict_pb2.PredictRequest()
-        spec = request.model_spec
+        spec = messages.predict_pb2.PredictRequest().model_spec
         spec.name = urllib.parse.unquote(match["name"])
         if match["version"]:
             try:
@@ -188,56 +181,53 @@ class Application:
         elif match["label"]:
             spec.version_label = urllib.parse.unquote(match["label"])
         if method == "GET":
-            return self._describe(spec, match["resource"])
+            answer = self._describe(spec, match["resource"])
+            return json.dumps(answer, indent=1).encode()
         if match["method"] != "predict":
             raise session.StatusError(
                 _codes.UNIMPLEMENTED,
                 f"The stand-in answers :predict, not :{match['method']}.",
             )
-        return self._predict(request, _body(environ, self._core.limits))
+        return self._predict(spec, _body(environ, self._core.limits))
 
     def _describe(self, spec, resource):
         if resource != "metadata":
             request = messages.get_model_status_pb2.GetModelStatusRequest(
                 model_spec=spec
             )
-            answer = _to_dict(answers.status(self._core, request))
-            return json.dumps(answer, indent=1).encode()
+            return _to_dict(answers.status(self._core, request))
         request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
         response = answers.metadata(self._core, request)
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
-        answer = {
+        return {
             "model_spec": _to_dict(response.model_spec),
             "metadata": {"signature_def": _to_dict(signatures)},
         }
-        return json.dumps(answer, indent=1).encode()
 
-    def _predict(self, request, body):
+    def _predict(self, spec, body):
         document = json_request.parse(body)
-        request.model_spec.signature_name = json_request.signature_name(
-            document
-        )
-        infos = answers.inputs(self._core, request.model_spec)
-        inputs, answer_format = json_request.to_tensors(document, infos)
-        for name, array in inputs.items():
-            request.inputs[name].CopyFrom(messages.to_tensor_proto(array))
-        response = answers.predict(self._core, request)
-        outputs = {
-            name: messages.from_tensor_proto(proto)
-            for name, proto in response.outputs.items()
-        }
+        name = json_request.signature_name(document) or _DEFAULT_SIGNATURE
+        with self._core.use(spec) as (_, model):
+            if name not in model.signatures:
+                raise errors.invalid_argument(
+                    f'Serving signature name: "{name}" not found in signature '
+                    "def"
+                )
+            inputs, answer_format = json_request.to_arrays(
+                document, model.signatures[name].inputs
+            )
+            self._core.limits.check(
+                (x.dtype == np.object_, x.size) for x in inputs.values()
+            )
+            outputs = model.run(inputs, name)
         return json_response.to_json(outputs, answer_format)
 
 
 def _body(environ, limits):
-    """Reads the body, unzipped; one that cannot be unzipped is empty.
-
-    Raises:
-        TooLarge: if it is, or holds more JSON values than a request may.
-    """
+    """Reads the body, unzipped; a body that cannot be unzipped is empty."""
     body = environ["wsgi.input"].read()
     if "gzip" in environ.get("HTTP_CONTENT_ENCODING", ""):
         body = _unzip(body, limits.max_request_bytes)

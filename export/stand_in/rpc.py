@@ -10,14 +10,16 @@ import grpc
 
 from export import messages, session
 from export.stand_in import answers
+from export.stand_in.core import Core
 
 _GRPC_STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_ERROR = 1024  # more does not fit a header
 
 
-class _Service:
-    """What the two services share: errors as statuses, and who answers."""
-
+class _Services(
+    messages.prediction_service_pb2_grpc.PredictionServiceServicer,
+    messages.model_service_pb2_grpc.ModelServiceServicer,
+):
     def __init__(self, core, ident):
         self._core, self._ident = core, ident
 
@@ -26,7 +28,7 @@ class _Service:
         try:
             answer = function(self._core, request)
         except session.StatusError as error:
-            # Not the error itself: by its traceback it would hold the request.
+            # Not the error itself: its traceback would keep the request.
             code, message = error.code, error.message
         # With the answer: gRPC retries no call whose headers have come.
         context.send_initial_metadata([("x-served-by", self._ident)])
@@ -36,38 +38,21 @@ class _Service:
             message = message[:_LONGEST_ERROR] + "...TRUNCATED"
         context.abort(_GRPC_STATUS[code], message)
 
-
-class _PredictionService(
-    _Service, messages.prediction_service_pb2_grpc.PredictionServiceServicer
-):
     def Predict(self, request, context):
         return self._answer(answers.predict, request, context)
 
     def GetModelMetadata(self, request, context):
         return self._answer(answers.metadata, request, context)
 
-
-class _ModelService(
-    _Service, messages.model_service_pb2_grpc.ModelServiceServicer
-):
     def GetModelStatus(self, request, context):
         return self._answer(answers.status, request, context)
 
 
-def start(core, address, threads, ident):
-    """Starts the services.
+def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
+    """Starts the services on `host:port`.
 
-    Args:
-        core: the `Core` that answers.
-        address: str, `host:port`.
-        threads: int, the number of requests answered at once.
-        ident: str, sent as the `x-served-by` initial metadata.
-
-    Returns:
-        The running `grpc.Server`.
-
-    Raises:
-        OSError: if the address cannot be bound.
+    `threads` requests are answered at once; `ident` is sent as the
+    `x-served-by` initial metadata.
     """
     executor = concurrent.futures.ThreadPoolExecutor(threads)
     options = [
@@ -76,11 +61,12 @@ def start(core, address, threads, ident):
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.server(executor, options=options)
+    services = _Services(core, ident)
     messages.prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _PredictionService(core, ident), server
+        services, server
     )
     messages.model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _ModelService(core, ident), server
+        services, server
     )
     try:
         server.add_insecure_port(address)

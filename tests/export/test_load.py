@@ -31,7 +31,8 @@ def keras_file(embedder, tmp_path_factory):
 def test_options(request, source, options, dtype, size):
     service = load.load(request.getfixturevalue(source), **options)
     kernel = service.backbone.token_embedding.embeddings
-    assert (kernel.dtype, service.embedding_dim) == (dtype, size)
+    assert kernel.dtype == dtype
+    assert service.described["embedding_dim"] == size
     assert service.preprocessor.prompts["query"] == "query: "
 
 

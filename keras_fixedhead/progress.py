@@ -13,7 +13,10 @@ _BETWEEN_LINES = 30  # seconds
 
 @contextlib.contextmanager
 def progress(
-    label: str | None, total: float, *columns: rich.progress.ProgressColumn
+    label: str | None,
+    total: float,
+    *columns: rich.progress.ProgressColumn,
+    done: float = 0,
 ) -> Iterator[Callable[[float], None]]:
     """Shows on standard error how much of some work is done.
 
@@ -21,12 +24,13 @@ def progress(
         label: What is done; `None` shows nothing.
         total: How much there is.
         *columns: What to show beside the bar, the part and the time left.
+        done: How much of it an earlier run has done.
 
     Yields:
         A function to call with how much more is done.
     """
     console = rich.console.Console(stderr=True, quiet=label is None)
-    done, started = 0.0, time.monotonic()
+    kept, started = done, time.monotonic()
     next_line = started + _BETWEEN_LINES
     with rich.progress.Progress(
         *rich.progress.Progress.get_default_columns(),
@@ -34,16 +38,17 @@ def progress(
         console=console,
         disable=not console.is_terminal or label is None,
     ) as bar:
-        task = bar.add_task(label or "", total=total)
+        task = bar.add_task(label or "", total=total, completed=done)
 
         def advance(amount):
             nonlocal done, next_line
             bar.advance(task, amount)
             done += amount
             now = time.monotonic()
-            if not console.is_terminal and now >= next_line and done:
+            if not console.is_terminal and now >= next_line and done > kept:
                 next_line = now + _BETWEEN_LINES
-                left = round((now - started) * (total - done) / done)
+                seconds = (now - started) / (done - kept)
+                left = round(seconds * (total - done))
                 console.print(
                     f"{label}: {done / total:.0%}  "
                     f"ETA {datetime.timedelta(seconds=left)}",

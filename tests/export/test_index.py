@@ -369,7 +369,9 @@ def test_another_precision_embeds_nothing(update, tmp_path):
     assert small.manifest["index"] == file.name
     # The whole queries find their documents in it.
     vectors = read(output)[2]
-    assert small.vectors.search(vectors, 1)[1][:, 0].tolist() == [*range(11)]
+    assert small.vectors.search(vectors, 1).documents[:, 0].tolist() == [
+        *range(11)
+    ]
 
 
 def test_a_broken_index_is_made_again(update, tmp_path):

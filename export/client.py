@@ -207,7 +207,7 @@ class AsyncClient:
         )
 
     async def _retry(self, attempt, may_pass, wait, stop):
-        """Calls `attempt` until it raises no `ServerError` that may pass."""
+        """Calls `attempt` again after each `ServerError` that may pass."""
         retry = tenacity.retry_if_exception(
             lambda error: isinstance(error, ServerError) and may_pass(error)
         )

@@ -289,7 +289,7 @@ def _find(saved_model, version):
         if version not in (None, number):
             raise ValueError(
                 f"`version` is {version}, but `saved_model` {saved_model} is "
-                f"{'no numbered version' if number is None else number}."
+                f"{'not a numbered version' if number is None else number}."
             )
         return folder, number
     found = versions.find(folder) if folder.is_dir() else {}

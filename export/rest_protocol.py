@@ -132,7 +132,7 @@ class Rest:
         try:
             unzipped = unzip.decompress(content, MOST_BYTES)
         except zlib.error as error:
-            raise unusable(self.url, f"no gzip: {error}") from error
+            raise unusable(self.url, f"broken gzip: {error}") from error
         if unzip.eof:
             return unzipped
         if unzip.unconsumed_tail:
@@ -186,7 +186,8 @@ class Rest:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise unusable(self.url, f"no JSON object: {_excerpt(content)}")
+            text = _excerpt(content)
+            raise unusable(self.url, f"what is not a JSON object: {text}")
         return document
 
 
@@ -233,11 +234,11 @@ def _to_array(values, info):
     if dtype.kind in "iu":
         for item in array.flat:
             if type(item) is not int:
-                raise ValueError(f"{item!r} is no integer")
+                raise ValueError(f"{item!r} is not an integer")
         return array.astype(dtype)
     if array.dtype.kind not in ("b" if dtype.kind == "b" else "iuf"):
         first = array.ravel()[:1].tolist()[0]
-        raise ValueError(f"{first!r} is no {dtype}")
+        raise ValueError(f"{first!r} is not {dtype}")
     with np.errstate(over="ignore"):  # numbers that are too large become inf
         return array.astype(dtype)
 
@@ -246,5 +247,5 @@ def _to_bytes(item):
     if isinstance(item, dict) and isinstance(item.get("b64"), str):
         return base64.b64decode(item["b64"], validate=True)
     if not isinstance(item, str):
-        raise ValueError(f"{item!r} is no string")
+        raise ValueError(f"{item!r} is not a string")
     return item.encode()

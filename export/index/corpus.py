@@ -48,7 +48,7 @@ def find(corpus: str | os.PathLike) -> pathlib.Path:
     if not path.is_file():
         raise ValueError(
             f"`corpus` must be a .jsonl file or a BEIR folder, received "
-            f"{corpus}: {path} is no file."
+            f"{corpus}: {path} is not a file."
         )
     return path
 
@@ -163,7 +163,7 @@ def _refuse_duplicates(path, hashes):
             continue
         if name in lines:
             raise ValueError(
-                f"{path}:{line}: the identifier {name!r} is that of line "
-                f"{lines[name]}, too. Give each document its own."
+                f"{path}:{line}: line {lines[name]} has the identifier "
+                f"{name!r}, too. Identifiers must be unique."
             )
         lines[name] = line

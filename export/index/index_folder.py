@@ -82,10 +82,9 @@ class Index:
         step = max(len(paths) // _CHECKED, 1)
         if not all(embedding.same_embeddings(encoder, paths[::step])):
             raise ValueError(
-                f"The index {self.folder} was made by another model than the "
-                f"{encoder.model} of today: it embeds the same documents "
-                "otherwise. Make the index again with `python -m "
-                "export.index`."
+                f"The index {self.folder} was made by another model: "
+                f"{encoder.model} embeds its documents differently. Make the "
+                "index again with `python -m export.index`."
             )
 
     def __str__(self):

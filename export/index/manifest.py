@@ -114,7 +114,7 @@ def _check(value, kind, place):
             known = " or ".join(map(repr, known))
             raise ValueError(f"{place} is {value!r}, not {known}")
     elif type(value) is not kind:
-        raise ValueError(f"{place} is {value!r}, no {kind.__name__}")
+        raise ValueError(f"{place} is {value!r}, not {kind.__name__}")
 
 
 def _check_keys(value, kind, place):

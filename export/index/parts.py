@@ -97,7 +97,7 @@ def check(path: pathlib.Path, documents: int, size: int) -> None:
             )
         for name in ("id", "text"):
             if schema.field(name).type != pa.string():
-                raise ValueError(f"its column {name} is no string")
+                raise ValueError(f"its column {name} is not a string")
         kind = schema.field("vector").type
         if (
             not pa.types.is_fixed_size_list(kind)

@@ -27,10 +27,7 @@ def problem(query: str) -> str | None:
                 f"must be in UTF-8, but has the byte 0x{code - 0xDC00:x} as "
                 f"character {place}"
             )
-        return (
-            f"has the lone surrogate U+{code:X} as character {place}, which "
-            "is no text"
-        )
+        return f"has the lone surrogate U+{code:X} as character {place}"
     return "is blank" if beir.is_blank(query) else None
 
 

@@ -463,7 +463,7 @@ def test_identifiers(tmp_path, record, name):
         (b'{"text": "a"}\n{"text": "\xff"}\n', ":2: a line must be in UTF-8"),
         (
             '{"_id": "2", "text": "a"}\n{"text": "b"}\n',
-            ":2: the identifier '2' is that of line 1, too",
+            ":2: line 1 has the identifier '2', too",
         ),
         ("\n", "jsonl has no document"),
     ],

@@ -405,7 +405,7 @@ def test_another_model_of_the_same_name(made, opened, tmp_path):
         return -opened.ask(batch, signature)
 
     other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
-    with pytest.raises(ValueError, match="embeds the same documents otherwise"):
+    with pytest.raises(ValueError, match="embeds its documents differently"):
         searched.check(other)
 
 

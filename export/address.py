@@ -182,7 +182,8 @@ def _tls(ca, certificate, key):
             ) from error
     if certificate is not None:
         try:
-            context.load_cert_chain(certificate, key, password=_no_password)
+            # Keeps OpenSSL from asking for a password at the terminal.
+            context.load_cert_chain(certificate, key, password=lambda: "")
         except ssl.SSLError as error:
             raise ValueError(
                 "`certificate` and `key` must be the PEM files of a "
@@ -190,8 +191,3 @@ def _tls(ca, certificate, key):
                 f"{certificate} and {key}: {error}."
             ) from error
     return Tls(context, roots, chain, chain if key is None else private)
-
-
-def _no_password():
-    """Keeps OpenSSL from asking for a password at the terminal."""
-    return ""

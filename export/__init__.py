@@ -2,10 +2,7 @@
 
 import os
 
-# The terminal is for what these commands say, not for notices of TensorFlow.
+# The terminal is for what these commands say, not for TensorFlow's notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import os
-
 # As in keras_fixedhead, which some modules import after TensorFlow.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -1,16 +1,18 @@
-"""Where a model server is: its URL, TLS files and headers, checked."""
+"""The address of a model server: URL, TLS files and headers, checked."""
 
 import dataclasses
+import os
 import pathlib
 import re
 import ssl
 import urllib.parse
+from collections.abc import Mapping
 
 import httpcore2
 
 _SCHEMES = {"grpc": False, "grpcs": True, "http": False, "https": True}
 _FORMS = "grpc://HOST:PORT, grpcs://HOST:PORT, http://HOST:PORT or https://HOST"
-# Names that both HTTP/1.1 and gRPC metadata take.
+# Allowed both in HTTP/1.1 and in gRPC metadata.
 _HEADER_NAME = re.compile(r"[0-9A-Za-z_.-]+")
 _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 _OWN_HEADERS = re.compile(
@@ -19,70 +21,64 @@ _OWN_HEADERS = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Tls:
-    """What a TLS connection is checked and opened with.
+    """What a TLS connection needs: `context` for HTTP, the others for gRPC.
 
-    Attributes:
-        context: `ssl.SSLContext`, for HTTP.
-        roots: bytes, PEM of the certificate authorities, for gRPC; None where
-            the system's cannot be listed: gRPC's own then.
-        certificate: bytes, PEM of the client's chain, or None.
-        key: bytes, PEM of its key, or None.
+    The bytes are PEM: the certificate authorities (None for gRPC's own, where
+    the system's cannot be listed), the client's certificate chain and its key.
     """
 
-    context: ssl.SSLContext = dataclasses.field(repr=False)
-    roots: bytes | None = dataclasses.field(repr=False)
-    certificate: bytes | None = dataclasses.field(repr=False)
-    key: bytes | None = dataclasses.field(repr=False)
+    context: ssl.SSLContext
+    roots: bytes | None
+    certificate: bytes | None
+    key: bytes | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Where a model server is, and what every request to it carries.
+    """The address of a model server, and what every request to it carries.
 
-    Attributes:
-        scheme: str, "grpc", "grpcs", "http" or "https".
-        netloc: str, `host:port`; over gRPC any name that its resolvers take.
-        prefix: str, the path before `/v1/models`, "" or one that starts with
-            a slash.
-        tls: `Tls`, None without.
-        headers: `{lower-case name: value}`.
-        gzip: bool, whether requests are compressed.
+    `netloc` is `host:port`, over gRPC any name that its resolvers take;
+    `prefix` is the path before `/v1/models`, without a slash at its end;
+    names of headers are in lower case.
     """
 
     scheme: str
     netloc: str
     prefix: str = ""
     tls: Tls | None = None
-    headers: dict = dataclasses.field(default_factory=dict, repr=False)
+    headers: dict[str, str] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
     gzip: bool = False
 
     @property
-    def url(self):
+    def url(self) -> str:
         """The URL, without a slash at its end."""
         return f"{self.scheme}://{self.netloc}{self.prefix}"
 
 
 def parse(
-    server, headers=None, ca=None, certificate=None, key=None, gzip=False
-):
-    """Returns the `Address` of a server's URL.
+    server: str,
+    headers: Mapping[str, str] | None = None,
+    ca: str | os.PathLike | None = None,
+    certificate: str | os.PathLike | None = None,
+    key: str | os.PathLike | None = None,
+    gzip: bool = False,
+) -> Address:
+    """Returns the address of a server's URL.
 
     Args:
-        server: str, `grpc://`, `grpcs://`, `http://` or `https://` and
-            `host:port`; over HTTP also a path, which goes before
-            `/v1/models`.
-        headers: `{name: value}`, sent with every request.
-        ca: path of a PEM file of the certificate authorities to trust; the
-            system's by default.
-        certificate: path of a PEM file, the client's certificate chain.
-        key: path of a PEM file, its key; by default in `certificate`, too.
-        gzip: bool, whether requests are compressed.
-
-    Raises:
-        ValueError: if the URL, a header or a file will not do.
-        FileNotFoundError: if there is no such file.
+        server: the URL; over HTTP its path goes before `/v1/models`.
+        headers: sent with every request, over gRPC as metadata; such as
+            `{"Authorization": "Bearer ..."}`.
+        ca: a PEM file of the certificate authorities to trust; the system's
+            by default.
+        certificate: a PEM file of the client's certificate chain, for servers
+            that require one.
+        key: a PEM file of its key; by default in `certificate`, too.
+        gzip: whether to compress requests.
     """
     url = _split(server)
     tls_files = {"ca": ca, "certificate": certificate, "key": key}
@@ -108,7 +104,7 @@ def _split(server):
             "`server` must consist of ASCII characters without spaces, "
             f"received {server!r}."
         )
-    if "@" in server:  # not repeated here: it may be a password
+    if "@" in server:  # the error must not show a password
         raise ValueError(
             "`server` must not contain a user name or password. Pass them as "
             '`headers`, such as {"Authorization": "Basic ..."}.'
@@ -147,10 +143,10 @@ def _checked_headers(headers):
         lower = name.lower()
         if _OWN_HEADERS.fullmatch(lower) or lower in checked:
             raise ValueError(
-                f"`headers` must not contain {name!r}, which the client sends "
-                "itself, the protocol reserves, or is there twice."
+                f"`headers` must not contain {name!r}: the client sends it, "
+                "the protocol reserves it, or it is there twice."
             )
-        # The value is a secret, perhaps.
+        # The error must not show the value, which may be secret.
         if not (isinstance(value, str) and _HEADER_VALUE.fullmatch(value)):
             raise ValueError(
                 f"`headers[{name!r}]` must be a str of printable ASCII "
@@ -173,7 +169,7 @@ def _tls(ca, certificate, key):
     if ca is None:
         context = httpcore2.default_ssl_context()
         listed = context.get_ca_certs(binary_form=True)
-        if listed:  # else they are read one by one, when they are needed
+        if listed:  # else OpenSSL reads them one by one when it needs them
             pem = map(ssl.DER_cert_to_PEM_cert, listed)
             roots = "".join(pem).encode()
     else:
@@ -186,7 +182,8 @@ def _tls(ca, certificate, key):
             ) from error
     if certificate is not None:
         try:
-            context.load_cert_chain(certificate, key, password=_no_password)
+            # Keeps OpenSSL from asking for a password at the terminal.
+            context.load_cert_chain(certificate, key, password=lambda: "")
         except ssl.SSLError as error:
             raise ValueError(
                 "`certificate` and `key` must be the PEM files of a "
@@ -194,8 +191,3 @@ def _tls(ca, certificate, key):
                 f"{certificate} and {key}: {error}."
             ) from error
     return Tls(context, roots, chain, chain if key is None else private)
-
-
-def _no_password():
-    """Is asked in place of whoever sits at the terminal."""
-    return ""

@@ -1,10 +1,11 @@
 """Texts to embeddings, in batches of like length.
 
-Shape letters: N texts, D embedding size.
+Shape letters: N texts, B texts of a batch, D embedding size.
 """
 
 import asyncio
 import concurrent.futures
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,19 +13,14 @@ from export import protocol
 from export.session import DEFAULT_SIGNATURE
 
 _INPUT, OUTPUT = "text", "embedding"
+OnBatch = Callable[[int], None] | None
 
 
-def signature_of(signatures, kind):
+def signature_of(signatures: Mapping, kind: str | None) -> str:
     """Returns the name of the signature that embeds texts of a kind.
 
-    Args:
-        signatures: `{name: SignatureDef}` of the model.
-        kind: name of a prompt, such as "query" or "document"; the default
-            signature's is none, and stands in where the model has no such
-            prompt.
-
-    Raises:
-        ValueError: if that signature does not turn texts into embeddings.
+    `kind` is the name of a prompt, such as "query" or "document". A model
+    without that prompt embeds by the default signature, which has no prompt.
     """
     name = kind if kind in signatures else DEFAULT_SIGNATURE
     found = signatures.get(name)
@@ -45,24 +41,16 @@ def signature_of(signatures, kind):
 class Plan:
     """Which texts are embedded together, and how many batches at once.
 
-    Args:
-        texts: list of N `str`.
-        batch_size: int, the most texts of a batch.
-        concurrency: int, how many batches are embedded at once.
-
     Attributes:
-        batches: list of `(rows, texts)`: an int array `[B]` of places in
+        batches: list of `(rows, texts)`: an int array `[B]` of positions in
             `texts`, and a string array `[B]` (dtype object, `bytes`).
-        concurrency: as given.
         embeddings: float32 array `[N, D]`, in the order of `texts`, once
             every batch is filled in.
-
-    Raises:
-        ValueError: if there is no text, one is no `str` or has no UTF-8, or a
-            number is not positive.
     """
 
-    def __init__(self, texts, batch_size, concurrency=1):
+    def __init__(
+        self, texts: Sequence[str], batch_size: int, concurrency: int = 1
+    ):
         if isinstance(texts, (str, bytes)):
             raise ValueError(
                 f"`texts` must be a list of str, received {texts!r}."
@@ -82,47 +70,38 @@ class Plan:
         # A batch costs what its longest text costs. The longest go first, so
         # that no worker is left alone with them in the end.
         order = np.argsort([-len(text) for text in encoded], kind="stable")
-        self.batches = [
-            (rows, encoded[rows])
-            for rows in (
-                order[start : start + batch_size]
-                for start in range(0, len(order), batch_size)
-            )
-        ]
+        self.batches = []
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            self.batches.append((rows, encoded[rows]))
         self.concurrency = concurrency
         self._count = len(texts)
         self.embeddings = None
 
-    def fill(self, rows, answer):
-        """Puts the embeddings of a batch, `[B, D]`, where they belong.
-
-        Raises:
-            ValueError: if they have another size than those before.
-        """
+    def fill(self, rows: np.ndarray, answer: np.ndarray) -> None:
+        """Stores the embeddings of a batch, `[B, D]`."""
         if self.embeddings is None:
             shape = (self._count, *answer.shape[1:])
             self.embeddings = np.empty(shape, np.float32)
         if answer.shape[1:] != self.embeddings.shape[1:]:
             raise ValueError(
-                f"A batch has embeddings of size {answer.shape[1:]}, those "
-                f"before {self.embeddings.shape[1:]}: the server has loaded "
+                f"A batch has embeddings of size {answer.shape[1:]}, earlier "
+                f"ones of {self.embeddings.shape[1:]}: the server has loaded "
                 "another version meanwhile. Pass `version`."
             )
         self.embeddings[rows] = answer
 
 
-def embed(ask, plan, on_batch=None):
-    """Embeds texts.
+def embed(
+    ask: Callable[[np.ndarray], np.ndarray],
+    plan: Plan,
+    on_batch: OnBatch = None,
+) -> np.ndarray:
+    """Embeds the texts of a plan: float32 `[N, D]`, in their order.
 
-    Args:
-        ask: function of a string array (dtype object, `bytes`) to the
-            embeddings, float32 `[B, D]`; several threads may call it.
-        plan: a `Plan`.
-        on_batch: function called, in this thread, with the number of texts
-            of each batch that is done.
-
-    Returns:
-        float32 array `[N, D]`, in the order of the texts.
+    Several threads call `ask`, with a string array `[B]`, for embeddings
+    `[B, D]`. The calling thread calls `on_batch` with the number of texts of
+    each finished batch.
     """
     pool = concurrent.futures.ThreadPoolExecutor(plan.concurrency)
     try:
@@ -136,8 +115,12 @@ def embed(ask, plan, on_batch=None):
     return plan.embeddings
 
 
-async def embed_async(ask, plan, on_batch=None):
-    """`embed` of an `ask` that is a coroutine function."""
+async def embed_async(
+    ask: Callable[[np.ndarray], Awaitable[np.ndarray]],
+    plan: Plan,
+    on_batch: OnBatch = None,
+) -> np.ndarray:
+    """Does what `embed` does in tasks of the running event loop."""
     waiting = iter(plan.batches)
 
     async def work():

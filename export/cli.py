@@ -1,24 +1,25 @@
-"""What the command lines of `export` share."""
+"""Parses and runs the command lines of `export`."""
 
 import signal
 import sys
+from collections.abc import Callable
 
 import tyro
 
 Positional = tyro.conf.Positional
 
 
-def run(main, arguments_class, argv=None):
-    """Parses the command line, runs `main`; returns the exit status.
+def run(
+    main: Callable[..., int],
+    arguments_class: type,
+    argv: list[str] | None = None,
+) -> int:
+    """Parses the command line and runs `main`; returns its exit status.
 
-    A `ValueError`, `OSError` or `ImportError`, which is how this project says
-    that an argument, a file, a server or an installation is wrong, is printed
-    as one line. An interrupt (Ctrl-C) ends the command without a traceback.
-
-    Args:
-        main: function of the parsed arguments that returns an exit status.
-        arguments_class: a dataclass; its docstrings are the help.
-        argv: list of words; those of the process by default.
+    `arguments_class` is a dataclass whose docstrings are the help. A
+    `ValueError`, `OSError` or `ImportError`, which this project raises if an
+    argument, a file, a server or an installation is wrong, is printed as one
+    line, an interrupt (Ctrl-C) likewise.
     """
     prog = main.__globals__["__spec__"].name.removesuffix(".__main__")
     arguments = tyro.cli(

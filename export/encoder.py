@@ -1,4 +1,4 @@
-"""Where `export.index` and `export.search` have their embeddings from.
+"""The model that `export.index` and `export.search` embed with.
 
 Shape letters: N texts, D embedding size.
 """
@@ -9,24 +9,24 @@ import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from export import batches, client, local_server
 from export.files import versions
 from export.session import SavedModelSession, StatusError
 
 _SAVED_MODEL = "saved_model.pb"
-_READ_BYTES = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Which model an embedding is of.
+    """The identity of a model that embeds.
 
-    Attributes:
-        name: str.
-        version: int; None of a SavedModel whose folder is no number.
-        sha256: str, of the SavedModel's graph, weights and vocabulary; None
-            of a server's, which shows none of them.
+    `version` is None if the folder of a SavedModel is not a number. `sha256`
+    digests the SavedModel's graph, weights and vocabulary; it is None for a
+    server, which does not show them.
     """
 
     name: str
@@ -38,62 +38,52 @@ class Model:
         return f"{self.name}{version}"
 
     @property
-    def key(self):
-        """What has to be equal for two embeddings to be comparable."""
+    def key(self) -> str | list:
+        """Equal keys make embeddings comparable."""
         return self.sha256 or [self.name, self.version]
 
-    def difference(self, other):
-        """Says how another model differs by what is known of both; or None."""
-        if self.sha256 and other.sha256:
-            if self.sha256 == other.sha256:
-                return None
-            if str(self) == str(other):
-                return (
-                    f"both are called {self}, but their files have the "
-                    f"SHA-256 {self.sha256[:12]}... and "
-                    f"{other.sha256[:12]}..."
-                )
-        elif str(self) == str(other):
+    def difference(self, other: "Model") -> str | None:
+        """Says how another model differs, by what is known of both."""
+        digests = self.sha256, other.sha256
+        if None not in digests and self.sha256 == other.sha256:
             return None
-        return f"one is {self}, the other {other}"
+        if str(self) != str(other):
+            return f"one is {self}, the other {other}"
+        if None in digests:
+            return None
+        return (
+            f"both are called {self}, but their files have the SHA-256 "
+            f"{self.sha256[:12]}... and {other.sha256[:12]}..."
+        )
 
 
 @dataclasses.dataclass
 class Encoder:
-    """A model that embeds texts.
+    """An open model that embeds texts.
 
     Attributes:
-        model: its `Model`.
-        ask: function of a batch (string array, dtype object) and the name of
-            a signature to float32 `[B, D]`; several threads may call it.
+        ask: turns a batch (string array `[B]`, dtype object) and the name of
+            a signature into float32 `[B, D]`; several threads may call it.
         signatures: `{name: SignatureDef}`.
-        batch_size: int, the most texts of a batch.
-        threads: int, batches under way at once.
-        requests: int, the batches that were answered.
+        batch_size: the most texts of a batch.
+        threads: batches under way at once.
+        requests: the number of batches that were answered.
     """
 
     model: Model
-    ask: callable
+    ask: Callable[[np.ndarray, str], np.ndarray]
     signatures: dict
     batch_size: int
     threads: int
     requests: int = 0
 
-    def embed(self, texts, kind, on_batch=None):
-        """Embeds texts.
+    def embed(
+        self, texts: list[str], kind: str, on_batch: batches.OnBatch = None
+    ) -> np.ndarray:
+        """Embeds N texts, at least one: float32 `[N, D]`.
 
-        Args:
-            texts: list of N `str`, at least one.
-            kind: "document" or "query": the prompt, where the model has it.
-            on_batch: function called with the number of texts of each batch
-                that is done.
-
-        Returns:
-            float32 array `[N, D]`, in the order of `texts`.
-
-        Raises:
-            ValueError: if the model embeds no texts, or refuses these.
-            ServerError: if the server does, is away, or takes too long.
+        `kind` is "document" or "query", the prompt where the model has it.
+        `on_batch` is called with the number of texts of each finished batch.
         """
         signature = batches.signature_of(self.signatures, kind)
 
@@ -111,11 +101,11 @@ class Encoder:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What to embed with: one of the first three flags."""
+    """The model to embed with: one of the first three flags."""
 
     saved_model: pathlib.Path | None = None
     """A folder of versions, as export.saved_model writes it, or one version:
-    embed in this process, by TensorFlow's C++."""
+    embed in this process, with TensorFlow's C++ API."""
 
     server: str | None = None
     """A running server: grpc://HOST:PORT or http://HOST:PORT, with TLS
@@ -125,41 +115,39 @@ class Source:
     """A folder of versions to serve while this runs."""
 
     model_name: str | None = None
-    """The model's name, which a server needs; that of its folder by
-    default."""
+    """The model's name, required for a server; by default that of its
+    folder."""
 
     version: int | None = None
     """The number of the version; the newest by default."""
 
     ca: pathlib.Path | None = None
-    """A PEM file of the authorities that the server's certificate may be of;
-    the system's by default."""
+    """A PEM file of the certificate authorities to trust; the system's by
+    default."""
 
     certificate: pathlib.Path | None = None
-    """A PEM file of the client's certificate, for a server that wants one."""
+    """A PEM file of the client's certificate, if the server requires one."""
 
     key: pathlib.Path | None = None
-    """A PEM file of its key; in the same file by default."""
+    """A PEM file of its key; by default in the same file."""
 
     headers: pathlib.Path | None = None
     """A JSON file of headers to send to the server, such as
-    {"Authorization": "Bearer ..."}. Command lines are no place for secrets:
-    others can read them."""
+    {"Authorization": "Bearer ..."}: a file, since others can read command
+    lines."""
 
     batch_size: int = 32
-    """Texts of a batch; a server that batches refuses more than its
-    max_batch_size."""
+    """Texts of a batch; at most the server's max_batch_size."""
 
     threads: int | None = None
-    """Batches embedded at once; as many as there are processors by
-    default. 1 spreads each batch over all of them."""
+    """Batches embedded at once; by default one per processor. 1 spreads each
+    batch over all processors."""
 
-    def check(self):
-        """Raises a `ValueError` that names the flags that will not do."""
+    def check(self) -> None:
+        """Raises a `ValueError` that names the wrong flags."""
         given = {
-            "saved_model": self.saved_model,
-            "server": self.server,
-            "serve": self.serve,
+            name: getattr(self, name)
+            for name in ("saved_model", "server", "serve")
         }
         if sum(value is not None for value in given.values()) != 1:
             received = ", ".join(f"{k}={v}" for k, v in given.items())
@@ -182,19 +170,14 @@ class Source:
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, not {value}.")
 
-    def base(self, cls):
-        """Returns what a base class of these arguments holds of them."""
+    def base(self, cls: type):
+        """Returns the fields of a base class as an instance of it."""
         fields = dataclasses.fields(cls)
         return cls(**{f.name: getattr(self, f.name) for f in fields})
 
     @contextlib.contextmanager
-    def started(self):
-        """Gives the source, with a server where it wants one, as a context.
-
-        Raises:
-            ValueError: if the flags will not do.
-            ServerError: if the server does not start.
-        """
+    def started(self) -> Iterator["Source"]:
+        """Starts the server of `serve`; yields the source with its URL."""
         self.check()
         if self.serve is None:
             yield self
@@ -205,20 +188,15 @@ class Source:
                 self, serve=None, server=server.grpc_url, model_name=name
             )
 
-    def pinned(self, model):
-        """Returns the source of this very version, whatever comes later."""
+    def pinned(self, model: Model) -> "Source":
+        """Returns the source of this version, even if there is a newer one."""
         return dataclasses.replace(
             self, model_name=model.name, version=model.version
         )
 
     @contextlib.contextmanager
-    def open(self):
-        """Gives the `Encoder`, as a context.
-
-        Raises:
-            ValueError: if there is no such model, or it does not load.
-            ServerError: if the server refuses, or is away.
-        """
+    def open(self) -> Iterator[Encoder]:
+        """Yields the encoder."""
         threads = self.threads or len(os.sched_getaffinity(0))
         if self.server is not None:
             yield from self._ask_server(threads)
@@ -230,7 +208,7 @@ class Source:
             self.server,
             self.model_name,
             version=version,
-            headers=None if self.headers is None else _read(self.headers),
+            headers=_read_headers(self.headers),
             ca=self.ca,
             certificate=self.certificate,
             key=self.key,
@@ -241,8 +219,8 @@ class Source:
         if version is None:
             with self._connect(version) as newest:
                 version = newest.version()
-        # A server that is given a newer version while this runs does not mix
-        # embeddings of the two.
+        # If the server loads a newer version meanwhile, embeddings of the two
+        # do not mix.
         with self._connect(version) as connection:
 
             def ask(batch, signature):
@@ -259,9 +237,8 @@ class Source:
 
     def _run_saved_model(self, threads):
         folder, version = _find(self.saved_model, self.version)
-        name = self.model_name or (
-            folder.name if version is None else folder.parent.name
-        )
+        named = folder if version is None else folder.parent
+        name = self.model_name or named.name
         op_threads = max(len(os.sched_getaffinity(0)) // threads, 1)
         try:
             session = SavedModelSession(folder, op_threads)
@@ -291,11 +268,12 @@ class Source:
             session.close()
 
 
-def _read(path):
-    """Returns the headers of a JSON file."""
+def _read_headers(path):
+    if path is None:
+        return None
     try:
         headers = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # which must not show a secret
+    except ValueError as error:  # the message must not show a secret
         raise ValueError(f"`headers` {path} is not JSON.") from error
     if not isinstance(headers, dict):
         raise ValueError(f"`headers` {path} must be a JSON object.")
@@ -311,7 +289,7 @@ def _find(saved_model, version):
         if version not in (None, number):
             raise ValueError(
                 f"`version` is {version}, but `saved_model` {saved_model} is "
-                f"{'no numbered version' if number is None else number}."
+                f"{'not a numbered version' if number is None else number}."
             )
         return folder, number
     found = versions.find(folder) if folder.is_dir() else {}
@@ -329,12 +307,15 @@ def _find(saved_model, version):
 
 
 def _fingerprint(folder):
-    """Returns the SHA-256 of what the loader reads."""
+    """Returns the SHA-256 of what the loader reads.
+
+    Not by the digests of the export's manifest: other SavedModels have none,
+    and indexes hold fingerprints made in this way.
+    """
     digest = hashlib.sha256()
     for part in (_SAVED_MODEL, "variables/*", "assets/*"):
         for path in sorted(folder.glob(part)):
             digest.update(f"{path.name} {path.stat().st_size}\n".encode())
             with open(path, "rb") as stream:
-                while content := stream.read(_READ_BYTES):
-                    digest.update(content)
+                hashlib.file_digest(stream, lambda: digest)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A server of this machine alone, for as long as a program needs one."""
+"""A model server on the loopback interface, for as long as a program runs."""
 
 import contextlib
 import dataclasses
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import typing
+from collections.abc import Iterator
 
 from export import client, stand_in
 from export.files import versions
@@ -19,7 +20,7 @@ _START_SECONDS = 300
 _STOP_SECONDS = 30
 
 
-def free_ports(count):
+def free_ports(count: int) -> list[int]:
     """Finds ports of the loopback interface that nothing listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [
@@ -31,43 +32,28 @@ def free_ports(count):
 
 @dataclasses.dataclass(frozen=True)
 class LocalServer:
-    """A running process of `export.serve`.
-
-    Attributes:
-        grpc_url: `grpc://127.0.0.1:PORT`.
-        rest_url: `http://127.0.0.1:PORT`.
-        process: the `subprocess.Popen`.
-    """
+    """A running process of `export.serve`."""
 
     grpc_url: str
     rest_url: str
     process: subprocess.Popen
     _log: typing.BinaryIO
 
-    def log(self):
+    def log(self) -> str:
         """Returns what the server has printed so far."""
-        # Not by read(), which would move the place the server writes at.
+        # read() would move the position at which the server writes.
         descriptor = self._log.fileno()
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         return content.decode(errors="replace")
 
 
-@contextlib.contextmanager
-def running(model_name, model_base_path, *flags):
-    """Serves one model on free ports of the loopback interface, as a context.
+def running(
+    model_name: str, model_base_path: str | os.PathLike, *flags: str
+) -> contextlib.AbstractContextManager[LocalServer]:
+    """Serves a folder of versions, see `started`.
 
-    Args:
-        model_name: the model's name in requests.
-        model_base_path: path of the folder of versions.
-        *flags: further words for the command line of `export.serve`.
-
-    Yields:
-        A `LocalServer` whose model is available; it is stopped in the end.
-
-    Raises:
-        ValueError: if the folder has no version, for which a server waits.
-        ServerError: if the server ends, or is not ready in time; with the
-            last line of its log.
+    Raises a `ValueError` if the folder has no version; a server would wait for
+    one.
     """
     folder = pathlib.Path(model_base_path).resolve()
     if folder.is_dir() and not versions.find(folder):
@@ -76,29 +62,18 @@ def running(model_name, model_base_path, *flags):
             "with `python -m export.saved_model`."
         )
     words = ("--model_name", model_name, "--model_base_path", str(folder))
-    # A version that does not load now will not in a minute.
-    with started(
-        model_name, *words, "--max_num_load_retries", "0", *flags
-    ) as server:
-        yield server
+    # A version that does not load now will not load in a minute.
+    return started(model_name, *words, "--max_num_load_retries", "0", *flags)
 
 
 @contextlib.contextmanager
-def started(model_name, *flags):
-    """Serves on free ports of the loopback interface, as a context.
+def started(model_name: str, *flags: str) -> Iterator[LocalServer]:
+    """Runs `export.serve` on free ports of the loopback interface.
 
-    Where `tensorflow_model_server` is installed, it serves on every interface.
-
-    Args:
-        model_name: name of one of the models.
-        *flags: the command line of `export.serve`, without ports.
-
-    Yields:
-        A `LocalServer` whose model is available; it is stopped in the end.
-
-    Raises:
-        ServerError: if the server ends, or is not ready in time; with the
-            last line of its log.
+    Yields the server once the model `model_name` is available, and stops it in
+    the end. Raises a `ServerError` with the last line of the log if the server
+    ends or is not ready in time. Where `tensorflow_model_server` is installed,
+    it serves on every interface. `flags` are the command line without ports.
     """
     port, rest_port = free_ports(2)
     command = [
@@ -119,7 +94,12 @@ def started(model_name, *flags):
             _wait(server, model_name)
             yield server
         finally:
-            _stop(process)
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _wait(server, model_name):
@@ -133,12 +113,3 @@ def _wait(server, model_name):
             raise client.ServerError(
                 f"The server did not start: {last}"
             ) from error
-
-
-def _stop(process):
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -1,58 +1,53 @@
-"""What a client sends to a model server and reads in its answers: the checks
-that both protocols share, and gRPC's messages.
+"""gRPC messages to and from a model server, and the checks of both protocols.
 
-Nothing here connects: `export.transport` does. `export.rest_protocol` is the
-other protocol.
+`export.rest_protocol` is the other protocol; `export.transport` connects.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from export import messages
+from export.address import Address
 
-# What a later attempt may change: a server that starts, restarts or has its
-# queue or its threads full. Asking twice does no harm: a model has no state.
+Arrays = dict[str, np.ndarray]
+SignatureDef = messages.meta_graph_pb2.SignatureDef
+# Errors of a server that starts, restarts or is overloaded, which pass. Sending
+# a request twice does no harm: a model has no state.
 _TEMPORARY = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
-# In the texts of both protocols' libraries: what asking again cannot change.
+# Texts in errors of both protocols' libraries that do not pass.
 _LASTING = ("CERTIFICATE_VERIFY_FAILED", "message larger than max")
-MOST_BYTES = 2**31 - 1  # of an answer: what a message of gRPC may have
+MOST_BYTES = 2**31 - 1  # of an answer: gRPC's limit for a message
 
 
 class ServerError(OSError):
-    """What a server answered instead of a result, or that it is not there.
+    """A server refused a request, is away or took too long.
 
     Attributes:
-        code: str, the name of a gRPC status, over REST too.
-        temporary: bool, whether a later attempt may succeed.
+        code: the name of a gRPC status, over REST too.
+        temporary: whether a later attempt may succeed.
     """
 
-    def __init__(self, message, code="UNAVAILABLE", temporary=None):
+    def __init__(self, message: str, code="UNAVAILABLE", temporary=None):
         super().__init__(message)
         self.code = code
         if temporary is None:
             temporary = code in _TEMPORARY
-        self.temporary = temporary and not any(
-            text in message for text in _LASTING
-        )
+        lasting = any(text in message for text in _LASTING)
+        self.temporary = temporary and not lasting
 
 
-def unusable(url, what):
-    """Returns the error for an answer that is no result of the model."""
+def unusable(url: str, what: str) -> ServerError:
+    """Returns the error for an answer that is not a result of the model."""
     return ServerError(f"{url} answered {what}", "INTERNAL")
 
 
-def to_tensors(inputs):
+def to_tensors(inputs: Mapping) -> Arrays:
     """Returns inputs as arrays that TensorFlow has a type for.
 
-    Args:
-        inputs: `{name: array}`; strings as arrays of `str`, or of dtype
-            object that hold `str` or `bytes`.
-
-    Returns:
-        `{name: array}`; strings are of dtype object and hold `bytes`.
-
-    Raises:
-        ValueError: if a value is not an array, or holds something else.
+    Strings, as arrays of `str` or of dtype object that hold `str` or `bytes`,
+    become arrays of dtype object that hold `bytes`.
     """
     tensors = {}
     for name, value in inputs.items():
@@ -71,12 +66,8 @@ def to_tensors(inputs):
     return tensors
 
 
-def to_utf8(texts, name):
-    """Encodes the strings of an array of dtype object.
-
-    Raises:
-        ValueError: if one is no string, or has no UTF-8; `name` says of what.
-    """
+def to_utf8(texts: np.ndarray, name: str) -> np.ndarray:
+    """Encodes the strings of an array of dtype object; errors name `name`."""
     encoded = np.empty_like(texts)
     for index, text in np.ndenumerate(texts):
         place = f"{name}{''.join(f'[{i}]' for i in index)}"
@@ -96,16 +87,8 @@ def to_utf8(texts, name):
     return encoded
 
 
-def split(inputs, batch_size):
-    """Returns the inputs of each request, `{name: array}`.
-
-    Args:
-        inputs: `{name: array}`.
-        batch_size: int, the most rows of a request; None for one request.
-
-    Raises:
-        ValueError: if the inputs cannot be split.
-    """
+def split(inputs: Arrays, batch_size: int | None) -> list[Arrays]:
+    """Divides inputs into those of requests of at most `batch_size` rows."""
     if batch_size is None:
         return [inputs]
     if batch_size < 1:
@@ -127,22 +110,14 @@ def split(inputs, batch_size):
     ]
 
 
-def check_outputs(url, outputs, definition, inputs):
-    """Checks an answer against the signature and the request.
+def check_outputs(
+    url: str, outputs: Arrays, definition: SignatureDef, inputs: Arrays
+) -> Arrays:
+    """Returns the outputs of a signature that a server answered for inputs.
 
-    Args:
-        url: str, of the server.
-        outputs: `{name: array}`.
-        definition: the `SignatureDef`.
-        inputs: `{name: array}`, what was sent.
-
-    Returns:
-        `{name: array}`, of the signature's outputs.
-
-    Raises:
-        ServerError: if an output is missing, or has another dtype, shape or,
-            where the first dimension is free in every input and in it,
-            another number of rows than the inputs.
+    Their dtypes and shapes must be the declared ones. Where the first
+    dimension of every input and of an output is free, they must have as many
+    rows.
     """
     rows = _rows(inputs, definition)
     for name, info in definition.outputs.items():
@@ -157,16 +132,13 @@ def check_outputs(url, outputs, definition, inputs):
                 url, f"{name!r} as {array.dtype}, declared {expected}"
             )
         declared = [dim.size for dim in info.tensor_shape.dim]
-        if not info.tensor_shape.unknown_rank and (
-            array.ndim != len(declared)
-            or any(
-                size not in (-1, received)
-                for size, received in zip(declared, array.shape)
-            )
-        ):
+        fits = array.ndim == len(declared) and all(
+            size in (-1, received)
+            for size, received in zip(declared, array.shape)
+        )
+        if not (fits or info.tensor_shape.unknown_rank):
             raise unusable(
-                url,
-                f"{name!r} of shape {array.shape}, declared {declared}",
+                url, f"{name!r} of shape {array.shape}, declared {declared}"
             )
         if rows is not None and _has_rows(info) and len(array) != rows:
             raise unusable(
@@ -177,14 +149,11 @@ def check_outputs(url, outputs, definition, inputs):
 
 def _rows(inputs, definition):
     """Returns how many rows each input has; None if not all are batches."""
-    counts = {
-        len(array)
-        if array.ndim
-        and name in definition.inputs
-        and _has_rows(definition.inputs[name])
-        else None
-        for name, array in inputs.items()
-    }
+    counts = set()
+    for name, array in inputs.items():
+        info = definition.inputs.get(name)
+        has_rows = array.ndim and info is not None and _has_rows(info)
+        counts.add(len(array) if has_rows else None)
     return counts.pop() if len(counts) == 1 else None
 
 
@@ -195,18 +164,15 @@ def _has_rows(info):
 
 
 class Grpc:
-    """The messages of gRPC.
+    """The messages of gRPC to a model: its newest version, or that with a
+    number or a label.
 
     A request is the name of a method and a message; an answer is a message.
-
-    Args:
-        address: the server's `Address`.
-        model_name: the model's name on the server.
-        version: int, the version to ask; the newest by default.
-        label: str, the label of the version to ask, instead of its number.
     """
 
-    def __init__(self, address, model_name, version=None, label=None):
+    def __init__(
+        self, address: Address, model_name: str, version=None, label=None
+    ):
         self.url = address.url
         self._spec = messages.predict_pb2.PredictRequest().model_spec
         self._spec.name = model_name
@@ -215,15 +181,10 @@ class Grpc:
         elif label is not None:
             self._spec.version_label = label
 
-    def predict(self, inputs, name):
-        """Returns a request.
+    def predict(self, inputs: Arrays, name: str) -> tuple[str, Message]:
+        """Returns the request to run the signature `name`.
 
-        Args:
-            inputs: `{input: array}`; strings are of dtype object, `bytes`.
-            name: name of the signature.
-
-        Raises:
-            ValueError: if a value cannot be sent.
+        Strings in `inputs` are of dtype object and hold `bytes`.
         """
         request = messages.predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = name
@@ -231,25 +192,18 @@ class Grpc:
             request.inputs[key].CopyFrom(messages.to_tensor_proto(array))
         return "Predict", request
 
-    def metadata(self):
-        """Returns the request of `read_metadata`."""
+    def metadata(self) -> tuple[str, Message]:
+        """Returns the request for the model's signatures."""
         return "GetModelMetadata", (
             messages.get_model_metadata_pb2.GetModelMetadataRequest(
                 model_spec=self._spec, metadata_field=["signature_def"]
             )
         )
 
-    def read_prediction(self, answer, definition, inputs):
-        """Returns `{output: array}` of an answer to `predict`.
-
-        Args:
-            answer: what came back.
-            definition: the `SignatureDef`.
-            inputs: `{input: array}`, what was sent.
-
-        Raises:
-            ServerError: if the answer does not fit the two.
-        """
+    def read_prediction(
+        self, answer: Message, definition: SignatureDef, inputs: Arrays
+    ) -> Arrays:
+        """Returns the outputs in the answer to `predict`, checked."""
         try:
             outputs = {
                 key: messages.from_tensor_proto(proto)
@@ -259,12 +213,8 @@ class Grpc:
             raise unusable(self.url, f"a broken array: {error}") from error
         return check_outputs(self.url, outputs, definition, inputs)
 
-    def read_metadata(self, answer):
-        """Returns the version that answered, and `{name: SignatureDef}`.
-
-        Raises:
-            ServerError: if the answer has no signatures.
-        """
+    def read_metadata(self, answer: Message) -> tuple[int, dict]:
+        """Returns the version that answered, and `{name: SignatureDef}`."""
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
         try:
             found = answer.metadata["signature_def"].Unpack(signatures)

@@ -1,4 +1,4 @@
-"""What a client sends to a model server and reads in its answers, over REST."""
+"""The JSON documents of REST to and from a model server."""
 
 import base64
 import gzip
@@ -10,7 +10,15 @@ import numpy as np
 from google.protobuf import json_format
 
 from export import messages
-from export.protocol import MOST_BYTES, ServerError, check_outputs, unusable
+from export.address import Address
+from export.protocol import (
+    MOST_BYTES,
+    Arrays,
+    ServerError,
+    SignatureDef,
+    check_outputs,
+    unusable,
+)
 
 # As the model server maps them, `http_server.cc`; 400 is also
 # FAILED_PRECONDITION and OUT_OF_RANGE. 413 and 502 are a proxy's.
@@ -38,7 +46,9 @@ class Rest:
     A request is a path and a body, None for GET; an answer is a body.
     """
 
-    def __init__(self, address, model_name, version=None, label=None):
+    def __init__(
+        self, address: Address, model_name: str, version=None, label=None
+    ):
         def quoted(name):
             return urllib.parse.quote(name, safe="")
 
@@ -56,7 +66,7 @@ class Rest:
             **address.headers,
         }
 
-    def predict(self, inputs, name):
+    def predict(self, inputs: Arrays, name: str) -> tuple[str, bytes]:
         columns = {}
         for key, array in inputs.items():
             if array.dtype.kind not in "OUbiu" and not np.isfinite(array).all():
@@ -67,18 +77,15 @@ class Rest:
             columns[key] = _to_json(array)
         document = {"signature_name": name, "inputs": columns}
         body = json.dumps(document, allow_nan=False).encode()
-        return f"{self._path}:predict", self._compressed(body)
+        if self._gzip:
+            body = gzip.compress(body, compresslevel=1)  # the quickest
+        return f"{self._path}:predict", body
 
-    def metadata(self):
+    def metadata(self) -> tuple[str, None]:
         return f"{self._path}/metadata", None
 
-    def _compressed(self, body):
-        if not self._gzip:
-            return body
-        return gzip.compress(body, compresslevel=1)  # the quickest
-
-    def headers(self, body):
-        """Returns `{name: value}` of a request."""
+    def headers(self, body: bytes | None) -> dict[str, str]:
+        """Returns the headers of a request."""
         if body is None:
             return self._headers
         headers = {
@@ -90,17 +97,15 @@ class Rest:
             headers["content-encoding"] = "gzip"
         return headers
 
-    def read_response(self, status, headers, content):
-        """Returns the body of a response.
+    def read_response(
+        self,
+        status: int,
+        headers: list[tuple[bytes, bytes]],
+        content: bytes | bytearray,
+    ) -> bytes:
+        """Returns the body of a response, unzipped.
 
-        Args:
-            status: int, of HTTP.
-            headers: list of pairs of `bytes`.
-            content: bytes-like, the body as it was sent.
-
-        Raises:
-            ServerError: if the status is not 200, or the body cannot be
-                unzipped.
+        Raises a `ServerError` if the HTTP status is not 200.
         """
         headers = {name.lower(): value for name, value in headers}
         encoding = headers.get(b"content-encoding", b"").lower()
@@ -109,7 +114,7 @@ class Rest:
         if status == 200:
             return bytes(content)
         if 300 <= status < 400:
-            # To follow it could hand the headers to somebody else.
+            # Following it could send secret headers to another server.
             place = headers.get(b"location", b"nowhere").decode("latin-1")
             raise ServerError(
                 f"{self.url} answered {status}, a redirect to {place[:_SHOWN]}."
@@ -127,14 +132,16 @@ class Rest:
         try:
             unzipped = unzip.decompress(content, MOST_BYTES)
         except zlib.error as error:
-            raise unusable(self.url, f"no gzip: {error}") from error
+            raise unusable(self.url, f"broken gzip: {error}") from error
         if unzip.eof:
             return unzipped
         if unzip.unconsumed_tail:
             raise unusable(self.url, f"more than {MOST_BYTES} bytes")
         raise unusable(self.url, "gzip that is cut off")
 
-    def read_prediction(self, answer, definition, inputs):
+    def read_prediction(
+        self, answer: bytes, definition: SignatureDef, inputs: Arrays
+    ) -> Arrays:
         document = self._parse(answer)
         outputs = document.get("outputs")
         if len(definition.outputs) == 1:
@@ -152,7 +159,7 @@ class Rest:
                     ) from error
         return check_outputs(self.url, arrays, definition, inputs)
 
-    def read_metadata(self, answer):
+    def read_metadata(self, answer: bytes) -> tuple[int, dict]:
         document = self._parse(answer)
         try:
             signatures = json_format.ParseDict(
@@ -179,9 +186,8 @@ class Rest:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise unusable(
-                self.url, f"what is no JSON object: {_excerpt(content)}"
-            )
+            text = _excerpt(content)
+            raise unusable(self.url, f"what is not a JSON object: {text}")
         return document
 
 
@@ -191,7 +197,7 @@ def _excerpt(content):
 
 
 def _message(content):
-    """Returns the error in an answer; a proxy's may be no JSON."""
+    """Returns the error in an answer; that of a proxy may not be JSON."""
     try:
         message = json.loads(content)["error"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -200,7 +206,7 @@ def _message(content):
 
 
 def _to_json(array):
-    """Writes an array as nested lists; bytes that are no text as base64."""
+    """Writes an array as nested lists; bytes that are not UTF-8 as base64."""
     if array.dtype.kind != "O":
         return array.tolist()
     values = np.empty_like(array)
@@ -217,7 +223,7 @@ def _to_array(values, info):
     dtype = messages.numpy_dtype(info.dtype)
     # Without a dtype NumPy would read "1.5", null and true as numbers, too.
     array = np.array(values, object if dtype.kind in "Oiu" else None)
-    if not array.size:  # lists of nothing do not say how long their items are
+    if not array.size:  # empty lists do not say how long their items are
         declared = info.tensor_shape.dim[array.ndim :]
         shape = [*array.shape, *(max(dim.size, 0) for dim in declared)]
         return np.empty(shape, dtype)
@@ -228,12 +234,12 @@ def _to_array(values, info):
     if dtype.kind in "iu":
         for item in array.flat:
             if type(item) is not int:
-                raise ValueError(f"{item!r} is no integer")
+                raise ValueError(f"{item!r} is not an integer")
         return array.astype(dtype)
     if array.dtype.kind not in ("b" if dtype.kind == "b" else "iuf"):
         first = array.ravel()[:1].tolist()[0]
-        raise ValueError(f"{first!r} is no {dtype}")
-    with np.errstate(over="ignore"):  # as the server reads what is too large
+        raise ValueError(f"{first!r} is not {dtype}")
+    with np.errstate(over="ignore"):  # numbers that are too large become inf
         return array.astype(dtype)
 
 
@@ -241,5 +247,5 @@ def _to_bytes(item):
     if isinstance(item, dict) and isinstance(item.get("b64"), str):
         return base64.b64decode(item["b64"], validate=True)
     if not isinstance(item, str):
-        raise ValueError(f"{item!r} is no string")
+        raise ValueError(f"{item!r} is not a string")
     return item.encode()

@@ -1,7 +1,7 @@
-"""One attempt of a request to a model server: gRPC or REST, waiting or async.
+"""Sends a request to a model server once: gRPC or REST, blocking or async.
 
-`export.client` puts deadlines, retries and batches around it, and
-`export.protocol` and `export.rest_protocol` say what is sent and read.
+`export.client` adds retries and batches; `export.protocol` and
+`export.rest_protocol` define requests and answers.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ import time
 
 import grpc
 import httpcore2
+from google.protobuf.message import Message
 
 from export import messages, protocol, rest_protocol
+from export.address import Address
 from export.protocol import MOST_BYTES, ServerError
 
 _OPTIONS = [
@@ -21,28 +23,23 @@ _OPTIONS = [
     # Its default waits up to two minutes for a server that restarts.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # As over REST, variables of the environment change nothing.
+    # Ignore the environment's proxies, as over REST.
     ("grpc.enable_http_proxy", 0),
-    # A name of several servers: ask them in turn.
+    # Where a name has several servers, ask them in turn.
     (
         "grpc.service_config",
         json.dumps({"loadBalancingConfig": [{"round_robin": {}}]}),
     ),
 ]
-# An idle connection of HTTP is used again for less than the model server keeps
-# it: 50 s, HTTP_READ_TIMEOUT of libevent's `http-internal.h`.
+# Shorter than the model server keeps idle HTTP connections: 50 s,
+# HTTP_READ_TIMEOUT of libevent's `http-internal.h`.
 _IDLE_SECONDS = 30
 _WRITE_BYTES = 2**16
 
 
 class Grpc:
-    """Asks over gRPC.
-
-    Args:
-        address: the server's `address.Address`.
-        model_name: the model's name on the server.
-        version: int, the version to ask; the newest by default.
-        label: str, the label of the version to ask, instead of its number.
+    """A gRPC connection to a version of a model: by default the newest, else
+    that with a number or a label.
 
     Attributes:
         protocol: makes requests and reads answers.
@@ -50,7 +47,9 @@ class Grpc:
 
     _grpc = grpc
 
-    def __init__(self, address, model_name, version=None, label=None):
+    def __init__(
+        self, address: Address, model_name: str, version=None, label=None
+    ):
         self.protocol = protocol.Grpc(address, model_name, version, label)
         self._metadata = tuple(address.headers.items())
         self._compression = grpc.Compression.Gzip if address.gzip else None
@@ -60,34 +59,22 @@ class Grpc:
                 address.netloc, _OPTIONS
             )
         else:
+            credentials = grpc.ssl_channel_credentials(
+                tls.roots, tls.key, tls.certificate
+            )
             self._channel = self._grpc.secure_channel(
-                address.netloc,
-                grpc.ssl_channel_credentials(
-                    tls.roots, tls.key, tls.certificate
-                ),
-                _OPTIONS,
+                address.netloc, credentials, _OPTIONS
             )
         self._stub = messages.prediction_service_pb2_grpc.PredictionServiceStub(
             self._channel
         )
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connection."""
         self._channel.close()
 
-    def send(self, request, seconds):
-        """Sends a request of `protocol` once.
-
-        Args:
-            request: what `protocol` made.
-            seconds: float, the deadline.
-
-        Returns:
-            The answer that `protocol` reads.
-
-        Raises:
-            ServerError: if the server refuses, is away, or takes too long.
-        """
+    def send(self, request: tuple[str, Message], seconds: float) -> Message:
+        """Sends a request that `protocol` made; returns what it reads."""
         with self._errors():
             return self._call(request, seconds)
 
@@ -113,7 +100,7 @@ class Grpc:
 
 
 class AsyncGrpc(Grpc):
-    """`Grpc` for the event loop that it is made in."""
+    """`Grpc` for the event loop in which it is made."""
 
     _grpc = grpc.aio
 
@@ -126,14 +113,16 @@ class AsyncGrpc(Grpc):
 
 
 class Rest:
-    """Asks over REST; arguments and methods as those of `Grpc`."""
+    """A REST connection, with the arguments and methods of `Grpc`."""
 
-    def __init__(self, address, model_name, version=None, label=None):
+    def __init__(
+        self, address: Address, model_name: str, version=None, label=None
+    ):
         self.protocol = rest_protocol.Rest(address, model_name, version, label)
         self._address = address
         self._pool = self._new_pool(
             ssl_context=address.tls and address.tls.context,
-            max_connections=None,  # one for each request under way
+            max_connections=None,  # one per request under way
             keepalive_expiry=_IDLE_SECONDS,
         )
 
@@ -147,7 +136,7 @@ class Rest:
         self._pool.close()
 
     def send(self, request, seconds):
-        # A moment in place of seconds, for `_UntilDeadline`.
+        # `_UntilDeadline` takes a moment instead of seconds.
         deadline = time.monotonic() + seconds
         timeouts = dict.fromkeys(("connect", "read", "write"), deadline)
         content = bytearray()
@@ -167,7 +156,7 @@ class Rest:
         origin = httpcore2.URL(f"{scheme}://{netloc}")
         return self._pool.stream(
             "GET" if body is None else "POST",
-            # Not parsed, which would take a part of the path away.
+            # Parsing the whole URL would change the path.
             httpcore2.URL(
                 scheme=origin.scheme,
                 host=origin.host,
@@ -197,7 +186,7 @@ class Rest:
             ) from error
         except ServerError:
             raise
-        # An OSError, such as of TLS, comes from the asynchronous pool as it is.
+        # The asynchronous pool does not wrap OSErrors, such as those of TLS.
         except (
             httpcore2.NetworkError,
             httpcore2.ProtocolError,
@@ -217,8 +206,8 @@ class AsyncRest(Rest):
         await self._pool.aclose()
 
     async def send(self, request, seconds):
-        # httpcore2 closes the socket of a handshake that fails, but not of one
-        # that is cancelled. To connect and the handshake have half each.
+        # httpcore2 closes the socket when a handshake fails, but not when it
+        # is canceled. So connecting and the handshake have half the time each.
         timeouts = {"connect": seconds / 2}
         content = bytearray()
         with self._errors(seconds):
@@ -236,8 +225,8 @@ class AsyncRest(Rest):
 class _UntilDeadline(httpcore2.NetworkBackend):
     """Connects; `timeout` is a moment of `time.monotonic`, here and below.
 
-    httpcore2 hands the timeout of a request to every single read and write, so
-    that an answer could trickle in for ever.
+    httpcore2 applies a timeout to each read and write, so a slow answer could
+    take forever.
     """
 
     def connect_tcp(
@@ -252,7 +241,7 @@ class _UntilDeadline(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection whose reads and writes end at one moment together."""
+    """A connection whose reads and writes share one deadline."""
 
     def __init__(self, stream):
         self._stream = stream

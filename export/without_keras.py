@@ -1,22 +1,16 @@
-"""The library's modules that need no Keras, imported without it.
+"""Imports modules of the library that need no Keras without importing Keras.
 
 Importing `keras_fixedhead` imports Keras and its backend, which takes seconds
-of processor time that a search or an index has no use for.
+that a search or an index need not spend.
 """
 
 import importlib.util
 import sys
 
 
-def defer(name):
-    """Lets submodules of a package be imported before the package runs.
-
-    The package's `__init__` runs when a name of it is first used. Nothing
-    happens if it was imported before.
-
-    Args:
-        name: str, a package that is not inside another.
-    """
+def defer(name: str) -> None:
+    """Makes a top-level package's `__init__` run when a name of it is first
+    used, so that its submodules can be imported before."""
     if name in sys.modules:
         return
     spec = importlib.util.find_spec(name)
@@ -26,7 +20,7 @@ def defer(name):
         if attribute.startswith("__") or importlib.util.find_spec(
             f"{name}.{attribute}"
         ):
-            # `from package import module` asks for it before it imports it.
+            # `from package import module` looks here before it imports.
             raise AttributeError(attribute)
         del package.__getattr__
         spec.loader.exec_module(package)

@@ -13,15 +13,19 @@ _BETWEEN_LINES = 30  # seconds
 
 @contextlib.contextmanager
 def progress(
-    label: str | None, total: float, *columns: rich.progress.ProgressColumn
+    label: str | None,
+    total: float,
+    *columns: rich.progress.ProgressColumn,
+    done: float = 0,
 ) -> Iterator[Callable[[float], None]]:
     """Shows progress on standard error, unless `label` is `None`.
 
-    Yields a function to call with the amount of `total` just done. `columns`
-    are shown beside the bar, the percentage and the time left.
+    Yields a function to call with the amount of `total` just done. An earlier
+    run has done `done` of it. `columns` are shown beside the bar, the
+    percentage and the time left.
     """
     console = rich.console.Console(stderr=True, quiet=label is None)
-    done, started = 0.0, time.monotonic()
+    kept, started = done, time.monotonic()
     next_line = started + _BETWEEN_LINES
     with rich.progress.Progress(
         *rich.progress.Progress.get_default_columns(),
@@ -29,16 +33,17 @@ def progress(
         console=console,
         disable=not console.is_terminal or label is None,
     ) as bar:
-        task = bar.add_task(label or "", total=total)
+        task = bar.add_task(label or "", total=total, completed=done)
 
         def advance(amount):
             nonlocal done, next_line
             bar.advance(task, amount)
             done += amount
             now = time.monotonic()
-            if not console.is_terminal and now >= next_line and done:
+            if not console.is_terminal and now >= next_line and done > kept:
                 next_line = now + _BETWEEN_LINES
-                left = round((now - started) * (total - done) / done)
+                seconds = (now - started) / (done - kept)
+                left = round(seconds * (total - done))
                 console.print(
                     f"{label}: {done / total:.0%}  "
                     f"ETA {datetime.timedelta(seconds=left)}",

@@ -13,7 +13,7 @@ import time
 import rich.console
 
 from export import cli, encoder
-from export.index.options import SHARD_DOCUMENTS, Options
+from export.index.manifest import SHARD_DOCUMENTS, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,26 +21,26 @@ class Arguments(Options, encoder.Source):
     """Embed a corpus and index it; continue where an earlier run ended.
 
     The embeddings stay in the folder (parts/*.parquet, 4 bytes a number, with
-    identifiers and texts), so that another precision, or a corpus of which a
-    part has changed, embeds no more than it must. One run at a time.
+    identifiers and texts): another precision embeds nothing again, a changed
+    corpus only the changed shards. One run at a time.
     """
 
     corpus: pathlib.Path
-    """A file of one JSON object a line: `text`, and if there are any `title`
-    and `_id` or `id` (else the number of the line); or a BEIR folder."""
+    """A file of one JSON object a line: `text`, optionally `title` and `_id`
+    or `id` (default: the number of the line); or a BEIR folder."""
 
     output: pathlib.Path
     """The index folder."""
 
     shard_documents: int = SHARD_DOCUMENTS
     """Documents that are embedded and written together: what is in memory,
-    what a killed run does again, what a worker is given. It stays as it is
-    for a folder, or all is embedded again."""
+    what a killed run repeats, what a worker receives. Another value embeds the
+    whole folder again."""
 
     bm25: bool = True
     """Make BM25, too, which export.search ranks by and fuses with the
-    encoder. Unlike the embeddings it is made in memory, and takes about 3.5
-    kB for a document of 100 words."""
+    encoder. Unlike the embeddings it is made in memory, with about 3.5 kB for
+    a document of 100 words."""
 
     runner: str | None = None
     """Embed on the workers of this Apache Beam runner, such as FlinkRunner;
@@ -50,9 +50,9 @@ class Arguments(Options, encoder.Source):
     """Options of the runner, such as flink_master=HOST:PORT."""
 
 
-def main(arguments):
+def main(arguments: Arguments) -> int:
     """Embeds and indexes; returns the exit status."""
-    # Keras takes seconds to import, which `--help` need not wait for.
+    # `--help` need not wait for FAISS and Arrow.
     from export.index.update import update
 
     console = rich.console.Console()
@@ -73,19 +73,16 @@ def main(arguments):
             arguments.bm25,
         )
         seconds = time.monotonic() - started
-    console.print(f"{index}", highlight=False)
     kept = index.manifest["documents"] - embedded
-    console.print(
-        f"{embedded:,} embedded now in {seconds:.1f} s"
-        + (f", {kept:,} kept from before" if kept else "")
-        + f"; {index.manifest['index_bytes']:,} bytes of index, "
+    kept = f", {kept:,} kept from before" if kept else ""
+    for line in (
+        f"{index}",
+        f"{embedded:,} embedded now in {seconds:.1f} s{kept}; "
+        f"{index.manifest['index_bytes']:,} bytes of index, "
         f"{index.manifest['bm25_bytes']:,} of BM25",
-        highlight=False,
-    )
-    console.print(
         f"search it: python -m export.search --index {arguments.output}",
-        highlight=False,
-    )
+    ):
+        console.print(line, highlight=False)
     return 0
 
 

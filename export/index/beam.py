@@ -1,8 +1,10 @@
 """Shards of a corpus embedded by the workers of an Apache Beam runner.
 
-Every worker opens the encoder once and writes parts into the folder that all
-of them share, by the function that `export.index.embedding` calls.
+Every worker opens the encoder once and writes parts into a shared folder.
 """
+
+import pathlib
+from collections.abc import Sequence
 
 try:
     import apache_beam as beam
@@ -12,27 +14,26 @@ except ImportError as error:
         "`runner` needs Apache Beam: pip install apache-beam"
     ) from error
 
-from export.index import embedding, parts
+from export.encoder import Model, Source
+from export.index import corpus, embedding, parts
 
 
-def run(source, path, shards, folder, model, runner, options):
-    """Embeds shards.
+def run(
+    source: Source,
+    path: pathlib.Path,
+    shards: list[corpus.Shard],
+    folder: pathlib.Path,
+    model: Model,
+    runner: str,
+    options: Sequence[str],
+) -> None:
+    """Embeds shards of the corpus `path` into the index folder.
 
-    Args:
-        source: the `encoder.Source` that each worker opens.
-        path: path of the corpus; all workers must see it under this path.
-        shards: list of the `corpus.Shard`s to embed.
-        folder: `pathlib.Path` of the index folder; likewise.
-        model: the `encoder.Model` that this process sees.
-        runner: str, a Beam runner, such as "FlinkRunner".
-        options: list of str, its options, `NAME=VALUE`.
-
-    Raises:
-        ChildProcessError: if the pipeline fails, or has ended without parts
-            that this process can see.
+    Every worker opens `source`, which must be this process's `model`, and sees
+    both paths. `options` of the runner are `NAME=VALUE`.
     """
     flags = [f"--runner={runner}", *(f"--{option}" for option in options)]
-    # A runner raises what it likes.
+    # Runners raise errors of any kind.
     try:
         with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
             _ = (
@@ -71,7 +72,7 @@ class _Embed(beam.DoFn):
 
     def process(self, shard):
         target = parts.path_of(self._folder, shard, self._model)
-        # A runner may try again what another worker has done.
+        # A runner may repeat what another worker has finished.
         if not parts.is_written(target, shard):
             embedding.embed_shard(
                 self._encoder, self._path, shard, self._folder

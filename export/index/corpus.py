@@ -7,6 +7,7 @@ range of bytes.
 import array
 import hashlib
 import json
+import os
 import pathlib
 import typing
 
@@ -18,14 +19,10 @@ _BYTES = 2**26  # of a shard, more or less a line
 
 
 class Shard(typing.NamedTuple):
-    """Documents that are embedded together.
+    """Documents that are embedded together: bytes `start` to `end` of a file.
 
-    Attributes:
-        start: int, where its first line starts in the file.
-        end: int, where its last line ends.
-        line: int, the number of its first line, from 1.
-        documents: int, how many there are.
-        sha256: str, of their identifiers and texts.
+    `line` is the number of the first line, from 1; `sha256` digests the
+    identifiers and texts.
     """
 
     start: int
@@ -36,53 +33,32 @@ class Shard(typing.NamedTuple):
 
 
 class Plan(typing.NamedTuple):
-    """How a corpus is divided.
+    """The shards of a corpus, and the identifiers of the blank documents that
+    no shard holds (see `beir.is_blank`)."""
 
-    Attributes:
-        shards: list of its `Shard`s.
-        blank: list of the identifiers of blank documents, which no shard
-            holds; see `beir.is_blank`.
-    """
-
-    shards: list
-    blank: list
+    shards: list[Shard]
+    blank: list[str]
 
 
-def find(corpus):
-    """Returns the file of a corpus: itself, or a BEIR folder's.
-
-    Raises:
-        ValueError: if there is none.
-    """
+def find(corpus: str | os.PathLike) -> pathlib.Path:
+    """Returns the file of a corpus: itself, or that of a BEIR folder."""
     path = pathlib.Path(corpus)
     if path.is_dir():
         path = path / "corpus.jsonl"
     if not path.is_file():
         raise ValueError(
             f"`corpus` must be a .jsonl file or a BEIR folder, received "
-            f"{corpus}: {path} is no file."
+            f"{corpus}: {path} is not a file."
         )
     return path
 
 
-def plan(path, most):
-    """Reads a file once and divides it into shards.
+def plan(path: pathlib.Path, most: int) -> Plan:
+    """Reads a file once and divides it into shards of at most `most` documents.
 
-    What a shard holds depends on its documents alone, so that after a change
-    the shards of the others are what they were.
-
-    Args:
-        path: path of the file.
-        most: int, the most documents of a shard.
-
-    Returns:
-        A `Plan`.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: names the line that is no document, or whose identifier
-            is that of another; or if no document has a text, or `most` is
-            not positive.
+    A shard depends on its documents alone, so that a change leaves the other
+    shards as they were. A `ValueError` names the line that is not a document,
+    or whose identifier another line has.
     """
     if most < 1:
         raise ValueError(f"`shard_documents` must be positive, not {most}.")
@@ -116,14 +92,10 @@ def plan(path, most):
     return Plan(shards, blank)
 
 
-def read(path, shard):
-    """Reads the documents of a shard, without blank ones.
+def read(path: pathlib.Path, shard: Shard) -> tuple[list[str], list[str]]:
+    """Returns the identifiers and texts of a shard, without blank documents.
 
-    Returns:
-        Their identifiers and their texts, two lists of `str`.
-
-    Raises:
-        ValueError: if the file was changed since `plan` read it.
+    Raises a `ValueError` if the file has changed since `plan` read it.
     """
     names, texts, digest = [], [], hashlib.sha256()
     for _, _, name, text in _documents(
@@ -177,10 +149,9 @@ def _hash(name):
 
 
 def _refuse_duplicates(path, hashes):
-    """Raises a `ValueError` if an identifier is there twice.
+    """Raises a `ValueError` if two documents have one identifier.
 
-    All hashes together are 8 bytes a document; only where two are equal are
-    the identifiers themselves compared.
+    To save memory it compares identifiers only where 8-byte hashes are equal.
     """
     ordered = np.sort(np.frombuffer(hashes, np.uint64))
     twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
@@ -192,7 +163,7 @@ def _refuse_duplicates(path, hashes):
             continue
         if name in lines:
             raise ValueError(
-                f"{path}:{line}: the identifier {name!r} is that of line "
-                f"{lines[name]}, too. Give each document its own."
+                f"{path}:{line}: line {lines[name]} has the identifier "
+                f"{name!r}, too. Identifiers must be unique."
             )
         lines[name] = line

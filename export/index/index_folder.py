@@ -1,9 +1,7 @@
-"""The folder of an index: manifest, parts, FAISS index and BM25.
+"""The folder of an index: manifest, parts, index of embeddings and BM25.
 
 The manifest is written last and names the files that belong to it, so the
-folder always holds either the whole index of before or the whole new one.
-
-Shape letters: N documents, D embedding size.
+folder always holds either the whole previous index or the whole new one.
 """
 
 import dataclasses
@@ -16,53 +14,43 @@ import os
 import pathlib
 import shutil
 
-import faiss
 import numpy as np
+from rich.progress import MofNCompleteColumn
 
-from export import progress
-from export.encoder import Model
-from export.index import embedding, parts
+from export.encoder import Encoder, Model
+from export.index import embedding, faiss_index, parts
 from export.index import manifest as manifests
-from export.index.manifest import MANIFEST
-from export.index.options import Options
-from keras_fixedhead import retrieval
+from export.index.corpus import Shard
+from export.index.faiss_index import VectorIndex
+from export.index.manifest import MANIFEST, Options
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
+from keras_fixedhead.progress import progress
 
-_SAMPLE = 65_536  # vectors that an index is trained on, at most
-_BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
-_PACKAGES = ("keras_fixedhead", "bm25s", "faiss-cpu", "numpy", "pyarrow")
+_PACKAGES = (
+    "keras_fixedhead",
+    "bm25s",
+    faiss_index.PACKAGE,
+    "numpy",
+    "pyarrow",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """An index that is open.
-
-    Attributes:
-        folder: its path.
-        manifest: what the file `MANIFEST` holds.
-        model: the `encoder.Model` of its embeddings.
-        options: its `Options`.
-        vectors: the FAISS index of N documents.
-        documents: a `parts.Documents`, identifiers and texts by row.
-    """
+    """An open index; row n of `vectors` and of `documents` belong together."""
 
     folder: pathlib.Path
     manifest: dict
     model: Model
     options: Options
-    vectors: faiss.Index
+    vectors: VectorIndex
     documents: parts.Documents
 
     @functools.cached_property
-    def bm25(self):
-        """The `BM25` of the documents.
-
-        Raises:
-            ImportError: if bm25s is not installed.
-            ValueError: if the folder holds none, or it is broken.
-        """
+    def bm25(self) -> BM25:
+        """The BM25 of the documents."""
         name = self.manifest.get("bm25")
         if name is None:
             raise ValueError(
@@ -70,26 +58,16 @@ class Index:
                 "export.index` adds it and embeds nothing again; or search "
                 "with --ranker encoder."
             )
-        path = self.folder / name
-        try:
-            manifests.check_digest(path, self.manifest.get("bm25_sha256"))
-            bm25 = BM25.load(path)
-            if len(bm25) != self.manifest["documents"]:
+        path, digest = self.folder / name, self.manifest.get("bm25_sha256")
+        with manifests.reading(path, "BM25", "makes it again", digest):
+            bm25, documents = BM25.load(path), self.manifest["documents"]
+            if len(bm25) != documents:
                 raise ValueError(
-                    f"it has {len(bm25)} documents, the index "
-                    f"{self.manifest['documents']}"
+                    f"it has {len(bm25)} documents, the index {documents}"
                 )
             return bm25
-        except ImportError:
-            raise
-        # NumPy and bm25s raise errors of many kinds, such as TokenError.
-        except Exception as error:
-            raise ValueError(
-                f"{path} cannot be read as BM25. Remove it, and `python -m "
-                f"export.index` makes it again: {error}"
-            ) from error
 
-    def check(self, encoder):
+    def check(self, encoder: Encoder) -> None:
         """Raises a `ValueError` if an encoder is not that of the index."""
         difference = self.model.difference(encoder.model)
         if difference:
@@ -100,19 +78,17 @@ class Index:
             )
         if self.model.sha256 and encoder.model.sha256:
             return
-        names = [part["file"] for part in self.manifest["parts"]]
-        step = max(len(names) // _CHECKED, 1)
-        paths = [self.folder / parts.FOLDER / name for name in names[::step]]
-        if not all(embedding.same_embeddings(encoder, paths)):
+        paths = [path for path, _ in _parts(self.folder, self.manifest)]
+        step = max(len(paths) // _CHECKED, 1)
+        if not all(embedding.same_embeddings(encoder, paths[::step])):
             raise ValueError(
-                f"The index {self.folder} was made by another model than the "
-                f"{encoder.model} of today: it embeds the same documents "
-                "otherwise. Make the index again with `python -m "
-                "export.index`."
+                f"The index {self.folder} was made by another model: "
+                f"{encoder.model} embeds its documents differently. Make the "
+                "index again with `python -m export.index`."
             )
 
     def __str__(self):
-        """Says in a line what the index holds."""
+        """Describes the index in a line."""
         made = self.options
         numbers = f"{self.manifest['embedding_dim']} numbers"
         if made.dimension is not None:
@@ -126,14 +102,16 @@ class Index:
         return ", ".join(words)
 
 
-def load(folder):
-    """Opens an index.
+def _parts(folder, manifest):
+    """Returns the path and the number of documents of each part."""
+    return [
+        (folder / parts.FOLDER / part["file"], part["documents"])
+        for part in manifest["parts"]
+    ]
 
-    Raises:
-        OSError: if a file is missing.
-        ValueError: if there is no complete index, or a file of it is broken
-            or not what the manifest says; the message names it.
-    """
+
+def load(folder: str | os.PathLike) -> Index:
+    """Opens an index; raises a `ValueError` that names a broken file."""
     folder = pathlib.Path(folder)
     manifest = manifests.read(folder)
     if manifest is None:
@@ -142,72 +120,59 @@ def load(folder):
             "there). `python -m export.index` makes one, and continues one "
             "that was interrupted."
         )
-    listed = [
-        (folder / parts.FOLDER / part["file"], part["documents"])
-        for part in manifest["parts"]
-    ]
+    listed = _parts(folder, manifest)
     for path, count in listed:
         parts.check(path, count, manifest["embedding_dim"])
-    vectors = _read_vectors(folder / manifest["index"], manifest)
     return Index(
         folder,
         manifest,
         Model(**manifest["model"]),
         Options(**manifest["options"]),
-        vectors,
+        _read_vectors(folder / manifest["index"], manifest),
         parts.Documents(*zip(*listed)),
     )
 
 
 def _read_vectors(path, manifest):
-    """Returns the FAISS index.
-
-    Damage is found before FAISS reads the file. That is no protection from
-    whoever writes the manifest, too.
-    """
-    try:
-        manifests.check_digest(path, manifest.get("index_sha256"))
+    # The checksum finds damage before FAISS reads the file. It is no protection
+    # from whoever writes the manifest, too.
+    with manifests.reading(
+        path,
+        "a FAISS index",
+        "makes it again from the parts beside it",
+        manifest.get("index_sha256"),
+    ):
         size = path.stat().st_size
         if size != manifest.get("index_bytes", size):
             raise ValueError(
                 f"it has {size} bytes, not {manifest['index_bytes']}"
             )
-        vectors = faiss.read_index(str(path))
-        found = vectors.ntotal, vectors.d
-        expected = manifest["documents"], manifest["embedding_dim"]
-        if found != expected:
+        vectors = VectorIndex.read(path)
+        rows, columns = manifest["documents"], manifest["embedding_dim"]
+        if vectors.shape != (rows, columns):
+            found = "{} vectors of size {}".format(*vectors.shape)
             raise ValueError(
-                f"it has {found[0]} vectors of size {found[1]}, {MANIFEST} "
-                f"states {expected[0]} of size {expected[1]}"
+                f"it has {found}, {MANIFEST} states {rows} of size {columns}"
             )
         return vectors
-    except (RuntimeError, MemoryError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a FAISS index. Remove it, and `python "
-            "-m export.index` makes it again from the parts beside it: "
-            f"{error}"
-        ) from error
 
 
-def complete(folder, path, model, shards, options, bm25):
-    """Makes what is searched of parts that are all there, and the manifest.
+def complete(
+    folder: pathlib.Path,
+    corpus: str,
+    model: Model,
+    shards: list[Shard],
+    options: Options,
+    bm25: bool,
+) -> None:
+    """Indexes parts that are all there, and writes the manifest.
 
-    Args:
-        folder: `pathlib.Path` of the index folder.
-        path: path of the corpus, for its name.
-        model: the `encoder.Model` of the parts.
-        shards: list of the `corpus.Shard`s.
-        options: the `Options`.
-        bm25: bool, whether to make BM25 beside the FAISS index.
-
-    Raises:
-        OSError: if a file cannot be written.
-        ValueError: if the options do not suit the embeddings, or no document
-            has a word for BM25.
+    `corpus` is the name of the corpus; `bm25` asks for BM25 beside the index
+    of embeddings.
     """
     manifest = {
         "format": 1,
-        "corpus": path.name,
+        "corpus": corpus,
         "documents": sum(shard.documents for shard in shards),
         "model": dataclasses.asdict(model),
         "options": dataclasses.asdict(options),
@@ -220,8 +185,9 @@ def complete(folder, path, model, shards, options, bm25):
             for shard in shards
         ],
     }
-    # Another index gets another name, so that this one's stays until then.
-    index = f"index-{_digest(manifest)}.faiss"
+    # Another index has another name, so that the previous one stays until the
+    # manifest is replaced.
+    index = f"index-{_digest(manifest)}{faiss_index.SUFFIX}"
     words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
     before = manifests.read(folder) or {"index": None}
     has_index = before["index"] == index and (folder / index).is_file()
@@ -237,9 +203,10 @@ def complete(folder, path, model, shards, options, bm25):
         size = before["embedding_dim"]
     else:
         vectors = _build(folder, manifest, options)
-        size = vectors.d
+        size = vectors.shape[1]
         with replaced(folder / index) as partial:
-            _write(partial, vectors)
+            vectors.write(partial)
+    words_files = [*(folder / words).iterdir()] if words else []
     manifest |= {
         "index": index,
         "index_bytes": (folder / index).stat().st_size,
@@ -247,11 +214,7 @@ def complete(folder, path, model, shards, options, bm25):
         "embedding_dim": size,
         "bm25": words,
         "bm25_sha256": manifests.digest(folder / words) if words else None,
-        "bm25_bytes": sum(
-            file.stat().st_size for file in (folder / words).iterdir()
-        )
-        if words
-        else 0,
+        "bm25_bytes": sum(file.stat().st_size for file in words_files),
         "created": datetime.datetime.now(datetime.UTC).isoformat(
             "T", "seconds"
         ),
@@ -268,14 +231,14 @@ def _digest(values):
 
 def _write_bm25(folder, name, manifest):
     """Writes the folder of BM25 over the parts, whole or not at all."""
-    paths = [folder / parts.FOLDER / p["file"] for p in manifest["parts"]]
-    counts = [part["documents"] for part in manifest["parts"]]
+    documents = parts.Documents(*zip(*_parts(folder, manifest)))
     partial = folder / f".{name}.partial"
+    count = manifest["documents"]
     try:
-        with progress.documents("BM25", manifest["documents"]) as advance:
+        with progress("BM25", count, MofNCompleteColumn()) as advance:
 
             def texts():
-                for _, text in parts.Documents(paths, counts):
+                for _, text in documents:
                     yield text
                     advance(1)
 
@@ -291,36 +254,24 @@ def _write_bm25(folder, name, manifest):
 
 
 def _build(folder, manifest, options):
-    """Returns the FAISS index of the parts, read one at a time."""
-    listed = manifest["parts"]
-    paths = [folder / parts.FOLDER / part["file"] for part in listed]
-    count = manifest["documents"]
-    rows = np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)
-    sample, start = [], 0
-    for part, path in zip(listed, paths):
-        end = start + part["documents"]
-        drawn = rows[(start <= rows) & (rows < end)]
-        if len(drawn):
-            sample.append(parts.vectors(path)[drawn - start])
-        start = end
-    index = retrieval.new_index(
-        np.concatenate(sample), **dataclasses.asdict(options)
-    )
-    with progress.documents("index", count) as advance:
-        for part, path in zip(listed, paths):
+    """Returns the index of the parts, which are read one at a time."""
+    listed, count = _parts(folder, manifest), manifest["documents"]
+    drawn = np.linspace(0, count - 1, min(count, faiss_index.SAMPLE))
+    drawn, sample, start = drawn.astype(int), [], 0
+    for path, documents in listed:
+        rows = drawn[(start <= drawn) & (drawn < start + documents)]
+        if len(rows):
+            sample.append(parts.vectors(path)[rows - start])
+        start += documents
+    index = VectorIndex.train(np.concatenate(sample), options)
+    with progress("index", count, MofNCompleteColumn()) as advance:
+        for path, documents in listed:
             index.add(parts.vectors(path))
-            advance(part["documents"])
+            advance(documents)
     return index
 
 
-def _write(path, index):
-    # FAISS does not look whether the end of a file that it opens is written.
-    with open(path, "wb") as stream:
-        writer = faiss.PyCallbackIOWriter(stream.write, _BLOCK_BYTES)
-        faiss.write_index(index, writer)
-
-
-def sweep(folder, everything=False):
+def sweep(folder: pathlib.Path, everything: bool = False) -> None:
     """Removes what a killed run has left, or (`everything`) all files of a
     folder that its manifest does not name."""
     for path in [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]:
@@ -329,7 +280,11 @@ def sweep(folder, everything=False):
         manifest = manifests.read(folder)
         named = {part["file"] for part in manifest["parts"]}
         named |= {manifest["index"], manifest["bm25"]}
-        for pattern in ("index-*.faiss", "bm25-*", f"{parts.FOLDER}/*.parquet"):
+        for pattern in (
+            f"index-*{faiss_index.SUFFIX}",
+            "bm25-*",
+            f"{parts.FOLDER}/*.parquet",
+        ):
             for path in folder.glob(pattern):
                 if path.name not in named:
                     _remove(path)

@@ -1,19 +1,49 @@
-"""The manifest of an index folder, checked: it may come from a stranger."""
+"""The manifest of an index folder, checked: it may come from a stranger.
 
+Imports nothing that `--help` would wait for.
+"""
+
+import contextlib
 import dataclasses
 import hashlib
 import json
+import pathlib
 import re
 import types
 import typing
+from collections.abc import Iterator
 
 from export.encoder import Model
 from export.files import digests
-from export.index.options import Options
 
 MANIFEST = "index.json"
+SHARD_DOCUMENTS = 16_384
 # Other names could lead out of the folder.
 _FILE_NAME = re.compile("[0-9A-Za-z][0-9A-Za-z_.-]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the FAISS index is made of; see `retrieval.new_index`."""
+
+    precision: typing.Literal["float32", "int8", "binary", "binary_int8"] = (
+        "float32"
+    )
+    """What the index holds of a number: float32 all of it, int8 a quarter,
+    binary one bit (and 8 bytes for each document), binary_int8 a bit to find
+    documents by, and a quarter to score them again."""
+
+    dimension: int | None = None
+    """Numbers of an embedding that the index holds; all by default."""
+
+    reduction: typing.Literal["truncate", "pca"] = "truncate"
+    """How to reduce the dimension: keep the first numbers (for models that are
+    trained for it) or the principal components of the documents."""
+
+    approximate: bool = False
+    """Search a part of the documents, which finds most of the best ones; for
+    many documents. Uses a graph, which takes long to build (for bits:
+    cells)."""
 
 
 @dataclasses.dataclass
@@ -34,7 +64,7 @@ class _Manifest:
     parts: list[_Part]
     index: str
     embedding_dim: int
-    # Indexes from before they had checksums are opened without.
+    # Early manifests lack checksums.
     index_sha256: str | None = None
     bm25: str | None = None
     bm25_sha256: str | None = None
@@ -45,20 +75,12 @@ class _Manifest:
     versions: dict = dataclasses.field(default_factory=dict)
 
 
-def read(folder):
-    """Reads the manifest of a folder; None if it has none yet.
+def read(folder: pathlib.Path) -> dict | None:
+    """Returns the keys of `_Manifest` in a folder's manifest; None without one.
 
-    Args:
-        folder: `pathlib.Path`.
-
-    Returns:
-        The JSON object, a dict of the keys of `_Manifest` that are there.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is not a manifest: it lacks a key, has an unknown key,
-            a value of another type, the name of a file outside the folder, or
-            numbers of documents that contradict each other.
+    Raises a `ValueError` if a key is missing or unknown, a value has another
+    type, a file name leads out of the folder, or numbers of documents
+    contradict each other.
     """
     path = folder / MANIFEST
     try:
@@ -92,30 +114,29 @@ def _check(value, kind, place):
             known = " or ".join(map(repr, known))
             raise ValueError(f"{place} is {value!r}, not {known}")
     elif type(value) is not kind:
-        raise ValueError(f"{place} is {value!r}, no {kind.__name__}")
+        raise ValueError(f"{place} is {value!r}, not {kind.__name__}")
 
 
 def _check_keys(value, kind, place):
     _check(value, dict, place)
-    fields = dataclasses.fields(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    absent = dataclasses.MISSING
     missing = [
-        field.name
-        for field in fields
-        if field.name not in value
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
+        name
+        for name, field in fields.items()
+        if name not in value
+        and field.default is absent
+        and field.default_factory is absent
     ]
     if missing:
         raise ValueError(f"{place} lacks {', '.join(missing)}")
-    unknown = value.keys() - {field.name for field in fields}
+    unknown = sorted(value.keys() - fields.keys())
     if unknown:
-        raise ValueError(
-            f"{place} has unknown keys: {', '.join(sorted(unknown))}"
-        )
-    for name, inner in typing.get_type_hints(kind).items():
-        if name in value:
-            inside = name if place == "it" else f"{place}.{name}"
-            _check(value[name], inner, inside)
+        raise ValueError(f"{place} has unknown keys: {', '.join(unknown)}")
+    hints = typing.get_type_hints(kind)
+    for name, inner in value.items():
+        inside = name if place == "it" else f"{place}.{name}"
+        _check(inner, hints[name], inside)
 
 
 def _check_values(manifest):
@@ -134,7 +155,7 @@ def _check_values(manifest):
         raise ValueError(f"embedding_dim is {manifest['embedding_dim']}")
 
 
-def digest(path):
+def digest(path: pathlib.Path) -> str:
     """Returns the SHA-256 of a file, or of the files of a folder, as hex."""
     if path.is_dir():
         lines = [f"{file.name} {digest(file)}" for file in path.iterdir()]
@@ -142,7 +163,23 @@ def digest(path):
     return digests.of_file(path)
 
 
-def check_digest(path, expected):
-    """Raises a `ValueError` if a file or folder has another SHA-256."""
-    if expected is not None and digest(path) != expected:
-        raise ValueError(f"its SHA-256 is not the one that {MANIFEST} states")
+@contextlib.contextmanager
+def reading(
+    path: pathlib.Path, kind: str, again: str, sha256: str | None = None
+) -> Iterator[None]:
+    """Checks the SHA-256 of a file or folder, and names it if it is broken."""
+    try:
+        if sha256 is not None and digest(path) != sha256:
+            raise ValueError(
+                f"its SHA-256 is not the one that {MANIFEST} states"
+            )
+        yield
+    # Arrow, FAISS, NumPy and bm25s raise errors of many kinds.
+    except Exception as error:
+        absent = isinstance(error, FileNotFoundError) and not path.exists()
+        if absent or isinstance(error, ImportError):
+            raise
+        raise ValueError(
+            f"{path} cannot be read as {kind}. Remove it, and `python -m "
+            f"export.index` {again}: {error}"
+        ) from error

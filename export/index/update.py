@@ -1,50 +1,40 @@
 """An index folder brought up to date with its corpus."""
 
-import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
 
 import rich.console
+from rich.progress import MofNCompleteColumn
 
-from export.index import corpus, embedding, index_folder, manifest, parts
-from export.index.options import SHARD_DOCUMENTS
-from keras_fixedhead import beir, retrieval
+from export.encoder import Encoder, Source
+from export.index import corpus, embedding, faiss_index, index_folder, parts
+from export.index.manifest import SHARD_DOCUMENTS, Options, read
+from keras_fixedhead import beir
+from keras_fixedhead.progress import progress
 
 
 def update(
-    folder,
-    corpus_path,
-    source,
-    opened,
-    options,
-    shard_documents=SHARD_DOCUMENTS,
-    runner=None,
-    beam_options=(),
-    bm25=True,
-):
-    """Brings an index folder up to date with its corpus.
+    folder: pathlib.Path,
+    corpus_path: str | os.PathLike,
+    source: Source | None,
+    opened: Encoder,
+    options: Options | None,
+    shard_documents: int = SHARD_DOCUMENTS,
+    runner: str | None = None,
+    beam_options: Sequence[str] = (),
+    bm25: bool = True,
+) -> tuple[index_folder.Index, int]:
+    """Returns the index of a corpus, and how many documents were embedded.
 
-    Args:
-        folder: `pathlib.Path` of the index folder; it may be absent.
-        corpus_path: path of the corpus, see `corpus.find`.
-        source: the `encoder.Source`, with its server running.
-        opened: the `encoder.Encoder` that it has opened.
-        options: the `index_folder.Options`; None for those that the folder
-            has, or the default ones.
-        shard_documents: int, the most documents of a shard.
-        runner: str, the Beam runner; None to embed in this process.
-        beam_options: list of str, its options.
-        bm25: bool, whether the folder holds BM25, too.
-
-    Returns:
-        The `index_folder.Index`, and how many documents were embedded.
-
-    Raises:
-        OSError: if a file cannot be read or written, or a server is away.
-        ValueError: if the corpus, the model or the options will not do.
+    The folder may be absent. `opened` is the encoder of `source`, which the
+    workers of a Beam `runner` open themselves. Options of None are those of the
+    folder, or the default ones. `beam_options` are `NAME=VALUE`.
     """
     path = corpus.find(corpus_path)
     if options is None:
-        kept = manifest.read(folder) if folder.is_dir() else None
-        options = index_folder.Options(**(kept["options"] if kept else {}))
+        kept = read(folder) if folder.is_dir() else None
+        options = Options(**(kept["options"] if kept else {}))
     console = rich.console.Console(stderr=True)
     with console.status("reading the corpus"):
         shards, blank = corpus.plan(path, shard_documents)
@@ -57,15 +47,13 @@ def update(
     (folder / parts.FOLDER).mkdir(parents=True, exist_ok=True)
     index_folder.sweep(folder)
     missing = embedding.missing(opened, shards, folder)
+    total = sum(shard.documents for shard in shards)
     count = sum(shard.documents for shard in missing)
-    if missing and options != index_folder.Options():
-        # Better now than when all is embedded.
+    if missing and options != Options():
+        # Fails before all is embedded.
         first = corpus.read(path, shards[0])[1][:1]
-        retrieval.check_index(
-            sum(shard.documents for shard in shards),
-            opened.embed(first, "document").shape[1],
-            **dataclasses.asdict(options),
-        )
+        size = opened.embed(first, "document").shape[1]
+        faiss_index.check(total, size, options)
     if runner is not None and missing:
         from export.index import beam
 
@@ -80,8 +68,13 @@ def update(
             beam_options,
         )
     elif missing:
-        kept = sum(shard.documents for shard in shards) - count
-        embedding.run(opened, path, missing, folder, kept)
-    index_folder.complete(folder, path, opened.model, shards, options, bm25)
+        with progress(
+            "documents", total, MofNCompleteColumn(), done=total - count
+        ) as advance:
+            for shard in missing:
+                embedding.embed_shard(opened, path, shard, folder, advance)
+    index_folder.complete(
+        folder, path.name, opened.model, shards, options, bm25
+    )
     index_folder.sweep(folder, everything=True)
     return index_folder.load(folder), count

@@ -28,38 +28,37 @@ class Arguments(encoder.Source):
     """Search an index, or measure a collection.
 
     Without --query, --queries and --collection it asks for queries. The model
-    has to be the one of the index; its name is taken from there.
+    must be that of the index, which also has its name.
     """
 
     ranker: typing.Literal["encoder", "bm25", "fusion"] | None = None
-    """What ranks the documents. encoder: the inner product of embeddings.
-    bm25: shared words, which needs no model (English stop words and stems).
-    fusion, the default: the reciprocal ranks of both. It has the best mean
-    nDCG@10 of six collections; BM25 alone is better where queries repeat the
-    words of documents. With --collection all three are measured unless one
-    is named."""
+    """How to rank documents. encoder: the inner product of embeddings. bm25:
+    shared words (English stop words and stems), without a model. fusion, the
+    default: the reciprocal ranks of both. It has the best mean nDCG@10 on six
+    collections; BM25 alone is better where queries repeat the words of
+    documents. --collection measures all three by default."""
 
     index: pathlib.Path | None = None
-    """The folder that export.index has written. With --collection it may be
-    left out: it is made in index/ of the output."""
+    """The folder that export.index has written. By default --collection makes
+    one in index/ of the output."""
 
     query: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """A query to answer; may be given several times."""
+    """A query to answer; may be repeated."""
 
     queries: str | None = None
-    """A file of queries, one JSON object a line, `query` (or `text`) and, if
-    there is one, `id` (or `_id`); - is standard input."""
+    """A file of queries, one JSON object a line: `query` (or `text`) and,
+    optionally, `id` (or `_id`); - is standard input."""
 
     output: pathlib.Path | None = None
     """With --queries the file of answers, one JSON object a line; - is
-    standard output. Exit status 1 if a line has `error` for an answer. With
+    standard output. The exit status is 1 if an answer is an `error`. With
     --collection the folder of metrics.json and retrieval.png."""
 
     k: int = 10
-    """Hits of a query."""
+    """The most hits of a query."""
 
     texts: bool = False
-    """Write the texts of the hits, too, to the file of answers."""
+    """Write the texts of hits to the file of answers, too."""
 
     collection: pathlib.Path | None = None
     """A BEIR folder to measure: corpus.jsonl, queries.jsonl,
@@ -70,25 +69,24 @@ class Arguments(encoder.Source):
 
 
 def _check(arguments):
-    asked = {
-        "query": bool(arguments.query),
-        "queries": arguments.queries is not None,
-        "collection": arguments.collection is not None,
-    }
-    given = [name for name, is_given in asked.items() if is_given]
+    given = [
+        name
+        for name in ("query", "queries", "collection")
+        if getattr(arguments, name) not in (None, ())
+    ]
     if len(given) > 1:
         raise ValueError(
             f"Pass one of `query`, `queries` and `collection`, received "
             f"{' and '.join(given)}."
         )
-    if arguments.index is None and not asked["collection"]:
+    if arguments.index is None and given != ["collection"]:
         raise ValueError(
             "`index` must be the folder that `python -m export.index` has "
             "written."
         )
-    takes_output = asked["queries"] or asked["collection"]
+    takes_output = given in (["queries"], ["collection"])
     if takes_output != (arguments.output is not None) or (
-        asked["collection"] and arguments.output == _STANDARD_OUTPUT
+        given == ["collection"] and arguments.output == _STANDARD_OUTPUT
     ):
         raise ValueError(
             "`output` belongs to `queries` (a file, - for standard output) "
@@ -111,11 +109,10 @@ def _check(arguments):
             raise ValueError(f"`query` {shown!r} {problem}.")
 
 
-def search(opened, searched, arguments, console):
+def _search(opened, searched, arguments, console):
     """Answers queries from an index; returns the exit status."""
     from export.search import query_file, report
-    from export.search.answers import answer
-    from export.search.conversation import converse
+    from export.search.answers import answer, converse
 
     ranker = arguments.ranker or _DEFAULT
 
@@ -123,7 +120,7 @@ def search(opened, searched, arguments, console):
         return answer(opened, searched, queries, arguments.k, ranker)
 
     if arguments.queries is not None:
-        failed = query_file.answer(
+        failed = query_file.answer_file(
             arguments.queries, arguments.output, ask, arguments.texts
         )
         if failed:
@@ -138,25 +135,25 @@ def search(opened, searched, arguments, console):
     return 0
 
 
-def main(arguments):
+def main(arguments: Arguments) -> int:
     """Searches; returns the exit status."""
     _check(arguments)
-    # Keras takes seconds to import, which `--help` need not wait for.
+    # `--help` need not wait for FAISS and Arrow.
     from export.index import index_folder
-    from export.search.measure import measure
+    from export.search.measure import measure_collection
 
     to_stdout = arguments.output == _STANDARD_OUTPUT
     console = rich.console.Console(stderr=to_stdout)
     source = arguments.base(encoder.Source)
     if arguments.collection is not None:
-        return measure(source, arguments, console)
+        return measure_collection(source, arguments, console)
     searched = index_folder.load(arguments.index)
     if arguments.ranker != "encoder":
         searched.bm25  # noqa: B018  raises where there is none
     if source.saved_model is None and source.model_name is None:
         source = dataclasses.replace(source, model_name=searched.model.name)
     if arguments.queries is None and source.threads is None:
-        # One query at a time: all processors for it.
+        # Each query by itself uses all processors.
         source = dataclasses.replace(source, threads=1)
     with contextlib.ExitStack() as stack:
         opened = None
@@ -166,9 +163,9 @@ def main(arguments):
             )
             searched.check(opened)
         try:
-            return search(opened, searched, arguments, console)
+            return _search(opened, searched, arguments, console)
         except BrokenPipeError:
-            # Who reads the answers has had enough of them.
+            # The reader of the answers closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 

@@ -1,8 +1,12 @@
 """A judged collection searched by a model, by BM25 and by their fusion."""
 
 import itertools
+import typing
 
-from export import progress
+import rich.console
+from rich.progress import MofNCompleteColumn
+
+from export.encoder import Source
 from export.index import index_folder
 from export.index.update import update
 from export.search import report
@@ -10,15 +14,15 @@ from export.search.answers import RANKERS, rank
 from keras_fixedhead import beir
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import write_json
+from keras_fixedhead.progress import progress
 
 
-def measure(source, arguments, console):
-    """Measures the rankers, and shows and writes what came out.
+def measure_collection(
+    source: Source, arguments: typing.Any, console: rich.console.Console
+) -> int:
+    """Measures the rankers; prints and writes the metrics.
 
-    Args:
-        source: the `encoder.Source`, which BM25 alone does not need.
-        arguments: those of `export.search`.
-        console: a `rich.console.Console`.
+    `arguments` are those of `export.search`. BM25 alone needs no `source`.
     """
     found = beir.read_collection(arguments.collection, arguments.split)
     if not found.queries:
@@ -29,27 +33,24 @@ def measure(source, arguments, console):
     output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
     rankers = (arguments.ranker,) if arguments.ranker else RANKERS
+    requests, version, model = 0, None, "BM25"
     if rankers == ("bm25",):
         bm25 = _bm25(arguments.index, found)
         rankings = rank(None, None, bm25, found.queries, rankers)
-        requests, version, by = 0, None, "BM25"
     else:
         with source.started() as started, started.open() as opened:
             rankings = _rank(
                 started, opened, arguments, found, rankers, console
             )
-        requests, version, by = (
-            opened.requests,
-            opened.model.version,
-            opened.model,
-        )
-        console.print(f"{requests:,} requests answered by {by}")
-    figures = report.measure(rankings, found.relevant)
-    title = f"{found}, {by}"
+        requests, model = opened.requests, opened.model
+        version = model.version
+        console.print(f"{requests:,} requests answered by {model}")
+    metrics = report.measure_systems(rankings, found.relevant)
+    title = f"{found}, {model}"
     report.print_examples(rankings, found)
-    report.print_figures(figures, title)
+    report.print_metrics(metrics, title)
     report.draw(
-        output / "retrieval.png", figures, rankings, found.relevant, title
+        output / "retrieval.png", metrics, rankings, found.relevant, title
     )
     write_json(
         output / "metrics.json",
@@ -58,10 +59,10 @@ def measure(source, arguments, console):
             "documents": len(found.documents),
             "requests": requests,
             "model_version": version,
-            **figures,
+            **metrics,
         },
     )
-    console.print(f"figures and picture in {output}")
+    console.print(f"metrics and picture in {output}")
     return 0
 
 
@@ -75,7 +76,7 @@ def _bm25(index, found):
 
 
 def _rank(source, opened, arguments, found, rankers, console):
-    """Ranks by an index of the collection, which is made if none is given."""
+    """Ranks by an index of the collection, made here if none is passed."""
     if arguments.index is not None:
         made, embedded = index_folder.load(arguments.index), 0
         made.check(opened)
@@ -83,14 +84,17 @@ def _rank(source, opened, arguments, found, rankers, console):
     else:
         made, embedded = update(
             arguments.output / "index",
-            *(arguments.collection, source, opened, None),
+            arguments.collection,
+            source,
+            opened,
+            options=None,
         )
     console.print(f"{made}, {embedded:,} of them embedded now")
     bm25 = None if rankers == ("encoder",) else made.bm25
-    with progress.documents("queries", len(found.queries)) as advance:
+    queries = found.queries
+    with progress("queries", len(queries), MofNCompleteColumn()) as advance:
         return rank(
-            *(opened, made.vectors, bm25, found.queries, rankers),
-            on_batch=advance,
+            opened, made.vectors, bm25, queries, rankers, on_batch=advance
         )
 
 

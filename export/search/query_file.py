@@ -1,21 +1,23 @@
-"""Queries of a file, or of standard input, answered line by line."""
+"""Answers the queries in a file, or in standard input, line by line."""
 
 import contextlib
 import itertools
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 
+from export.search.report import Hit
 from keras_fixedhead import beir
 from keras_fixedhead.files import replaced
 
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
-_ESCAPED = range(0xDC80, 0xDD00)  # bytes that are no UTF-8 (PEP 383)
+_ESCAPED = range(0xDC80, 0xDD00)  # bytes that are not UTF-8 (PEP 383)
 
 
-def problem(query):
-    """Says what is wrong with a query, as the end of a sentence; or None."""
+def problem(query: str) -> str | None:
+    """Says what is wrong with a query, as the end of a sentence."""
     try:
         query.encode()
     except UnicodeEncodeError as error:
@@ -25,30 +27,21 @@ def problem(query):
                 f"must be in UTF-8, but has the byte 0x{code - 0xDC00:x} as "
                 f"character {place}"
             )
-        return (
-            f"has the lone surrogate U+{code:X} as character {place}, which "
-            "is no text"
-        )
+        return f"has the lone surrogate U+{code:X} as character {place}"
     return "is blank" if beir.is_blank(query) else None
 
 
-def answer(queries, output, ask, with_texts):
-    """Answers a file of queries, one JSON object a line, with such a file.
+def answer_file(
+    queries: str,
+    output: pathlib.Path,
+    ask: Callable[[list[str]], list[list[Hit]]],
+    with_texts: bool,
+) -> int:
+    """Answers a file of queries with a file, both one JSON object a line.
 
-    A line that is no query has `error` for an answer, and the others are
-    answered.
-
-    Args:
-        queries: path of a file, or "-" for standard input.
-        output: path of a file, or "-" for standard output.
-        ask: function of a list of queries to their lists of `report.Hit`s.
-        with_texts: bool, whether to write the hits' texts.
-
-    Returns:
-        int, how many lines have an error.
-
-    Raises:
-        OSError: if a file cannot be read or written.
+    A line that is not a query has `error` for an answer; returns how many
+    there are. "-" is standard input or output. `with_texts` writes the texts
+    of hits, too.
     """
     failed = 0
     name = "standard input" if queries == _STANDARD else queries
@@ -63,14 +56,10 @@ def answer(queries, output, ask, with_texts):
             good = [a for a in answers if "error" not in a]
             found = ask([a["query"] for a in good]) if good else []
             for answered, hits in zip(good, found, strict=True):
-                answered["hits"] = [
-                    {
-                        key: value
-                        for key, value in hit._asdict().items()
-                        if with_texts or key != "text"
-                    }
-                    for hit in hits
-                ]
+                answered["hits"] = [hit._asdict() for hit in hits]
+                if not with_texts:
+                    for hit in answered["hits"]:
+                        del hit["text"]
             failed += len(answers) - len(good)
             stream.writelines(map(_to_line, answers))
             stream.flush()
@@ -98,7 +87,7 @@ def _to_line(answered):
     line = json.dumps(answered, ensure_ascii=False)
     try:
         return line.encode() + b"\n"
-    except UnicodeEncodeError:  # what was wrong with the query
+    except UnicodeEncodeError:  # a query with a lone surrogate
         return json.dumps(answered).encode() + b"\n"
 
 

@@ -1,19 +1,22 @@
-"""What a search shows: tables on the terminal, a picture, a file of figures.
+"""What a search shows: tables on the terminal, metrics and a picture.
 
 Shape letters: Q queries, K documents ranked.
 """
 
+import os
 import typing
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import rich.console
 import rich.markup
 import rich.table
 
-from keras_fixedhead import metrics
+from keras_fixedhead import beir, metrics
 from keras_fixedhead.pictures import new_figure, save_figure
+from keras_fixedhead.ranking import Ranking
 
-FIGURES = {
+METRICS = {
     "ndcg@10": "nDCG@10",
     "recall@1": "R@1",
     "recall@10": "R@10",
@@ -27,14 +30,7 @@ _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
 class Hit(typing.NamedTuple):
-    """A document that answers a query.
-
-    Attributes:
-        rank: int, from 1.
-        id: the document's identifier.
-        text: its text.
-        score: float, higher is better.
-    """
+    """A document that answers a query; ranks count from 1."""
 
     rank: int
     id: str
@@ -42,30 +38,24 @@ class Hit(typing.NamedTuple):
     score: float
 
 
-def measure(rankings, relevant):
-    """Measures rankings.
+def measure_systems(
+    rankings: Mapping[str, Ranking], relevant: Sequence[Collection[int]]
+) -> dict[str, dict[str, float]]:
+    """Returns the `METRICS` of each system's ranking of the same Q queries.
 
-    Args:
-        rankings: `{system: Ranking}` of the same Q queries.
-        relevant: list of Q lists of row numbers.
-
-    Returns:
-        `{system: {figure: float}}` for `FIGURES`.
+    `relevant` are the row numbers of each query's relevant documents.
     """
-    found = {
-        system: metrics.measure_rankings(
-            ranking.documents, relevant, FIGURES.values()
+    measured = {}
+    for system, ranking in rankings.items():
+        found = metrics.measure_rankings(
+            ranking.documents, relevant, METRICS.values()
         )
-        for system, ranking in rankings.items()
-    }
-    return {
-        system: {name: values[FIGURES[name]] for name in FIGURES}
-        for system, values in found.items()
-    }
+        measured[system] = dict(zip(METRICS, found.values(), strict=True))
+    return measured
 
 
 def _tidy(text, width=72):
-    # Control characters would be obeyed by the terminal.
+    # A terminal would obey control characters.
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * width])
     line = " ".join(line.split())
     return line if len(line) <= width else line[: width - 1] + "…"
@@ -75,14 +65,15 @@ def _tail(name, width=44):
     return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
-def print_hits(query, hits, console):
-    """Prints the `Hit`s of one query."""
-    table = rich.table.Table(
-        title=rich.markup.escape(_tidy(query)), title_justify="left"
-    )
+def print_hits(
+    query: str, hits: list[Hit], console: rich.console.Console
+) -> None:
+    """Prints the hits of one query."""
+    title = rich.markup.escape(_tidy(query))
     if not hits:
-        console.print(f"{rich.markup.escape(_tidy(query))}: no document found")
+        console.print(f"{title}: no document found")
         return
+    table = rich.table.Table(title=title, title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("score", justify="right")
     table.add_column("document", overflow="fold")
@@ -97,15 +88,15 @@ def print_hits(query, hits, console):
     console.print(table)
 
 
-def print_examples(rankings, collection):
-    """Prints a few queries with the first hits of the first system.
-
-    Beside each stands the rank of its right document for every system.
-    """
+def print_examples(
+    rankings: Mapping[str, Ranking], collection: beir.Collection
+) -> None:
+    """Prints a few queries with the first hits of the first system, and the
+    rank of the first relevant document for every system."""
     system, first = next(iter(rankings.items()))
     table = rich.table.Table(
-        title=f"Some queries, hits of {_LABELS[system]} (+ right), rank of "
-        "the right",
+        title=f"Some queries, hits of {_LABELS[system]} (+ relevant), rank of "
+        "the first relevant",
         title_justify="left",
         show_lines=True,
     )
@@ -114,64 +105,61 @@ def print_examples(rankings, collection):
         table.add_column(_LABELS[system], justify="right", no_wrap=True)
     count = min(_EXAMPLES, len(collection.queries))
     for query in np.linspace(0, len(collection.queries) - 1, count, dtype=int):
-        right = set(collection.relevant[query])
-        lines = [
-            f"[bold]{rich.markup.escape(_tidy(collection.queries[query]))}[/]"
-        ]
+        relevant = collection.relevant[query]
+        title = rich.markup.escape(_tidy(collection.queries[query]))
+        lines = [f"[bold]{title}[/]"]
         for row in first.documents[query, :_HITS]:
             if row < 0:
                 break
             name = rich.markup.escape(_tail(collection.document_ids[row]))
-            lines.append(f"[green]+ {name}[/]" if row in right else f"- {name}")
+            is_relevant = row in relevant
+            lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
         ranks = [
-            _rank(ranking.documents[query], right)
+            _first_rank(ranking.documents[query], relevant)
             for ranking in rankings.values()
         ]
         table.add_row("\n".join(lines), *ranks)
     rich.console.Console().print(table)
 
 
-def _rank(documents, right):
-    """Returns the rank of the first right document, as text."""
+def _first_rank(documents, relevant):
     for rank, row in enumerate(documents, 1):
-        if row in right:
+        if row in relevant:
             return str(rank)
     return f">{len(documents)}"
 
 
-def print_figures(figures, title):
-    """Prints the table of `measure`."""
+def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
+    """Prints the table of `measure_systems`."""
     table = rich.table.Table(title=title, title_justify="left")
     table.add_column("")
-    for name in FIGURES:
+    for name in METRICS:
         table.add_column(name, justify="right")
-    for system, values in figures.items():
-        table.add_row(
-            _LABELS[system], *(f"{values[name]:.3f}" for name in FIGURES)
-        )
+    for system, values in measured.items():
+        numbers = [f"{value:.3f}" for value in values.values()]
+        table.add_row(_LABELS[system], *numbers)
     rich.console.Console().print(table)
 
 
-def draw(path, figures, rankings, relevant, title):
-    """Draws the figures as bars, and recall against the depth read.
-
-    Args:
-        path: path of the PNG file.
-        figures: what `measure` returned.
-        rankings: `{system: Ranking}` of the same Q queries.
-        relevant: list of Q lists of row numbers.
-        title: str, above both.
-    """
+def draw(
+    path: str | os.PathLike,
+    measured: dict[str, dict[str, float]],
+    rankings: Mapping[str, Ranking],
+    relevant: Sequence[Collection[int]],
+    title: str,
+) -> None:
+    """Draws the result of `measure_systems` as bars, and recall against the
+    number of documents read."""
     picture = new_figure(10, 4)
     bars, curve = picture.subplots(1, 2)
-    width = 0.8 / len(figures)
-    for index, (system, values) in enumerate(figures.items()):
+    width = 0.8 / len(measured)
+    for index, (system, values) in enumerate(measured.items()):
+        style = {"color": _COLORS[system], "label": _LABELS[system]}
         drawn = bars.bar(
-            np.arange(len(FIGURES)) + index * width,
-            [values[name] for name in FIGURES],
+            np.arange(len(METRICS)) + index * width,
+            list(values.values()),
             width * 0.92,
-            color=_COLORS[system],
-            label=_LABELS[system],
+            **style,
         )
         bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
         depths = [k for k in _CURVE if k <= rankings[system].documents.shape[1]]
@@ -181,13 +169,12 @@ def draw(path, figures, rankings, relevant, title):
         curve.plot(
             depths,
             list(recall.values()),
-            color=_COLORS[system],
             marker="o",
             markersize=4,
-            label=_LABELS[system],
+            **style,
         )
-    bars.set_xticks(np.arange(len(FIGURES)) + width * (len(figures) - 1) / 2)
-    bars.set_xticklabels(FIGURES)
+    centers = np.arange(len(METRICS)) + width * (len(measured) - 1) / 2
+    bars.set_xticks(centers, METRICS)
     curve.set_xscale("log")
     curve.set_xticks(_CURVE, [str(k) for k in _CURVE])
     curve.minorticks_off()
@@ -201,7 +188,7 @@ def draw(path, figures, rankings, relevant, title):
     picture.legend(
         *bars.get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=len(figures),
+        ncols=len(measured),
         frameon=False,
     )
     picture.suptitle(title)

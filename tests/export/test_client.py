@@ -177,7 +177,7 @@ def test_asks_all_servers_of_a_name(server, base_path, tmp_path):
         names = ",".join(f"127.0.0.1:{port}" for port in ports)
         where = address.Address("grpc", f"ipv4:{names}")
         link = transport.Grpc(where, "tiny")
-        with client.Client("tiny", link, 30) as connection:
+        with client.Client(link, 30) as connection:
             connection.wait_until_ready(30)
             deadline = time.monotonic() + 10
             versions = set()

@@ -105,17 +105,17 @@ def test_json_has_no_nan(value, dtype):
         (1.5, signature(), r"shape \(\), declared \[-1, 2\]"),
         ([[1, 2], [3]], signature(), "'y' that does not fit"),
         # Types
-        ([["1.5", "2"]], signature(), "'1.5' is no float32"),
-        ([[True, False]], signature(), "True is no float32"),
-        ([[None, 1]], signature(), "None is no float32"),
-        ([[1.5, 2]], signature(TYPES.DT_INT32), "1.5 is no integer"),
-        ([[True, 2]], signature(TYPES.DT_INT32), "True is no integer"),
+        ([["1.5", "2"]], signature(), "'1.5' is not float32"),
+        ([[True, False]], signature(), "True is not float32"),
+        ([[None, 1]], signature(), "None is not float32"),
+        ([[1.5, 2]], signature(TYPES.DT_INT32), "1.5 is not an integer"),
+        ([[True, 2]], signature(TYPES.DT_INT32), "True is not an integer"),
         ([[300, 2]], signature(TYPES.DT_INT8), "'y' that does not fit"),
-        ([[0, 1]], signature(TYPES.DT_BOOL), "0 is no bool"),
-        ([[1, 2]], signature(TYPES.DT_STRING), "1 is no string"),
-        ([[["a"], "b"]], signature(TYPES.DT_STRING), "is no string"),
+        ([[0, 1]], signature(TYPES.DT_BOOL), "0 is not bool"),
+        ([[1, 2]], signature(TYPES.DT_STRING), "1 is not a string"),
+        ([[["a"], "b"]], signature(TYPES.DT_STRING), "is not a string"),
         ([[{"b64": "*"}, "b"]], signature(TYPES.DT_STRING), "does not fit"),
-        ([[{"c": "a"}, "b"]], signature(TYPES.DT_STRING), "is no string"),
+        ([[{"c": "a"}, "b"]], signature(TYPES.DT_STRING), "is not a string"),
         ([["\ud800", "b"]], signature(TYPES.DT_STRING), "does not fit"),
         # Keys
         (None, signature(), "without `outputs`"),
@@ -212,7 +212,7 @@ def test_errors_of_any_form(content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no gzip", "no gzip"),
+        (b"no gzip", "broken gzip"),
         (gzip.compress(b"x" * 999, mtime=0)[:-5], "cut off"),
         (gzip.compress(b"x" * 10**6, mtime=0), "more than 100000 bytes"),
     ],
@@ -368,7 +368,7 @@ def test_wrong_answers_over_the_wire(server, connect):
     with rest_front(server, answer=answer) as front:
         with connect(front.url, "tiny") as connection:
             for content, message in (
-                (b"<html>Sign in</html>", "no JSON object: <html>Sign in"),
+                (b"<html>Sign in</html>", "not a JSON object: <html>Sign in"),
                 (b"{}", "without `outputs`"),
                 (b'{"outputs": [[1], [2], [3]]}', "declared"),
             ):

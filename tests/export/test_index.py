@@ -369,7 +369,9 @@ def test_another_precision_embeds_nothing(update, tmp_path):
     assert small.manifest["index"] == file.name
     # The whole queries find their documents in it.
     vectors = read(output)[2]
-    assert small.vectors.search(vectors, 1)[1][:, 0].tolist() == [*range(11)]
+    assert small.vectors.search(vectors, 1).documents[:, 0].tolist() == [
+        *range(11)
+    ]
 
 
 def test_a_broken_index_is_made_again(update, tmp_path):
@@ -461,7 +463,7 @@ def test_identifiers(tmp_path, record, name):
         (b'{"text": "a"}\n{"text": "\xff"}\n', ":2: a line must be in UTF-8"),
         (
             '{"_id": "2", "text": "a"}\n{"text": "b"}\n',
-            ":2: the identifier '2' is that of line 1, too",
+            ":2: line 1 has the identifier '2', too",
         ),
         ("\n", "jsonl has no document"),
     ],

@@ -18,8 +18,7 @@ from export.index import index_folder
 from export.index.update import update
 from export.search import __main__ as search
 from export.search import query_file
-from export.search.answers import answer
-from export.search.conversation import converse
+from export.search.answers import answer, converse
 from keras_fixedhead import beir, retrieval
 
 DOCUMENTS = {
@@ -174,7 +173,9 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
     def ask(texts):
         return answer(opened, searched, texts, 11, "encoder")
 
-    assert query_file.answer(str(queries), output, ask, with_texts=True) == 0
+    assert (
+        query_file.answer_file(str(queries), output, ask, with_texts=True) == 0
+    )
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
     assert [answer["query"] for answer in answers] == texts
     # As many hits as there are documents, with what they say.
@@ -191,7 +192,7 @@ def test_an_unfinished_file_is_none(made, tmp_path):
         raise OSError("the server is away")
 
     with pytest.raises(OSError):
-        query_file.answer(str(queries), output, ask, with_texts=False)
+        query_file.answer_file(str(queries), output, ask, with_texts=False)
     assert output.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -404,7 +405,7 @@ def test_another_model_of_the_same_name(made, opened, tmp_path):
         return -opened.ask(batch, signature)
 
     other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
-    with pytest.raises(ValueError, match="embeds the same documents otherwise"):
+    with pytest.raises(ValueError, match="embeds its documents differently"):
         searched.check(other)
 
 

@@ -107,3 +107,12 @@ def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):
     with progress.progress("Embedding", 0) as advance:
         advance(0)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_rate_of_work_leaves_out_an_earlier_run(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0)
+    times = iter([0, 10])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times, 10))
+    with progress.progress("Embedding", 8, done=4) as advance:
+        advance(1)
+    assert capfd.readouterr().err == "Embedding: 62%  ETA 0:00:30\n"

@@ -93,11 +93,9 @@ def handling(handlers: dict[int, Callable]) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def exit_status(returncode: int | None) -> int | None:
-    """Returns a process's exit status as shells count: 128 and a signal."""
-    if returncode is None or returncode >= 0:
-        return returncode
-    return 128 - returncode
+def exit_status(returncode: int) -> int:
+    """Returns an exit status as shells count: 128 plus the signal, if any."""
+    return returncode if returncode >= 0 else 128 - returncode
 
 
 class TrainingVerb:

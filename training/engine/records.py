@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 import rich.table
 
-from keras_fixedhead.files import replaced, write_json
+from keras_fixedhead.files import replaced
 
 # The metrics beside the progress bar: names, labels and formats.
 _SHOWN = (
@@ -78,7 +78,7 @@ class RunRecords:
         """
         if self.chief:
             self.workdir.mkdir(parents=True, exist_ok=True)
-            write_json(self._config, self._settings)
+            _write(self._config, json.dumps(self._settings, indent=2) + "\n")
             self._forget_after(first_step, evaluate_first)
         with self._bar:
             self._bar_task = self._bar.add_task(
@@ -116,7 +116,8 @@ class RunRecords:
             "settings": json.loads(self._config.read_text(encoding="utf-8")),
             "figures": json.loads(metrics[-1]),
         }
-        write_json(preset / "run.json", description)
+        # Unlike write_json, accepts a metric that is not finite.
+        _write(preset / "run.json", json.dumps(description, indent=2) + "\n")
 
     def say(self, message: str) -> None:
         """Prints a line."""
@@ -146,8 +147,12 @@ class RunRecords:
             last = step - (evaluation and "loss" not in record)
             if record["step"] <= last:
                 kept.append(f"{line}\n")
-        with replaced(self._metrics) as partial:
-            partial.write_text("".join(kept), encoding="utf-8")
+        _write(self._metrics, "".join(kept))
+
+
+def _write(path, text):
+    with replaced(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def differences(there: dict, now: dict) -> list[str]:

@@ -2,6 +2,7 @@
 
 import abc
 import pathlib
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -17,10 +18,10 @@ class Task(abc.ABC):
     """
 
     model: keras.layers.Layer | None = None
-    metrics: tuple[str, ...] = ()
-    counts: tuple[str, ...] = ()
+    metrics: Sequence[str] = ()
+    counts: Sequence[str] = ()
     settings: dict = {}
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
 
     @abc.abstractmethod
     def build(self) -> None:

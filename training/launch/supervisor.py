@@ -102,28 +102,33 @@ class Supervisor:
         self._processes = []
         try:
             for worker in self._workers:
-                self._processes.append(_Process(worker))
-            self._wait(
-                lambda: (
-                    self._ended()
-                    or self._signum
-                    or any(process.status for process in self._processes)
-                )
-            )
+                self._processes.append(_start(worker))
+            self._wait(lambda: self._ended() or self._signum or self._failed())
             self._wait(self._ended, self._config.grace_period)
         finally:
             for process in self._processes:
-                process.kill_group()
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
         self._wait(self._ended)
-        failed = [process for process in self._processes if process.status]
-        for process in failed:
-            _say(process)
+        failed = self._failed()
+        for worker, status in failed:
+            log = f", see {worker.log}" if worker.log else ""
+            _say(f"{worker.name} ended with status {status}{log}")
         # A permanent error of one worker causes temporary errors of others.
-        statuses = sorted((p.status for p in failed), key=is_temporary)
+        statuses = sorted((status for _, status in failed), key=is_temporary)
         return statuses[0] if statuses else 0
 
     def _ended(self):
-        return all(process.status is not None for process in self._processes)
+        return all(process.poll() is not None for process in self._processes)
+
+    def _failed(self):
+        """Returns the workers that ended with an error, and their statuses."""
+        return [
+            (worker, exit_status(process.returncode))
+            for worker, process in zip(self._workers, self._processes)
+            if process.poll()
+        ]
 
     def _wait(self, until: Callable[[], bool], seconds: float = math.inf):
         """Passes signals on until a condition holds or time is up."""
@@ -140,40 +145,22 @@ class Supervisor:
                     )
 
 
-class _Process(subprocess.Popen):
-    """A running worker."""
-
-    def __init__(self, worker):
-        self._worker = worker
-        with contextlib.ExitStack() as stack:
-            output = None
-            if worker.log is not None:
-                worker.log.parent.mkdir(parents=True, exist_ok=True)
-                output = stack.enter_context(open(worker.log, "ab"))
-            super().__init__(
-                worker.command,
-                env={**os.environ, **worker.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # Ctrl-C reaches this process alone, which passes it on: a
-                # worker that receives it twice ends without a checkpoint.
-                process_group=0,
-            )
-
-    @property
-    def status(self) -> int | None:
-        """The exit status, as shells count; None while it runs."""
-        return exit_status(self.poll())
-
-    def kill_group(self):
-        if self.status is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-    def __str__(self):
-        log = f", see {self._worker.log}" if self._worker.log else ""
-        return f"{self._worker.name} ended with status {self.status}{log}"
+def _start(worker):
+    with contextlib.ExitStack() as stack:
+        output = None
+        if worker.log is not None:
+            worker.log.parent.mkdir(parents=True, exist_ok=True)
+            output = stack.enter_context(open(worker.log, "ab"))
+        return subprocess.Popen(
+            worker.command,
+            env={**os.environ, **worker.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C reaches this process alone, which passes it on: a worker
+            # that receives it twice ends without a checkpoint.
+            process_group=0,
+        )
 
 
 def _say(message):

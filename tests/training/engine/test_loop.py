@@ -361,6 +361,17 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()) == settings
 
 
+def test_a_metric_may_be_infinite(tmp_path):
+    """As a perplexity, which must not cost the run its preset."""
+    records = RunRecords(tmp_path, 1, chief=True)
+    records.claim({})
+    with records.running(0, evaluate_first=False):
+        records.evaluated(1, {"perplexity": float("inf")})
+    records.describe(tmp_path)
+    described = json.loads((tmp_path / "run.json").read_text())
+    assert described["figures"] == {"step": 1, "perplexity": float("inf")}
+
+
 def test_progress_shows_how_training_goes(tmp_path):
     records = RunRecords(tmp_path, 11, chief=True)
     records.claim({})

@@ -4,9 +4,11 @@ Shape letters: B examples of a global batch, M examples of one replica.
 """
 
 import abc
+import dataclasses
 import typing
 from collections.abc import Callable, Sized
 
+import keras_hub
 import numpy as np
 import tensorflow as tf
 
@@ -153,6 +155,7 @@ def scaled(draws: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     )
 
 
+@dataclasses.dataclass
 class ExampleBatches(abc.ABC):
     """Batches of numbered examples, each a dictionary of tensors.
 
@@ -160,17 +163,10 @@ class ExampleBatches(abc.ABC):
     their longest sequence.
     """
 
-    def __init__(
-        self,
-        global_batch_size: int,
-        preprocessor,
-        seed: int,
-        packed: bool = True,
-    ):
-        self.global_batch_size = global_batch_size
-        self.preprocessor = preprocessor
-        self.seed = seed
-        self.packed = packed
+    global_batch_size: int
+    preprocessor: keras_hub.models.Preprocessor
+    seed: int
+    packed: bool = True
 
     @abc.abstractmethod
     def reader(self, examples: Sized) -> Callable:

@@ -39,12 +39,11 @@ def wait_for_workers(addresses: Collection[str], own: str) -> None:
 def _listener(address):
     port = _split(address)[1]
     try:
-        if socket.has_dualstack_ipv6():
-            listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True
-            )
-        else:
-            listener = socket.create_server(("", port))
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(
+            ("", port), family=family, dualstack_ipv6=both
+        )
     except OSError as error:
         raise OSError(
             error.errno,

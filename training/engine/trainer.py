@@ -95,10 +95,7 @@ class Trainer(orbit.StandardTrainer):
         self._started = None
 
     def _gradients(self, batch, totals):
-        """Returns shares of loss and metrics, `[1 + metrics]`, and gradients.
-
-        The gradients are dense.
-        """
+        """Returns shares of loss and metrics, as one tensor, and gradients."""
         with tf.GradientTape() as tape:
             loss, metrics = self._task.loss(batch, totals)
         values = [variable.value for variable in self._variables]

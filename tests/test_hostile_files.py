@@ -27,9 +27,9 @@ from keras_fixedhead import FixedHeadTextEmbedder, bm25, convert
 from keras_fixedhead.diagnostics import __main__ as diagnostics
 from tests.export import tiny
 from tests.keras_fixedhead import hugging_face
-from training import preset as training_preset
 from training.convert import sources
 from training.corpus.stream import read_stream
+from training.engine import preset as training_preset
 
 ROOT = pathlib.Path(__file__).parents[1]
 # What every command prints as one line.

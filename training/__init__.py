@@ -1,6 +1,6 @@
-"""Text to a trained preset folder: data, the training loop, its verbs."""
+"""Turns text into a trained preset folder: data, training loop, commands."""
 
 import os
 
-# As in keras_fixedhead, which some modules import after TensorFlow.
+# keras_fixedhead sets it, too, but some modules import TensorFlow first.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

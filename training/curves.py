@@ -1,4 +1,4 @@
-"""Verb: draws the curves of runs, while they train or afterwards.
+"""Draws the metrics of runs over the updates, while they train or afterwards.
 
 python -m training.curves runs/novels/train
 """
@@ -7,21 +7,17 @@ import dataclasses
 import json
 import math
 import pathlib
+import statistics
 import sys
+from collections.abc import Sequence
 
 import tyro
 
 from training.engine import cli
 
-_PROG = "training.curves"
-
-# What starts the name of a figure on held-out data.
 _HELDOUT = "heldout_"
-
 _PANEL_INCHES = (5.0, 3.0)
 _COLUMNS = 2
-# Training figures are means since the last report: faint, and smoothed.
-_SMOOTHED = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,125 +31,86 @@ class CurvesConfig:
     into the first work directory."""
 
 
-def draw_curves(
-    workdirs: tuple[pathlib.Path, ...], output: pathlib.Path
-) -> None:
-    """Draws every figure of `metrics.jsonl` over the updates.
-
-    Args:
-        workdirs: Work directories; what they have in common shares a panel.
-        output: Picture to write.
-
-    Raises:
-        OSError: A work directory has no figures, or the picture cannot be
-            written.
-        ValueError: The figures are none yet or damaged, or the ending of
-            `output` names no format.
-    """
+def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
+    """Draws each metric of `metrics.jsonl` in a panel, with all runs in it."""
     # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead.pictures import new_figure, save_figure
 
     runs = {workdir: _read(workdir) for workdir in workdirs}
-    panels = list(
-        dict.fromkeys(
-            name.removeprefix(_HELDOUT)
-            for curves in runs.values()
-            for name in curves
-            if not name.endswith("per_second")
-        )
+    names = (name for metrics in runs.values() for name in metrics)
+    panels = dict.fromkeys(
+        name.removeprefix(_HELDOUT)
+        for name in names
+        if not name.endswith("per_second")
     )
     rows = math.ceil(len(panels) / _COLUMNS)
     width, height = _PANEL_INCHES
     figure = new_figure(width * _COLUMNS, height * rows)
-    axes = figure.subplots(rows, _COLUMNS, squeeze=False).flat
-    for name, axis in zip(panels, axes):
+    for number, name in enumerate(panels, start=1):
+        axis = figure.add_subplot(rows, _COLUMNS, number)
         axis.set_title(name.replace("_", " "))
         axis.set_xlabel("update")
         axis.grid(alpha=0.3)
-        for number, (workdir, curves) in enumerate(runs.items()):
-            label = f"{workdir} " if len(runs) > 1 else ""
-            color = f"C{number}"
-            if name in curves:
-                steps, values = curves[name]
-                axis.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
+        for index, (workdir, metrics) in enumerate(runs.items()):
+            color = f"C{index}"
+            prefix = f"{workdir} " if len(runs) > 1 else ""
+            if name in metrics:
+                steps, values = metrics[name]
+                axis.plot(steps, values, color, alpha=0.25, linewidth=0.8)
+                # Means of a twentieth of the curve around each value.
+                half = len(values) // 40
+                smooth = [
+                    statistics.fmean(values[max(i - half, 0) : i + half + 1])
+                    for i in range(len(values))
+                ]
+                axis.plot(steps, smooth, color, label=f"{prefix}training")
+            if _HELDOUT + name in metrics:
                 axis.plot(
-                    steps,
-                    _smooth(values),
-                    color=color,
-                    label=f"{label}training",
-                )
-            if _HELDOUT + name in curves:
-                axis.plot(
-                    *curves[_HELDOUT + name],
-                    color=color,
-                    linestyle="--",
-                    marker="o",
+                    *metrics[_HELDOUT + name],
+                    f"{color}o--",
                     markersize=3,
-                    label=f"{label}held out",
+                    label=f"{prefix}held out",
                 )
         axis.legend()
-    for axis in list(axes):  # those that are left
-        axis.remove()
     save_figure(figure, output)
 
 
 def _read(workdir):
-    """The updates and values of each figure, by its name."""
+    """Returns the updates and the values of each metric."""
     path = workdir / "metrics.jsonl"
-    curves: dict[str, tuple[list, list]] = {}
+    metrics: dict[str, tuple[list, list]] = {}
     for number, line in enumerate(path.read_bytes().splitlines(True), 1):
         if not line.endswith(b"\n"):
             break  # being written
         try:
-            record = json.loads(line)
-            step = float(record.pop("step"))
-            figures = {name: float(value) for name, value in record.items()}
+            record = {
+                name: float(value) for name, value in json.loads(line).items()
+            }
+            step = record.pop("step")
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ValueError(
                 f"{path}:{number}: a line must be a JSON object of numbers "
                 f"with a `step`. Received: {line[:80]!r}"
             ) from error
-        for name, value in figures.items():
-            steps, values = curves.setdefault(name, ([], []))
+        for name, value in record.items():
+            steps, values = metrics.setdefault(name, ([], []))
             steps.append(step)
             values.append(value)
-    if not curves:
+    if not metrics:
         raise ValueError(f"{path} has no figures yet")
-    return curves
+    return metrics
 
 
-def _smooth(values):
-    """Means of what lies around each value."""
-    half = int(_SMOOTHED * len(values) / 2)
-    return [
-        sum(near) / len(near)
-        for near in (
-            values[max(i - half, 0) : i + half + 1] for i in range(len(values))
-        )
-    ]
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    config = tyro.cli(
-        CurvesConfig,
-        prog=f"python -m {_PROG}",
-        description="Draws the curves of runs.",
-        args=args,
-        use_underscores=True,
-    )
+def curves(config: CurvesConfig) -> None:
+    """Draws the picture that the flags ask for."""
     if not config.workdirs:
-        return cli.say_usage(
-            _PROG, "WORKDIR ... [--output PICTURE]", "WORKDIR is missing"
-        )
-    return cli.run(_draw, config, _PROG)
-
-
-def _draw(config):
+        raise ValueError("`workdirs` must name at least one work directory.")
     output = config.output or config.workdirs[0] / "curves.png"
     draw_curves(config.workdirs, output)
     print(f"wrote {output}")
 
+
+main = cli.command(curves, CurvesConfig, "training.curves", __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

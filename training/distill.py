@@ -1,21 +1,18 @@
-"""Verb: trains a smaller embedder after a larger one and leaves a preset.
+r"""Trains a small embedder to reproduce a larger one; leaves WORKDIR/preset.
 
     python -m training.distill --config compact --teacher runs/minilm \
         --data texts.txt --workdir runs/compact
+
+Computes the teacher's embeddings once. The same command continues an
+interrupted run.
 """
 
 import sys
 
 from training.distillation import configs
-from training.engine.verb import TrainingVerb
+from training.engine.cli import TrainingVerb
 
-_verb = TrainingVerb(
-    "training.distill",
-    "Trains a smaller embedder to give what a larger one gives, and leaves "
-    "WORKDIR/preset. The teacher's embeddings are computed once. The same "
-    "command continues a run that was interrupted.",
-    configs,
-)
+_verb = TrainingVerb("training.distill", __doc__, configs)
 parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Verb: fine-tunes an encoder and leaves a preset.
+r"""Fine-tunes an encoder and leaves WORKDIR/preset.
 
     python -m training.finetune --config demo_retrieval \
         --data runs/demo/data --workdir runs/demo/train
@@ -11,23 +11,22 @@
         --data train-v1.1.json --validation dev-v1.1.json \
         --workdir runs/squad --seeds 5
 
-The named configuration decides what for: retrieval, the classification of
-texts and pairs of texts, or answers to questions (SQuAD).
+The named configuration chooses the task: retrieval, classification of texts
+and pairs of texts, or question answering (SQuAD). The same command continues
+an interrupted run. Each configuration has its own flags: --config NAME --help
+lists them.
 """
 
 import sys
 
 from training.classification import configs as classification
-from training.engine.verb import TrainingVerb
+from training.engine.cli import TrainingVerb
 from training.question_answering import configs as question_answering
 from training.retrieval import configs as retrieval
 
 _verb = TrainingVerb(
     "training.finetune",
-    "Trains an encoder for retrieval, for classification or to answer "
-    "questions and leaves WORKDIR/preset. The same command continues a run "
-    "that was interrupted. Flags are those of the configuration: --config "
-    "NAME --help lists them.",
+    __doc__,
     retrieval,
     classification,
     question_answering,

@@ -1,20 +1,18 @@
-"""Verb: pre-trains an encoder on text and leaves a preset.
+r"""Pre-trains an encoder on text and leaves WORKDIR/preset.
 
     python -m training.pretrain --config small \
         --data runs/novels/data --workdir runs/novels/train
+
+Learns masked tokens and next sentences. The same command continues an
+interrupted run.
 """
 
 import sys
 
-from training.engine.verb import TrainingVerb
+from training.engine.cli import TrainingVerb
 from training.masked_lm import configs
 
-_verb = TrainingVerb(
-    "training.pretrain",
-    "Pre-trains an encoder on masked tokens and next sentences and leaves "
-    "WORKDIR/preset. The same command continues a run that was interrupted.",
-    configs,
-)
+_verb = TrainingVerb("training.pretrain", __doc__, configs)
 parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":

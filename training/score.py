@@ -1,6 +1,10 @@
-"""Verb: exact match and F1 of a file of predicted answers, whoever made it.
+"""Scores a file of predicted answers, from any model, against SQuAD v1.1.
 
-python -m training.score dev-v1.1.json predictions.json
+    python -m training.score dev-v1.1.json predictions.json
+
+Prints exact match and F1 in percent, by SQuAD's official definition, with the
+number of questions without an answer (missing, which count as wrong) and of
+answers to no question (unknown, which do not count).
 """
 
 import dataclasses
@@ -15,7 +19,7 @@ from training.engine import cli
 
 @dataclasses.dataclass(frozen=True)
 class ScoreConfig:
-    """The questions, and what was answered."""
+    """The questions and the predicted answers."""
 
     data: tyro.conf.Positional[str]
     """SQuAD's JSON or tfds:squad/v1.1:SPLIT."""
@@ -25,16 +29,7 @@ class ScoreConfig:
 
 
 def score(config: ScoreConfig) -> None:
-    """Prints the figures as JSON.
-
-    Args:
-        config: The files.
-
-    Raises:
-        OSError: A file cannot be read.
-        ValueError: The data are not SQuAD's or have no answers, or the
-            predictions are not in the official format.
-    """
+    """Prints the scores as JSON."""
     predictions = _read_predictions(config.predictions)
     # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead import squad
@@ -76,24 +71,7 @@ def _read_predictions(path):
     return predictions
 
 
-def parse(args: list[str] | None = None) -> ScoreConfig:
-    """Reads what is scored from the command line."""
-    return tyro.cli(
-        ScoreConfig,
-        args=args,
-        prog="python -m training.score",
-        description="Prints exact match and F1, percent, of answers by the "
-        "official definition of SQuAD v1.1, and how many questions were not "
-        "answered (missing, which count as wrong) and how many answers are to "
-        "no question (unknown, which do not count).",
-        use_underscores=True,
-    )
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    return cli.run(score, parse(args), "training.score")
-
+main = cli.command(score, ScoreConfig, "training.score", __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,9 +11,9 @@ from keras_fixedhead import FixedHeadCausalLM, FixedHeadCausalLMPreprocessor
 from training.causal_lm.batches import LanguageModelBatches
 from training.causal_lm.configs import LanguageModelConfig
 from training.corpus.task import CorpusTask
-from training.engine.cross_entropy import losses_and_hits
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task
+from training.engine.sequences import losses_and_hits
 
 
 class LanguageModelTask(CorpusTask):

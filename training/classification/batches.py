@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from training.corpus.labelled import Labelled
 from training.corpus.texts import of_length
-from training.engine.example_batches import ExampleBatches
+from training.engine.global_batch import ExampleBatches
 
 
 class LabelledBatches(ExampleBatches):

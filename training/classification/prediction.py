@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextClassifier
 from keras_fixedhead.files import replaced
 from training.corpus.labelled import read_rows
-from training.engine.length_batches import outputs_by_length
 from training.engine.prediction_config import PredictConfig
 from training.engine.preset import read_task
+from training.engine.sequences import outputs_by_length
 
 
 def predict(config: PredictConfig) -> dict[str, float]:

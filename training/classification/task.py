@@ -23,7 +23,6 @@ from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
 from training.corpus.labelled import Labelled, read_examples
-from training.engine.cross_entropy import losses_and_hits
 from training.engine.encoder import (
     check_vocabulary,
     copy_encoder,
@@ -32,7 +31,7 @@ from training.engine.encoder import (
     read_tokenizer,
 )
 from training.engine.preset import preset_sha256, read_pooling
-from training.engine.sequences import SequenceTask, in_order
+from training.engine.sequences import SequenceTask, in_order, losses_and_hits
 
 # In the preset: how often which class was taken for which.
 CONFUSION = "confusion.json"

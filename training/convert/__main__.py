@@ -1,43 +1,27 @@
-"""Command: turns existing encoders into presets.
+r"""Converts an encoder that others have trained into a preset.
 
-python -m training.convert --source all-MiniLM-L6-v2/ --output runs/minilm \
-    --head_size 128 --num_heads 16
+    python -m training.convert --source all-MiniLM-L6-v2/ --output runs/minilm \
+        --head_size 128 --num_heads 16
+
+The preset has the same outputs, perhaps with larger or more heads. Outputs are
+compared before it is written.
 """
 
-import os
-import signal
 import sys
 
-import tyro
-
 from training.convert.configs import ConvertConfig
+from training.engine import cli
 
 
-def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    config = tyro.cli(
-        ConvertConfig,
-        args=args,
-        prog="python -m training.convert",
-        description="Turns an existing encoder into a preset with the same "
-        "outputs, and perhaps with larger or more heads. Compares outputs "
-        "before it writes.",
-        use_underscores=True,
-    )
+def convert(config: ConvertConfig) -> None:
+    """Converts, compares and writes; see `training.convert.conversion`."""
     print("loading Keras and TensorFlow", file=sys.stderr, flush=True)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # `--help` need not wait for TensorFlow.
-    from training.convert.conversion import convert
+    from training.convert import conversion
 
-    try:
-        convert(config)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    except (ValueError, OSError) as error:
-        print(f"training.convert: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    conversion.convert(config)
 
+
+main = cli.command(convert, ConvertConfig, "training.convert", __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,9 +1,10 @@
-"""Figures of finished runs beside the shapes of their encoders."""
+"""Metrics of finished runs beside the shapes of their encoders."""
 
 import collections
 import dataclasses
 import json
 import pathlib
+from collections.abc import Sequence
 
 import rich.console
 import rich.table
@@ -14,23 +15,20 @@ from keras_fixedhead.planner import EncoderShape, ParameterCount
 from training.engine.seeds import SUMMARY, summarize
 
 _FIXED, _STANDARD = "fixed head size", "head size = embedding size / heads"
-_COLORS = {_FIXED: "#d9541e", _STANDARD: "#4269d0"}
-_MARKERS = {_FIXED: "o", _STANDARD: "s"}
-# On which side of a point its shape stands, or those of two lines overlap.
-_SIDES = {_FIXED: (-6, 6, "right"), _STANDARD: (6, -12, "left")}
+# Marker, color, and the place of the shape beside its point; the two kinds
+# differ so that they do not overlap.
+_STYLES = {
+    _FIXED: ("o", "#d9541e", (-6, 6), "right"),
+    _STANDARD: ("s", "#4269d0", (6, -12), "left"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A shape and what runs with it reached.
 
-    Attributes:
-        run: The work directory.
-        shape: Of the encoder.
-        parameters: Of the encoder, without a task's head.
-        seeds: How many runs.
-        figures: For each name `values`, `mean` and `deviation`, see
-            `training.engine.seeds.summarize`.
+    `parameters` are the encoder's, without a task's head; `seeds` is the
+    number of runs; for `figures` see `training.engine.seeds.summarize`.
     """
 
     run: pathlib.Path
@@ -50,14 +48,7 @@ class Row:
 
 
 def read_row(run: pathlib.Path) -> Row:
-    """Reads a run, or those of several seeds in one folder.
-
-    Args:
-        run: Work directory of a finished run or of `--seeds`.
-
-    Raises:
-        ValueError: It is none, or is not finished.
-    """
+    """Reads a finished run, or the finished runs of `--seeds` in a folder."""
     try:
         if (run / SUMMARY).exists():
             summary = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
@@ -83,46 +74,36 @@ def read_row(run: pathlib.Path) -> Row:
     )
 
 
-def report(config) -> list[Row]:
-    """Prints the table; writes `report.json` and `report.png`.
+def report(
+    runs: Sequence[pathlib.Path], output: pathlib.Path, names: Sequence[str]
+) -> None:
+    """Prints a table, and writes `report.json` and `report.png` to `output`.
 
-    Args:
-        config: A `training.accuracy_report.AccuracyReportConfig`.
-
-    Returns:
-        The rows, from the smallest encoder to the largest.
-
-    Raises:
-        ValueError: A run is not finished, or lacks a figure.
-        OSError: The report cannot be written.
+    Reports the metrics in `names`, or all that the runs have in common.
     """
-    if not config.runs:
+    if not runs:
         raise ValueError("`runs` must name at least one work directory.")
-    rows = sorted(map(read_row, config.runs), key=lambda row: row.parameters)
-    figures = _chosen(rows, config.figures)
-    config.output.mkdir(parents=True, exist_ok=True)
-    write_json(
-        config.output / "report.json",
-        [
-            {
-                "run": str(row.run),
-                "heads": row.kind,
-                "shape": dataclasses.asdict(row.shape),
-                "parameters": row.parameters,
-                "seeds": row.seeds,
-                "figures": {name: row.figures[name] for name in figures},
-            }
-            for row in rows
-        ],
-    )
-    _draw(rows, figures, config.output / "report.png")
-    rich.console.Console().print(_table(rows, figures))
-    print(f"wrote {config.output / 'report.json'} and report.png")
-    return rows
+    rows = sorted(map(read_row, runs), key=lambda row: row.parameters)
+    names = _chosen(rows, names)
+    output.mkdir(parents=True, exist_ok=True)
+    records = [
+        {
+            "run": str(row.run),
+            "heads": row.kind,
+            "shape": dataclasses.asdict(row.shape),
+            "parameters": row.parameters,
+            "seeds": row.seeds,
+            "figures": {name: row.figures[name] for name in names},
+        }
+        for row in rows
+    ]
+    write_json(output / "report.json", records)
+    _draw(rows, names, output / "report.png")
+    rich.console.Console().print(_table(rows, names))
+    print(f"wrote {output / 'report.json'} and report.png")
 
 
 def _chosen(rows, wanted):
-    """The names of the figures to report."""
     common = [
         name
         for name in rows[0].figures
@@ -132,18 +113,18 @@ def _chosen(rows, wanted):
     chosen = list(wanted) or [n for n in common if "loss" not in n]
     if missing or not chosen:
         raise ValueError(
-            "`figures` must be names of figures that all runs have: "
+            "`figures` must be metrics that all runs have: "
             f"{', '.join(common) or 'there are none'}. "
             f"Received: {', '.join(missing) or 'none'}"
         )
     return chosen
 
 
-def _table(rows, figures):
+def _table(rows, names):
     table = rich.table.Table(
         "layers", "embedding", "heads", "head size", "parameters", "seeds"
     )
-    for name in figures:
+    for name in names:
         table.add_column(name)
     for row in rows:
         shape = row.shape
@@ -155,7 +136,7 @@ def _table(rows, figures):
             "-".join(str(size) for size in sorted({min(sizes), max(sizes)})),
             f"{row.parameters / 1e6:.1f}M",
             str(row.seeds),
-            *(_with_deviation(row.figures[name]) for name in figures),
+            *(_with_deviation(row.figures[name]) for name in names),
         )
     return table
 
@@ -166,37 +147,40 @@ def _with_deviation(figure):
     return f"{figure['mean']:.4f} ± {figure['deviation']:.4f}"
 
 
-def _draw(rows, figures, output):
-    figure = pictures.new_figure(5.5 * len(figures), 4)
-    axes = figure.subplots(1, len(figures), squeeze=False)[0]
+def _draw(rows, names, output):
+    figure = pictures.new_figure(5.5 * len(names), 4)
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
     lines = collections.defaultdict(list)
     for row in rows:
         lines[row.kind].append(row)
-    for name, axis in zip(figures, axes):
+    for name, axis in zip(names, axes):
         for kind, same in lines.items():
+            marker, color, offset, side = _STYLES[kind]
+            sizes = [row.parameters / 1e6 for row in same]
+            means = [row.figures[name]["mean"] for row in same]
+            errors = [row.figures[name]["deviation"] or 0.0 for row in same]
             axis.errorbar(
-                [row.parameters / 1e6 for row in same],
-                [row.figures[name]["mean"] for row in same],
-                yerr=[row.figures[name]["deviation"] or 0.0 for row in same],
-                color=_COLORS[kind],
-                marker=_MARKERS[kind],
+                sizes,
+                means,
+                errors,
+                color=color,
+                marker=marker,
                 capsize=3,
                 label=kind,
             )
-            *offset, side = _SIDES[kind]
-            for row in same:
+            for row, *point in zip(same, sizes, means):
                 axis.annotate(
                     f"d {row.shape.hidden_dim}, {row.shape.num_heads} heads",
-                    (row.parameters / 1e6, row.figures[name]["mean"]),
+                    point,
+                    offset,
                     textcoords="offset points",
-                    xytext=offset,
                     horizontalalignment=side,
-                    color=_COLORS[kind],
+                    color=color,
                     fontsize="x-small",
                 )
         axis.set_title(name.replace("_", " "))
         axis.set_xlabel("parameters of the encoder, millions")
         axis.grid(alpha=0.3)
-        axis.margins(x=0.2, y=0.15)  # for what stands beside the points
+        axis.margins(x=0.2, y=0.15)  # for the shapes beside the points
         axis.legend()
     pictures.save_figure(figure, output)

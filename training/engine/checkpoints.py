@@ -9,22 +9,12 @@ import tensorflow as tf
 
 
 class RestoredCheckpointManager(tf.train.CheckpointManager):
-    """A manager of variables that are what the newest checkpoint holds.
+    """A checkpoint manager that restores the newest readable checkpoint.
 
-    Every worker must take part in a save, but one alone may write into the
-    folder of the run: the others write into one that is thrown away, and
-    restore from that of the run like the chief.
-
-    Args:
-        checkpoint: The `tf.train.Checkpoint` of the run's variables.
-        source: Folder of the run's checkpoints; restored from at once.
-        directory: Folder to write to: `source`, or another.
-        step_counter: Integer variable of `checkpoint`, the updates made.
-        say: Called with a line about each damaged checkpoint.
-        **kwargs: As in `tf.train.CheckpointManager`.
-
-    Raises:
-        ValueError: There are checkpoints, and none can be read.
+    Restores from `source`, the run's folder, and writes to `directory`. Every
+    worker must take part in a save, but only one may write into the run's
+    folder: the others write into a temporary folder. `step_counter` counts the
+    updates; `say` prints a line about each damaged checkpoint.
     """
 
     def __init__(
@@ -53,30 +43,21 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
         return None
 
 
-def _steps(folder):
-    names = (re.fullmatch(r"ckpt-(\d+)\.index", p.name) for p in _files(folder))
-    return [int(name[1]) for name in names if name]
-
-
-def _files(folder):
-    return folder.iterdir() if folder.exists() else ()
-
-
 def _restore_newest(checkpoint, folder, say):
-    damaged = []
-    for step in sorted(_steps(folder), reverse=True):
+    names = [path.name for path in folder.glob("ckpt-*.index")]
+    found = (re.fullmatch(r"ckpt-(\d+)\.index", name) for name in names)
+    steps = sorted((int(match[1]) for match in found if match), reverse=True)
+    for step in steps:
         prefix = str(folder / f"ckpt-{step}")
         try:
             # Reads everything, and checks it against its checksums.
             checkpoint.restore(prefix).assert_existing_objects_matched()
-        # What kind of error depends on where the damage is.
-        except Exception as error:
-            damaged.append(prefix)
-            say(f"{prefix} is damaged, going back to the one before: {error}")
-        else:
             return
-    if damaged:
+        # The type of the error depends on where the damage is.
+        except Exception as error:
+            say(f"{prefix} is damaged, going back to the one before: {error}")
+    if steps:
         raise ValueError(
-            f"none of the checkpoints in {folder} can be read. Start anew in "
-            "another `workdir`, or put a whole one there"
+            f"none of the checkpoints in {folder} can be read. Start again in "
+            "another `workdir`, or restore a whole checkpoint"
         )

@@ -1,115 +1,162 @@
-"""What the verbs that train share: reading a run, and exit statuses."""
+"""What commands share: flags, messages, signals, exit statuses."""
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import tyro
 
+from training.engine.configs import ExperimentConfig
 from training.engine.errors import Interrupted, RunFailed, WorkerLost
 
-# Of sysexits.h: it may succeed when tried again.
+# From sysexits.h: the same command may succeed when it is tried again.
 EX_TEMPFAIL = 75
-# That of argparse and tyro: the command line cannot be read.
-_USAGE = 2
+# As argparse and tyro: the command line is wrong.
+USAGE = 2
 
 
-def parse(
-    named: dict[str, Callable],
-    prog: str,
-    description: str,
-    args: list[str] | None,
-):
-    """Reads a run from the command line: a named one, and what differs.
+def command(
+    verb: Callable, config_type: type, prog: str, description: str
+) -> Callable[[list[str] | None], int]:
+    """Returns `main` of a module: it reads `config_type` and runs the verb."""
 
-    Args:
-        named: Functions that return the named runs, with docstrings. Their
-            dataclasses may differ; a field `config` is the name.
-        prog: What the user calls.
-        description: What it does.
-        args: The command line; `None` is that of the process.
-
-    Returns:
-        A run of the dataclass of the named one.
-    """
-    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    chosen.add_argument("--config", default=next(iter(named)))
-    name = chosen.parse_known_args(args)[0].config
-    if name not in named:
-        say_error(
-            prog,
-            f"--config must be one of {', '.join(named)}. Received: {name}",
+    def main(args: list[str] | None = None) -> int:
+        config = tyro.cli(
+            config_type,
+            args=args,
+            prog=f"python -m {prog}",
+            description=description,
+            use_underscores=True,
         )
-        sys.exit(_USAGE)
-    listed = "\n".join(
-        f"  {name}: {function.__doc__}" for name, function in named.items()
-    )
-    default = named[name]()
-    return tyro.cli(
-        type(default),
-        args=args,
-        prog=f"python -m {prog}",
-        description=f"{description}\n\nNamed configurations:\n{listed}",
-        default=default,
-        config=(tyro.conf.OmitArgPrefixes,),
-        use_underscores=True,
-    )
+        return run(verb, config, prog)
+
+    return main
 
 
 def run(verb: Callable, config, prog: str) -> int:
-    """Runs a verb and returns the exit status.
+    """Calls `verb(config)` and returns the exit status.
 
-    0 when it is done; 128 and the signal's number when one stopped it; 75
-    (`EX_TEMPFAIL`) when another worker was lost; 1 for what a restart does
-    not mend. 2, for a command line that cannot be read, comes from parsing.
-
-    Args:
-        verb: Called with `config`.
-        config: The run.
-        prog: What the user calls.
+    What the verb returns, or 0; 1 after an error that a restart does not mend;
+    75 (`EX_TEMPFAIL`) when another worker was lost; 128 and the signal's
+    number when a signal stopped the verb.
     """
-    # What TensorFlow logs below an error would bury the progress bar.
+    # TensorFlow's warnings would break up the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        verb(config)
-    except Interrupted as interrupted:
-        say_error(prog, interrupted)
-        return 128 + interrupted.signum
+        return verb(config) or 0
+    except Interrupted as error:
+        say_error(prog, error)
+        return 128 + error.signum
     except KeyboardInterrupt:
         say_error(prog, "interrupted")
         return 128 + signal.SIGINT
-    except WorkerLost as lost:
-        say_error(prog, lost)
+    except WorkerLost as error:
+        say_error(prog, error)
         return EX_TEMPFAIL
     except (
         ValueError, OSError, ImportError, FloatingPointError, RunFailed
     ) as error:  # fmt: skip
         say_error(prog, error)
         return 1
-    return 0
 
 
-def say_error(prog: str, error: Exception | str):
+def say_error(prog: str, error: Exception | str) -> None:
     """Prints why a command ends, as `argparse` does."""
     print(f"{prog}: error: {error}", file=sys.stderr)
 
 
-def say_usage(prog: str, usage: str, error: str) -> int:
-    """Prints how a command is called, and returns the exit status."""
-    print(f"usage: python -m {prog} {usage}", file=sys.stderr)
-    say_error(prog, error)
-    return _USAGE
+def import_tensorflow() -> None:
+    """Imports TensorFlow, which takes seconds, and prints that it does.
 
-
-def import_tensorflow():
-    """Imports TensorFlow, and says so: it takes seconds.
-
-    Verbs call this once they have read the command line, so that `--help` does
-    not wait.
+    Call it after the command line is read, so that `--help` does not wait.
     """
     if "tensorflow" not in sys.modules:
         print("importing TensorFlow", file=sys.stderr, flush=True)
         importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def handling(handlers: dict[int, Callable]) -> Iterator[None]:
+    """Handles signals, given by number, until the block is left."""
+    previous = {
+        signum: signal.signal(signum, handler)
+        for signum, handler in handlers.items()
+    }
+    try:
+        yield
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def exit_status(returncode: int) -> int:
+    """Returns an exit status as shells count: 128 plus the signal, if any."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+class TrainingVerb:
+    """A command that trains one of several kinds of runs.
+
+    Each module of `configs` has `NAMED_RUNS`, functions that return runs, by
+    name.
+    """
+
+    def __init__(self, name: str, description: str, *configs: ModuleType):
+        self._name, self._description = name, description
+        self._named_runs = {}
+        for module in configs:
+            self._named_runs |= module.NAMED_RUNS
+
+    def parse(self, args: list[str] | None = None) -> ExperimentConfig:
+        """Returns the run that `--config` names, changed by the other flags."""
+        chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        chosen.add_argument("--config", default=next(iter(self._named_runs)))
+        name = chosen.parse_known_args(args)[0].config
+        if name not in self._named_runs:
+            say_error(
+                self._name,
+                f"--config must be one of {', '.join(self._named_runs)}. "
+                f"Received: {name}",
+            )
+            sys.exit(USAGE)
+        listed = "\n".join(
+            f"  {name}: {function.__doc__}"
+            for name, function in self._named_runs.items()
+        )
+        default = self._named_runs[name]()
+        return tyro.cli(
+            type(default),
+            args=args,
+            prog=f"python -m {self._name}",
+            description=f"{self._description}\n\nNamed configurations:\n"
+            f"{listed}",
+            default=default,
+            config=(tyro.conf.OmitArgPrefixes,),
+            use_underscores=True,
+        )
+
+    def train(self, config: ExperimentConfig) -> dict[str, float]:
+        """Trains, or continues, a run; see `training.engine.loop.run_task`."""
+        import_tensorflow()
+        from training.engine.loop import run_task
+
+        module, _, task = config.task.partition(":")
+        return run_task(config, getattr(importlib.import_module(module), task))
+
+    def main(self, args: list[str] | None = None) -> int:
+        """Runs the command and returns its exit status."""
+        args = sys.argv[1:] if args is None else args
+
+        def verb(config):
+            if config.seeds != 1:
+                from training.engine.seeds import run_seeds
+
+                return run_seeds(self._name, config, args)
+            self.train(config)
+
+        return run(verb, self.parse(args), self._name)

@@ -1,15 +1,15 @@
 """Configurations of training runs: frozen dataclasses.
 
-A run is one dataclass. Everything in it but `run` decides what is learned, so
-a work directory is continued only by a run that agrees with it on the rest.
+A run is one dataclass. All of it but `run` decides what is learned, and must
+agree with an earlier run in the same work directory, to continue that run.
 """
 
 import dataclasses
 import pathlib
 from typing import ClassVar
 
-# Weights of bfloat16 are too coarse for an update to move them, and gradients
-# of float16 vanish unless losses are scaled.
+# Weights in bfloat16 are too coarse for small updates; gradients in float16
+# vanish unless losses are scaled.
 DTYPES = ("float32", "mixed_bfloat16", "float64")
 
 
@@ -26,9 +26,9 @@ class ModelConfig:
     intermediate_dim: int
     """Width of the feed-forward layers."""
     head_size: int | None = None
-    """Size of each head; None takes max_sequence_length."""
+    """Size of each head. Default: max_sequence_length."""
     dropout: float = 0.1
-    """Share of activations dropped in training."""
+    """Fraction of activations dropped in training."""
     max_sequence_length: int = 512
     """Longest input, in tokens."""
     dtype: str = "float32"
@@ -37,44 +37,44 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True)
 class StartConfig(ModelConfig):
-    """The encoder to start from: that of a preset, or of a new shape."""
+    """The encoder to start from: a preset's, or one of a new shape."""
 
     num_layers: int | None = None
-    """Transformer blocks; None takes those of init."""
+    """Transformer blocks. Default: those of init."""
     num_heads: int | None = None
-    """Attention heads of each block; None takes those of init."""
+    """Attention heads of each block. Default: those of init."""
     hidden_dim: int | None = None
-    """Width of a token and of the embedding; None takes that of init."""
+    """Width of a token and of the embedding. Default: that of init."""
     intermediate_dim: int | None = None
-    """Width of the feed-forward layers; None takes that of init."""
+    """Width of the feed-forward layers. Default: that of init."""
     head_size: int | None = None
-    """Size of each head; None takes that of init, else max_sequence_length."""
+    """Size of each head. Default: that of init, else max_sequence_length."""
     max_sequence_length: int | None = None
-    """Longest input, in tokens; None takes that of init."""
+    """Longest input, in tokens. Default: that of init."""
     init: pathlib.Path | None = None
-    """Preset to start from, such as training.convert or another run writes;
-    its tokenizer and vocabulary are used, too. None starts at random."""
+    """Preset to start from, written by training.convert or another run, with
+    its tokenizer and vocabulary. Default: random weights."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """What is optimized, and how."""
+    """How the model is optimized."""
 
     steps: int
     """Updates of the whole run."""
     global_batch_size: int
     """Examples per update, over all replicas together."""
     learning_rate: float
-    """The rate at its peak."""
+    """Peak learning rate."""
     warmup_steps: int
-    """Updates over which the rate rises to its peak."""
+    """Updates in which the rate rises to its peak."""
     decay: str = "linear"
     """How the rate falls: linear or cosine, to zero at the end, or rsqrt, with
     the square root of the update."""
     optimizer: str = "adamw"
     """adamw, lamb (for large batches) or sgd."""
     weight_decay: float = 0.01
-    """Decoupled decay of everything but biases and norms."""
+    """Decoupled decay of all weights but biases and norms."""
     beta_1: float = 0.9
     """Decay of the first moment (adamw, lamb)."""
     beta_2: float = 0.999
@@ -82,7 +82,7 @@ class TrainingConfig:
     epsilon: float = 1e-6
     """Added to the root of the second moment (adamw, lamb)."""
     clip_norm: float | None = 1.0
-    """Bound of the gradients' global norm; None does not clip."""
+    """Largest global norm of the gradients; None does not clip."""
     seed: int = 0
     """Decides the initial weights, the dropout and the order of the data."""
 
@@ -91,8 +91,7 @@ class TrainingConfig:
 class RunConfig:
     """Where and how a run is computed; may change on resuming.
 
-    Losses then differ by rounding, and where there is dropout, in what is
-    dropped.
+    Losses then differ by rounding and by the draws of dropout.
     """
 
     data: pathlib.Path
@@ -107,7 +106,7 @@ class RunConfig:
     packed: bool = True
     """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
     accumulation_steps: int = 1
-    """Parts of a replica's batch that are computed one after the other."""
+    """Parts in which a replica computes its batch, one after the other."""
     jit_compile: bool = False
     """Compile the update with XLA; needs fixed shapes and one replica."""
     log_interval: int = 10
@@ -121,10 +120,10 @@ class RunConfig:
     keep_checkpoints: int = 2
     """Checkpoints kept, the newest ones."""
     attention_interval: int | None = None
-    """Updates between two reports of what the attention heads do, in
-    TensorBoard, a multiple of log_interval; None makes none."""
+    """Updates between two reports on the attention heads in TensorBoard, a
+    multiple of log_interval. Default: no reports."""
     attention_sequences: int = 16
-    """Held-out sequences that such a report looks at."""
+    """Held-out sequences in such a report."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,13 +136,13 @@ class ExperimentConfig:
 
     task: ClassVar[str]
     config: str
-    """Named configuration that the other flags change."""
+    """Named configuration, which the other flags change."""
     model: ModelConfig
     training: TrainingConfig
     run: RunConfig
     seeds: int = 1
-    """Runs to make, of this seed and those that follow, each in a folder
-    seed_N of the work directory; their mean and deviation are printed."""
+    """Runs to make, with this seed and the next ones, each in a folder seed_N
+    of the work directory. Prints their mean and deviation."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,31 +10,7 @@ from keras_fixedhead import (
 )
 from training.engine.configs import ModelConfig, StartConfig
 from training.engine.preset import read_embedder
-
-
-def make_encoder(
-    model: ModelConfig, vocabulary_size: int, **arguments
-) -> FixedHeadBackbone:
-    """Makes an encoder with random weights.
-
-    Args:
-        model: Its shape.
-        vocabulary_size: The number of token ids.
-        **arguments: Further arguments of `FixedHeadBackbone`.
-    """
-    return FixedHeadBackbone(
-        vocabulary_size=vocabulary_size,
-        num_layers=model.num_layers,
-        num_heads=model.num_heads,
-        hidden_dim=model.hidden_dim,
-        intermediate_dim=model.intermediate_dim,
-        head_size=model.head_size,
-        dropout=model.dropout,
-        max_sequence_length=model.max_sequence_length,
-        dtype=model.dtype,
-        **arguments,
-    )
-
+from training.engine.records import differences
 
 SHAPE = (
     "num_layers",
@@ -46,28 +22,36 @@ SHAPE = (
 )
 
 
+def make_encoder(
+    model: ModelConfig, vocabulary_size: int, **arguments
+) -> FixedHeadBackbone:
+    """Returns an encoder with random weights.
+
+    `arguments` are further arguments of `FixedHeadBackbone`.
+    """
+    return FixedHeadBackbone(
+        vocabulary_size=vocabulary_size,
+        dropout=model.dropout,
+        dtype=model.dtype,
+        **{name: getattr(model, name) for name in SHAPE},
+        **arguments,
+    )
+
+
 def read_start(
     model: StartConfig,
 ) -> tuple[FixedHeadTextEmbedder | None, StartConfig]:
-    """Reads the preset that a run starts from, if it has one.
+    """Returns the preset that a run starts from, and the complete shape.
 
-    Args:
-        model: What is given of the shape.
-
-    Returns:
-        The preset, of whatever task, as an embedder, or `None`; and the whole
-        shape.
-
-    Raises:
-        ValueError: `init` is no preset with a tokenizer, or a shape that is
-            given is not its own; or without `init` the shape is not whole.
+    The preset of any task is read as an embedder; None without `init`.
     """
+    given = {
+        name: getattr(model, name)
+        for name in SHAPE
+        if getattr(model, name) is not None
+    }
     if model.init is None:
-        missing = [
-            name
-            for name in SHAPE
-            if name != "head_size" and getattr(model, name) is None
-        ]
+        missing = [n for n in SHAPE if n != "head_size" and n not in given]
         if missing:
             raise ValueError(
                 "`init` must be a preset to start from, or the shape must be "
@@ -78,42 +62,35 @@ def read_start(
     theirs = {name: getattr(start.backbone, name) for name in SHAPE}
     refuse_differences(
         model.init,
-        {
-            name: (theirs[name], getattr(model, name))
-            for name in SHAPE
-            if getattr(model, name) is not None
-        },
+        {name: (theirs[name], value) for name, value in given.items()},
     )
     return start, dataclasses.replace(model, **theirs)
 
 
-def refuse_differences(init, values):
-    """Raises a `ValueError` where a preset is not what a run says.
+def refuse_differences(init: pathlib.Path, values: dict[str, tuple]) -> None:
+    """Raises a `ValueError` where a preset differs from what a run sets.
 
-    Args:
-        init: The preset's folder.
-        values: `{name: (what the preset has, what the run says)}`.
+    `values` are `{name: (value of the preset, value of the run)}`.
     """
-    different = [
-        f"{name} (there {theirs!r}, now {ours!r})"
-        for name, (theirs, ours) in sorted(values.items())
-        if theirs != ours
-    ]
+    different = differences(
+        {name: theirs for name, (theirs, _) in values.items()},
+        {name: ours for name, (_, ours) in values.items()},
+    )
     if different:
         raise ValueError(
-            f"`init` {str(init)!r} must be as the run says. "
+            f"`init` {str(init)!r} must have the values of the run. "
             f"Different: {', '.join(different)}"
         )
 
 
 def check_vocabulary(
     vocabulary: pathlib.Path | None, init: pathlib.Path | None
-):
-    """Raises a `ValueError` unless a run has one of the two alone."""
+) -> None:
+    """Raises a `ValueError` unless a run has exactly one of the two."""
     if (init is None) != (vocabulary is not None):
         raise ValueError(
-            "`vocabulary` must be a file where there is no init, and none "
-            "where there is one, whose vocabulary is used. "
+            "`vocabulary` must be a file without `init`, and None with it, "
+            "since the preset has a vocabulary. "
             f"Received: vocabulary={vocabulary}, init={init}"
         )
 
@@ -123,17 +100,10 @@ def read_tokenizer(
     vocabulary: pathlib.Path,
     lowercase: bool | None,
 ) -> FixedHeadTokenizer:
-    """The tokenizer of a run: that of its start, or of a vocabulary.
+    """Returns the tokenizer of the start or, without one, of a vocabulary.
 
-    Args:
-        start: What the run starts from, if from anything.
-        vocabulary: File with a token a line; not read where there is a start.
-        lowercase: Whether to lower-case; `None` takes what the start does,
-            else yes.
-
-    Raises:
-        OSError: There is no such file.
-        ValueError: The start does the other, or a special token is missing.
+    `vocabulary` is a file with a token a line. `lowercase=None` is as in the
+    start, or True.
     """
     if start is None:
         text = vocabulary.read_text(encoding="utf-8")
@@ -154,13 +124,9 @@ def read_tokenizer(
 def copy_encoder(
     backbone: FixedHeadBackbone, model: ModelConfig, pooler: bool = False
 ) -> FixedHeadBackbone:
-    """Makes an encoder with the weights of another.
+    """Returns a copy of an encoder with the dropout and dtype of `model`.
 
-    Args:
-        backbone: The other.
-        model: Its dropout and dtype are the new one's.
-        pooler: Whether the new one has the other's pooler. What is not used
-            has no gradient.
+    Without `pooler`, the copy has none: unused weights have no gradient.
     """
     config = backbone.get_config()
     del config["name"]

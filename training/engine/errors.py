@@ -1,17 +1,12 @@
-"""What ends a run before it is done. Imports no TensorFlow."""
+"""Errors that end a run before it is done. Imports no TensorFlow."""
 
 import signal
 
 
 class Interrupted(Exception):
-    """A signal stopped the run, which has saved where it was.
+    """A signal stopped the run, which saved a checkpoint after `step`."""
 
-    Attributes:
-        signum: Integer, the signal.
-        step: Integer, the last update made.
-    """
-
-    def __init__(self, signum, step):
+    def __init__(self, signum: int, step: int):
         self.signum = signum
         self.step = step
         super().__init__(
@@ -25,4 +20,4 @@ class WorkerLost(Exception):
 
 
 class RunFailed(Exception):
-    """TensorFlow could not go on: a shard is gone, the disk is full, ..."""
+    """TensorFlow failed: a shard is missing, the disk is full, ..."""

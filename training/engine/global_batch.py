@@ -1,11 +1,14 @@
-"""How a global batch is divided over workers and their replicas.
+"""Divides a global batch over workers and their replicas.
 
 Shape letters: B examples of a global batch, M examples of one replica.
 """
 
+import abc
+import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
+import keras_hub
 import numpy as np
 import tensorflow as tf
 
@@ -15,10 +18,7 @@ from training.engine.strategy import replica_batch_size
 class Share(typing.NamedTuple):
     """What one worker takes of every global batch.
 
-    Attributes:
-        replicas: Integer, its replicas. Their batches come in turn.
-        size: Integer, M.
-        first_row: Integer, where in the global batch its part begins.
+    Its `replicas` take batches of `size` (M) in turn, from `first_row` on.
     """
 
     replicas: int
@@ -29,11 +29,7 @@ class Share(typing.NamedTuple):
     def of(
         cls, context: tf.distribute.InputContext, global_batch_size: int
     ) -> "Share":
-        """The share of the worker that asks.
-
-        Raises:
-            ValueError: The batch does not divide over the replicas.
-        """
+        """Returns the share of the worker of `context`."""
         size = replica_batch_size(
             global_batch_size, context.num_replicas_in_sync
         )
@@ -42,24 +38,17 @@ class Share(typing.NamedTuple):
 
     @property
     def rows(self) -> slice:
-        """Its part of the global batch."""
+        """The worker's rows of the global batch."""
         return slice(self.first_row, self.first_row + self.replicas * self.size)
 
 
 def shuffled(
     count: int, global_batch_size: int, seed: int, first_step: int
 ) -> tf.data.Dataset:
-    """Deals out examples at random, epoch after epoch, without end.
+    """Returns endless pairs of an update's number and its examples' numbers.
 
-    Each epoch leaves out what does not fill a global batch, another part each
-    time.
-
-    Returns:
-        A dataset, from update `first_step` on, of updates' numbers and of
-        int32 tensors `[B]`, examples from 0 to `count`.
-
-    Raises:
-        ValueError: There are fewer examples than one global batch takes.
+    The numbers of examples are int32 `[B]`, below `count`. Each epoch leaves
+    out the examples that do not fill a global batch, different ones each time.
     """
     per_epoch = count // global_batch_size
     if not per_epoch:
@@ -87,8 +76,8 @@ def shuffled(
     )
 
 
-# AutoGraph has nothing to convert in datasets and updates, but would search all
-# that they call for seconds before the first update.
+# AutoGraph has nothing to convert in datasets and updates, but takes seconds to
+# search all functions that they call.
 @tf.autograph.experimental.do_not_convert
 def training_batches(
     read: Callable,
@@ -98,23 +87,10 @@ def training_batches(
     first_step: int,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Deals out examples as `shuffled` does, and divides them.
+    """Returns the endless batches that a worker's replicas take in turn.
 
-    Args:
-        read: Makes the batch of examples, of an int32 tensor `[M]`, their
-            numbers.
-        count: Integer, how many examples there are.
-        global_batch_size: Integer, B.
-        seed: Integer, decides the order.
-        first_step: Integer, the update to begin with.
-        context: The worker that asks, and how many there are.
-
-    Returns:
-        A dataset of batches, which this worker's replicas take in turn.
-
-    Raises:
-        ValueError: There are fewer examples than one global batch takes, or
-            it does not divide over the replicas.
+    `read` makes a batch from the numbers of its examples, int32 `[M]`; they
+    are drawn as in `shuffled`.
     """
     share = Share.of(context, global_batch_size)
 
@@ -137,18 +113,11 @@ def evaluation_batches(
     global_batch_size: int,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """Deals out each example once, in order, as many batches to each replica.
+    """Returns the batches of an evaluation that a worker's replicas take.
 
-    Args:
-        read: As in `training_batches`, of int64 tensors; returns a dictionary.
-        count: Integer, how many examples there are.
-        global_batch_size: Integer, B.
-        context: The worker that asks, and how many there are.
-
-    Returns:
-        A dataset of batches, which this worker's replicas take in turn, with
-        `index`, too, int64 `[M]`: the example's number, or -1 where one only
-        fills up the last batch.
+    `read` makes a dictionary from numbers of examples, int64 `[M]`. Each batch
+    has `index`, too: these numbers, or -1 where an example is padding. See
+    `evaluation_numbers`.
     """
 
     def numbered(numbers):
@@ -165,12 +134,10 @@ def evaluation_batches(
 def evaluation_numbers(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
 ) -> np.ndarray:
-    """Deals out numbers so that each replica has as many batches.
+    """Returns the numbers of a worker's examples, int64 `[batches, M]`.
 
-    Returns:
-        int64 array `[batches, M]`, what this worker's replicas take in turn:
-        numbers from 0 on, each on one replica, and -1 where one only fills up
-        the last batch.
+    Each number below `count` is on one replica, in order; -1 pads the last
+    batches, so that all replicas have the same number of batches.
     """
     share = Share.of(context, global_batch_size)
     numbers = np.full(
@@ -181,8 +148,53 @@ def evaluation_numbers(
     return mine.reshape([-1, share.size])
 
 
-def scaled(draws, counts):
-    """Uniform draws from `[0, 1)` as integers in `[0, counts)`."""
+def scaled(draws: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Maps uniform draws from `[0, 1)` to integers in `[0, counts)`."""
     return tf.minimum(
         tf.cast(draws * tf.cast(counts, draws.dtype), counts.dtype), counts - 1
     )
+
+
+@dataclasses.dataclass
+class ExampleBatches(abc.ABC):
+    """Batches of numbered examples, each a dictionary of tensors.
+
+    `preprocessor` makes token ids. With `packed`, batches are only as long as
+    their longest sequence.
+    """
+
+    global_batch_size: int
+    preprocessor: keras_hub.models.Preprocessor
+    seed: int
+    packed: bool = True
+
+    @abc.abstractmethod
+    def reader(self, examples: Sized) -> Callable:
+        """Returns a function from numbers of examples, `[M]`, to a batch."""
+
+    def training(
+        self,
+        examples: Sized,
+        context: tf.distribute.InputContext,
+        first_step: int,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches; see `training_batches`."""
+        return training_batches(
+            self.reader(examples),
+            len(examples),
+            self.global_batch_size,
+            self.seed,
+            first_step,
+            context,
+        )
+
+    def evaluation(
+        self, examples: Sized, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        """Every example once, in order; see `evaluation_batches`."""
+        return evaluation_batches(
+            self.reader(examples),
+            len(examples),
+            self.global_batch_size,
+            context,
+        )

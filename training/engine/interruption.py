@@ -1,4 +1,4 @@
-"""How a run is stopped from outside, and what then becomes of it."""
+"""How a run reacts to signals and to errors of TensorFlow."""
 
 import contextlib
 import os
@@ -7,17 +7,28 @@ import signal
 
 import tensorflow as tf
 
+from training.engine.cli import handling
 from training.engine.errors import RunFailed, WorkerLost
+
+# What the remaining workers see when one is gone.
+_LOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
 
 
 @contextlib.contextmanager
 def explained(strategy: tf.distribute.Strategy):
-    """Turns what TensorFlow raises in the block into one of the above."""
+    """Turns TensorFlow's errors into `WorkerLost` or `RunFailed`."""
     try:
         yield
     except tf.errors.OpError as error:
         reason = _reason(error)
-        if isinstance(error, _LOST) and _num_workers(strategy) > 1:
+        resolver = getattr(strategy, "cluster_resolver", None)
+        workers = resolver.cluster_spec().num_tasks("worker") if resolver else 1
+        if isinstance(error, _LOST) and workers > 1:
             raise WorkerLost(
                 f"another worker was lost ({reason}); the same command on "
                 "every worker continues from the last checkpoint"
@@ -28,21 +39,11 @@ def explained(strategy: tf.distribute.Strategy):
         ) from error
 
 
-# What the workers that are left see of one that is gone.
-_LOST = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.UnavailableError,
-)
-
-
 def _reason(error):
-    """What happened, without where in the graph and in which function."""
+    """Returns the message without its places in the graph."""
     text = re.sub(r"\{\{.*?\}\}|\[\[.*?\]\]|\[Op:.*?\]", "", error.message)
     if text.startswith("Graph execution error"):
-        # The lines of Python that the operation was traced from come first,
-        # or that there are none.
+        # The Python lines that the operation was traced from come first.
         text = re.split(r"\n\n|<stack traces unavailable>\n", text)[-1]
     text = re.sub(
         r"^Error in user-defined function .*? iterator: \S+: ", "", text
@@ -50,43 +51,32 @@ def _reason(error):
     return text.strip().partition("\n")[0] or type(error).__name__
 
 
-def _num_workers(strategy):
-    resolver = getattr(strategy, "cluster_resolver", None)
-    return resolver.cluster_spec().num_tasks("worker") if resolver else 1
-
-
 class SignalStop:
     """Turns SIGINT and SIGTERM into a stop after the current updates."""
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._received = 0
         self._gather = tf.function(self._gather)
 
-    @contextlib.contextmanager
-    def listening(self):
-        previous = {
-            signum: signal.signal(signum, self._receive)
-            for signum in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for signum, handler in previous.items():
-                signal.signal(signum, handler)
+    def listening(self) -> contextlib.AbstractContextManager:
+        """Receives signals until the block is left."""
+        return handling(
+            {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
+        )
 
     def _receive(self, signum, frame):
         if self._received == signum:
-            # Asked twice: do not wait for the updates to end.
+            # The second time, end at once.
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
         self._received = signum
 
-    def received(self):
-        """The signal that any worker received, or 0.
+    def received(self) -> int:
+        """Returns the signal that any worker received, or 0.
 
-        Workers must leave the loop after the same update, so all of them
-        ask, each time.
+        All workers must call it after the same updates, so that they leave the
+        loop together.
         """
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
@@ -94,7 +84,7 @@ class SignalStop:
         return int(tf.reduce_max(self._gather(values)))
 
     def _gather(self, values):
-        # `gather` takes what comes out of `run`.
+        # `gather` takes outputs of `run`.
         return self._strategy.gather(
             self._strategy.run(tf.identity, args=(values,)), axis=0
         )

@@ -8,14 +8,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path, busy: str) -> Iterator[None]:
-    """Holds a folder; the lock goes with the process, however it ends.
+    """Locks a folder by a file `lock`, until the block or the process ends.
 
-    Args:
-        folder: Gets a file `lock`.
-        busy: What to say where another process holds it.
-
-    Raises:
-        ValueError: Another process holds it.
+    Raises a `ValueError` with the message `busy` if another process holds it.
     """
     with open(folder / "lock", "wb") as lock:
         try:

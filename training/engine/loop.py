@@ -1,19 +1,27 @@
-"""The one training loop: Orbit, for every task and every strategy."""
+"""A training run: the one Orbit loop for every task and every strategy."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import tempfile
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import orbit
 import tensorflow as tf
 
-from training.engine.attention_reports import attention_summaries
+from keras_fixedhead.diagnostics import AttentionSummaries
+from training.curves import draw_curves
 from training.engine.checkpoints import RestoredCheckpointManager
-from training.engine.configs import RunConfig, TrainingConfig
-from training.engine.errors import Interrupted
+from training.engine.configs import (
+    DTYPES,
+    ExperimentConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from training.engine.errors import Interrupted, RunFailed
 from training.engine.interruption import SignalStop, explained
 from training.engine.optimizer import build_optimizer
 from training.engine.preset import write_preset
@@ -21,10 +29,55 @@ from training.engine.records import RunRecords
 from training.engine.strategy import (
     distribute,
     draw_for_each_replica,
+    get_strategy,
+    is_chief,
     replica_batch_size,
 )
 from training.engine.task import Task
 from training.engine.trainer import Evaluator, Trainer
+
+
+def run_task(
+    config: ExperimentConfig, make_task: Callable[..., Task]
+) -> dict[str, float]:
+    """Trains, or continues, the run in `config.run.workdir`.
+
+    Returns the last held-out metrics, none if the run was already finished.
+    For errors see `train_and_evaluate`.
+    """
+    run, training = config.run, config.training
+    if config.model.dtype not in DTYPES:
+        raise ValueError(
+            f"`dtype` must be one of {', '.join(DTYPES)}. "
+            f"Received: {config.model.dtype!r}"
+        )
+    # TensorFlow must know the other workers before its first operation.
+    strategy = get_strategy(run.strategy)
+    records = RunRecords(run.workdir, training.steps, is_chief(strategy))
+    records.say(f"reading {run.data}")
+    task = make_task(config)
+    records.claim(
+        {
+            "model": dataclasses.asdict(config.model),
+            "training": dataclasses.asdict(training),
+            **task.settings,
+        }
+    )
+    preset = run.workdir / "preset"
+    if preset.exists():
+        records.say(f"finished before: {preset}")
+        return {}
+    for warning in task.warnings:
+        records.say(f"warning: {warning}")
+    try:
+        figures = train_and_evaluate(task, strategy, training, run, records)
+    except RunFailed as failed:
+        task.check_data(failed.__cause__)
+        raise
+    if records.chief:
+        draw_curves([run.workdir], run.workdir / "curves.png")
+    records.say(f"wrote {preset}")
+    return figures
 
 
 def train_and_evaluate(
@@ -34,33 +87,16 @@ def train_and_evaluate(
     run: RunConfig,
     records: RunRecords,
 ) -> dict[str, float]:
-    """Trains a task, from where its work directory stands, to a preset.
+    """Trains a task to a preset, or continues; returns the last metrics.
 
     Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard; with
-    `run.attention_interval`, what the heads do in its folder `attention/`),
-    `metrics.jsonl` and, at the end, `preset/`.
+    `run.attention_interval` also `attention/`), `metrics.jsonl` and, at the
+    end, `preset/`.
 
-    Args:
-        task: What is learned.
-        strategy: Where it is learned.
-        training: How it is learned.
-        run: How it is computed, where files go, and how often.
-        records: Takes the figures seen while running.
-
-    Returns:
-        The figures of the last evaluation.
-
-    Raises:
-        Interrupted: After SIGINT or SIGTERM, once a checkpoint is saved.
-        FloatingPointError: The loss or a gradient is not finite. The last
-            checkpoint is from before.
-        training.engine.errors.WorkerLost: Another worker is gone.
-        training.engine.errors.RunFailed: TensorFlow could not read, write or
-            compute something. The last checkpoint is kept.
-        OSError: There is no space for the preset. The last checkpoint is
-            kept.
-        ValueError: An interval or a part does not divide what it should, the
-            strategy cannot compute so, or no checkpoint can be read.
+    Besides `ValueError` and `OSError` it raises `Interrupted` after SIGINT or
+    SIGTERM, once a checkpoint is saved; and, with the last checkpoint kept,
+    `FloatingPointError` when the loss or a gradient is not finite,
+    `WorkerLost` and `RunFailed`.
     """
     _check(strategy, training, run)
     with contextlib.ExitStack() as stack:
@@ -68,16 +104,19 @@ def train_and_evaluate(
         keras.utils.set_random_seed(training.seed)
         with strategy.scope():
             task.build()
+            # Such as "GPU:0, GPU:1".
+            devices = ", ".join(
+                name.rpartition("device:")[2]
+                for name in strategy.extended.worker_devices
+            )
             records.say(
-                f"model: {task.model.count_params():,} parameters on "
-                f"{_devices(strategy)}"
+                f"model: {task.model.count_params():,} parameters on {devices}"
             )
             optimizer = build_optimizer(
                 training, task.model.trainable_variables
             )
         if strategy.num_replicas_in_sync > 1:
             draw_for_each_replica(task.model)
-        trainer = Trainer(task, optimizer, strategy, run)
         global_step = optimizer.iterations.value
         stop = SignalStop(strategy)
 
@@ -89,8 +128,9 @@ def train_and_evaluate(
             if bad:
                 raise FloatingPointError(
                     f"{' and '.join(bad)} not finite at step {step()}. The "
-                    "last checkpoint is from before; start anew with a "
-                    "smaller learning_rate or a longer warm-up"
+                    "last checkpoint is from before; start again in another "
+                    "`workdir` with a smaller learning_rate or a longer "
+                    "warm-up"
                 )
 
         report_attention = _attention_reports(task, run, records, stack)
@@ -100,12 +140,13 @@ def train_and_evaluate(
                 controller.save_checkpoint()
                 raise Interrupted(signum, step())
 
-        # Orbit prints every line it logs; `records` shows the same figures.
+        # Orbit prints every line it logs; `records` shows the same metrics.
         stack.enter_context(
             contextlib.redirect_stdout(
                 stack.enter_context(open(os.devnull, "w"))
             )
         )
+        trainer = Trainer(task, optimizer, strategy, run)
         controller = orbit.Controller(
             global_step=global_step,
             trainer=trainer,
@@ -119,7 +160,7 @@ def train_and_evaluate(
             ],
             eval_actions=[lambda figures: records.evaluated(step(), figures)],
             # Ends each inner loop at a multiple of the interval, also after
-            # a resume from between two.
+            # resuming between two.
             steps_per_loop=lambda now: _until_next(now, run.log_interval),
             checkpoint_manager=_checkpoint_manager(
                 task, optimizer, run, records, stack
@@ -131,16 +172,16 @@ def train_and_evaluate(
         first_step = step()
         trainer.train_dataset = distribute(
             strategy,
-            # Told that there is always a next batch, workers do not ask each
-            # other whether there is one.
+            # With infinite cardinality, workers do not ask each other whether
+            # there is a next batch.
             lambda context: task.training_dataset(context, first_step).apply(
                 tf.data.experimental.assert_cardinality(
                     tf.data.INFINITE_CARDINALITY
                 )
             ),
         )
-        # What was there before the first update shows what is gained; and the
-        # checkpoint after an update is older than its evaluation.
+        # An evaluation at step 0 shows what training gains. A checkpoint is
+        # saved before the evaluation after the same update, which may be lost.
         evaluate_first = (
             first_step == training.steps
             or not first_step % run.evaluation_interval
@@ -163,14 +204,13 @@ def train_and_evaluate(
             figures = controller.evaluate()
         controller.save_checkpoint()
         if records.chief:
-            _save_preset(task, records)
+
+            def save(folder):
+                task.save(folder)
+                records.describe(folder)
+
+            write_preset(run.workdir / "preset", task.model, save)
     return figures
-
-
-def _devices(strategy):
-    """Names the devices of this process, such as "GPU:0, GPU:1"."""
-    names = strategy.extended.worker_devices
-    return ", ".join(name.rpartition("device:")[2] for name in names)
 
 
 def _check(strategy, training, run):
@@ -195,14 +235,13 @@ def _check(strategy, training, run):
         raise ValueError(
             f"`log_interval` must be positive. Received: {run.log_interval}"
         )
-    for name in (
-        "evaluation_interval",
-        "checkpoint_interval",
-        "attention_interval",
-    ):
-        interval = getattr(run, name)
-        if name == "attention_interval" and interval is None:
-            continue
+    intervals = {
+        "evaluation_interval": run.evaluation_interval,
+        "checkpoint_interval": run.checkpoint_interval,
+    }
+    if run.attention_interval is not None:
+        intervals["attention_interval"] = run.attention_interval
+    for name, interval in intervals.items():
         if interval < 1 or interval % run.log_interval:
             raise ValueError(
                 f"`{name}` must be a positive multiple of `log_interval`. "
@@ -212,7 +251,7 @@ def _check(strategy, training, run):
 
 
 def _attention_reports(task, run, records, stack):
-    """What is to be called with the number of the updates made."""
+    """Returns a function to call with the number of the updates made."""
     if run.attention_interval is None or not records.chief:
         return lambda step: None
     summaries = attention_summaries(
@@ -227,37 +266,52 @@ def _attention_reports(task, run, records, stack):
     return report
 
 
+def attention_summaries(
+    task: Task, folder: pathlib.Path, sequences: int
+) -> AttentionSummaries:
+    """Reports on the first `sequences` held-out examples, to TensorBoard.
+
+    They are at most the first batch of an evaluation. The task's model is
+    built; event files go to `folder`.
+    """
+    if sequences < 1:
+        raise ValueError(
+            f"`attention_sequences` must be positive. Received: {sequences}"
+        )
+    dataset = task.evaluation_dataset(tf.distribute.InputContext())
+    # Only the first batch: each is padded to a length of its own.
+    found = task.attention_inputs(next(iter(dataset)))
+    if found is None:
+        raise ValueError(
+            "`attention_interval` is for tasks whose model attends. "
+            f"Received: it, for a {type(task).__name__}"
+        )
+    model, inputs = found
+    inputs = tf.nest.map_structure(lambda x: x[:sequences], inputs)
+    return AttentionSummaries(folder, model, inputs)
+
+
 def _until_next(step, interval):
-    """Updates from `step` to the next multiple of `interval`."""
+    """Returns the updates from `step` to the next multiple of `interval`."""
     return interval - step % interval
 
 
 def _checkpoint_manager(task, optimizer, run, records, stack):
-    """Checkpoints of the raw variables; seeds of dropout are among them."""
-    folder = run.workdir / "checkpoints"
+    folder = directory = run.workdir / "checkpoints"
+    if not records.chief:
+        directory = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory())
+        )
     return RestoredCheckpointManager(
+        # The raw variables, which include the seeds of dropout.
         tf.train.Checkpoint(
             model=[variable.value for variable in task.model.variables],
             optimizer=[variable.value for variable in optimizer.variables],
         ),
         source=folder,
-        directory=(
-            folder
-            if records.chief
-            else pathlib.Path(
-                stack.enter_context(tempfile.TemporaryDirectory())
-            )
-        ),
+        directory=directory,
         step_counter=optimizer.iterations.value,
         say=records.say,
         max_to_keep=run.keep_checkpoints,
         checkpoint_interval=run.checkpoint_interval,
     )
-
-
-def _save_preset(task, records):
-    def save(folder):
-        task.save(folder)
-        records.describe(folder)
-
-    write_preset(records.workdir / "preset", task.model, save)

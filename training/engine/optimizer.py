@@ -10,18 +10,14 @@ from training.engine.schedule import WarmupDecay
 class ReduceThenClip:
     """Mixin that makes a Keras optimizer clip by the true global norm.
 
-    Keras 3 clips each replica's gradients and sums them afterwards, and takes
+    Keras 3 clips the gradients of each replica before it sums them, and takes
     the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
-    the rows of repeated tokens. Both give another update than one device
-    makes on the same global batch. Here gradients are made dense, summed
-    across replicas, and clipped only then. The loss of each replica must be
-    its share of the global mean.
+    the rows of repeated tokens. Both differ from one device on the same global
+    batch. Here gradients are made dense, summed across replicas, then clipped.
+    The loss of each replica must be its share of the global mean.
 
-    `gradient_norm` is a float variable of the optimizer: the global norm of
-    the last update before clipping.
-
-    Put it before the optimizer class: `class ClippedSGD(ReduceThenClip,
-    keras.optimizers.SGD)`.
+    `gradient_norm` is a float variable: the global norm of the last update
+    before clipping. Put the mixin before the optimizer class.
     """
 
     def build(self, variables):
@@ -43,7 +39,7 @@ class ReduceThenClip:
         self.gradient_norm.assign(norm)
         if self.global_clipnorm is None:
             return super()._clip_gradients(grads)
-        # What Keras does, less a second time for the norm.
+        # As Keras, but without computing the norm again.
         grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm, norm)
         return grads
 
@@ -53,10 +49,10 @@ class ReduceThenClip:
 
 
 class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
-    """AdamW whose clipping is the same on one device and on many.
+    """AdamW with clipping that is the same on one device and on many.
 
-    An update is one pass over the memory of a weight and its moments. Keras's
-    is several, and takes twice as long.
+    An update is one pass over the memory of a weight and its moments, in half
+    the time of Keras's several passes.
     """
 
     def update_step(self, gradient, variable, learning_rate):
@@ -81,7 +77,7 @@ class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
 
 
 class ClippedLamb(ReduceThenClip, keras.optimizers.Lamb):
-    """LAMB (You et al. 2019) with such clipping.
+    """LAMB (You et al. 2019) with this clipping.
 
     Keras decays weights beside the layer-wise scaled update, not inside it as
     the paper's Algorithm 2 does.
@@ -89,25 +85,20 @@ class ClippedLamb(ReduceThenClip, keras.optimizers.Lamb):
 
 
 class ClippedSGD(ReduceThenClip, keras.optimizers.SGD):
-    """Plain gradient descent with such clipping."""
+    """Gradient descent with this clipping."""
 
 
 _OPTIMIZERS = {"adamw": ClippedAdamW, "lamb": ClippedLamb, "sgd": ClippedSGD}
 
 
-def build_optimizer(config: TrainingConfig, variables) -> ReduceThenClip:
-    """Returns an optimizer, built on `variables`, as the configuration asks.
+def build_optimizer(
+    config: TrainingConfig, variables: list[keras.Variable]
+) -> ReduceThenClip:
+    """Returns an optimizer, built on the trainable `variables`.
 
-    Weight decay spares variables of rank below 2: biases, the scales of
-    norms, a learned temperature. Embeddings decay, as in BERT.
-
-    Args:
-        config: The run's optimization.
-        variables: List of the `keras.Variable`s that train. The call must be
-            made in the scope of the strategy that they were made in.
-
-    Raises:
-        ValueError: A field of `config` is out of its range.
+    Call it in the scope of the strategy that made them. Weight decay spares
+    variables of rank below 2: biases, the scales of norms, a learned
+    temperature. Embeddings decay, as in BERT.
     """
     if config.optimizer not in _OPTIMIZERS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What is predicted, and with what: the arguments of the verb."""
+"""The flags of `training.predict`."""
 
 import dataclasses
 import pathlib
@@ -7,24 +7,23 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class PredictConfig:
-    """A model, and the file it is asked about."""
+    """A model, and the file to predict for."""
 
     task: Literal["squad", "classification"]
-    """squad answers questions, classification names the class of each text
-    or pair."""
+    """squad answers questions; classification classifies texts or pairs."""
     model: pathlib.Path
     """Preset of the task, such as WORKDIR/preset of training.finetune."""
     input: str
     """SQuAD's JSON or tfds:squad/v1.1:SPLIT; a .tsv, .csv or .jsonl file of
     texts or tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
     output: pathlib.Path
-    """File to write. Of SQuAD the official format, a JSON object from each
-    question's id to its answer; of classes a .jsonl with a line an example."""
+    """File to write. For SQuAD the official format, a JSON object from each
+    question's id to its answer; for classes a .jsonl with a line an example."""
     n_best_output: pathlib.Path | None = None
     """SQuAD: a JSON file for the best answers to each question, with their
     probabilities."""
     n_best: int = 20
-    """SQuAD: how many these are, at most."""
+    """SQuAD: the most answers to a question in n_best_output."""
     max_answer_length: int = 30
     """SQuAD: the most tokens of an answer."""
     columns: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Presets on disk: there whole, or not at all."""
+"""Preset folders: written completely or not at all, read, and compared."""
 
 import errno
 import hashlib
@@ -13,10 +13,10 @@ import keras
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.files import loading
 
-# What a preset takes beside its weights, generously.
+# A generous bound for what a preset holds besides its weights.
 _OTHER_BYTES = 2**24
 
-# What says how the weights are used; other files are for people.
+# The files that decide how the weights are used.
 _DESCRIPTIONS = ("config", "preprocessor", "task", "tokenizer")
 
 
@@ -24,23 +24,14 @@ def write_preset(
     folder: pathlib.Path,
     model: keras.layers.Layer,
     save: Callable[[pathlib.Path], None],
-):
-    """Writes the preset of a model.
-
-    Args:
-        folder: What is to appear. What an earlier try left is removed.
-        model: Holds the weights that will be written.
-        save: Writes the preset into the folder it is given.
-
-    Raises:
-        OSError: There is no space for it, or the folder cannot be written.
-    """
+) -> None:
+    """Writes the preset of `model` by calling `save` with a folder."""
     weights = sum(
         variable.value.dtype.size * variable.value.shape.num_elements()
         for variable in model.variables
     )
     free = shutil.disk_usage(folder.parent).free
-    # HDF5 takes the whole process down where a disk is full.
+    # HDF5 ends the whole process when the disk is full.
     if free < weights + _OTHER_BYTES:
         raise OSError(
             errno.ENOSPC,
@@ -49,6 +40,7 @@ def write_preset(
             str(folder.parent),
         )
     partial = folder.with_name(f"{folder.name}.partial")
+    # What an earlier try left.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         save(partial)
@@ -58,14 +50,9 @@ def write_preset(
 
 
 def weights_sha256(preset: pathlib.Path, argument: str) -> str:
-    """The checksum of a preset's weights.
+    """Returns the checksum of a preset's weights.
 
-    Args:
-        preset: Its folder.
-        argument: What the user calls it, for messages.
-
-    Raises:
-        ValueError: It is none.
+    Error messages call the preset `argument`, here and below.
     """
     digest = hashlib.sha256()
     for path in _weights(preset, argument):
@@ -73,17 +60,22 @@ def weights_sha256(preset: pathlib.Path, argument: str) -> str:
     return digest.hexdigest()
 
 
+def preset_sha256(preset: pathlib.Path, argument: str) -> str:
+    """Returns the checksum of all that decides the outputs of a preset."""
+    digest = hashlib.sha256(weights_sha256(preset, argument).encode())
+    for path in (
+        *(preset / f"{name}.json" for name in _DESCRIPTIONS),
+        *sorted(preset.glob("assets/**/*")),
+    ):
+        if path.is_file():
+            digest.update(f"{path.relative_to(preset).as_posix()}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
-    """Reads a preset as an embedder: its own, or that of its encoder.
-
-    Args:
-        preset: Its folder.
-        argument: What the user calls it, for messages.
-
-    Raises:
-        ValueError: It is none, or has no tokenizer.
-    """
-    # KerasHub would name places to download from.
+    """Reads a preset of any task, with a tokenizer, as an embedder."""
+    # Without weights, KerasHub would suggest places to download from.
     _weights(preset, argument)
     with loading(preset, argument):
         embedder = FixedHeadTextEmbedder.from_preset(str(preset))
@@ -97,16 +89,9 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
 
 
 def read_task(preset: pathlib.Path, argument: str, kind: type, **arguments):
-    """Reads a preset of a task with its tokenizer.
+    """Reads a preset of the task class `kind`, with its tokenizer.
 
-    Args:
-        preset: Its folder.
-        argument: What the user calls it, for messages.
-        kind: The class of the task.
-        **arguments: Further arguments of `from_preset`, such as `dtype`.
-
-    Raises:
-        ValueError: It is none, or of another task.
+    `arguments` are further arguments of `from_preset`, such as `dtype`.
     """
     _weights(preset, argument)
     file = preset / "task.json"
@@ -123,11 +108,7 @@ def read_task(preset: pathlib.Path, argument: str, kind: type, **arguments):
 
 
 def read_pooling(preset: pathlib.Path) -> str | None:
-    """How the task of a preset pools tokens; `None` where it does not.
-
-    Args:
-        preset: Its folder.
-    """
+    """Returns how a preset's task pools tokens; None if it does not."""
     task = preset / "task.json"
     if not task.is_file():
         return None
@@ -135,29 +116,7 @@ def read_pooling(preset: pathlib.Path) -> str | None:
     return config.get("pooling_mode")
 
 
-def preset_sha256(preset: pathlib.Path, argument: str) -> str:
-    """The checksum of all that decides what a preset computes from texts.
-
-    Args:
-        preset: Its folder.
-        argument: What the user calls it, for messages.
-
-    Raises:
-        ValueError: It is none.
-    """
-    digest = hashlib.sha256(weights_sha256(preset, argument).encode())
-    for path in (
-        *(preset / f"{name}.json" for name in _DESCRIPTIONS),
-        *sorted(preset.glob("assets/**/*")),
-    ):
-        if path.is_file():
-            digest.update(f"{path.relative_to(preset).as_posix()}\n".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def _weights(preset, argument):
-    """The files of a preset's weights."""
     paths = sorted(preset.glob("*.weights.h5"))
     if not paths:
         raise ValueError(

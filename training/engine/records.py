@@ -1,9 +1,10 @@
-"""What a run writes down and shows: config.json, metrics.jsonl, progress."""
+"""What a run records and shows: config.json, metrics.jsonl, progress."""
 
 import contextlib
 import datetime
 import json
 import pathlib
+from collections.abc import Iterator
 
 import rich.console
 import rich.progress
@@ -11,7 +12,7 @@ import rich.table
 
 from keras_fixedhead.files import replaced
 
-# Of the figures of the updates, those beside the progress bar.
+# The metrics beside the progress bar: names, labels and formats.
 _SHOWN = (
     ("loss", "loss", ".4f"),
     ("steps_per_second", "steps/s", ".2f"),
@@ -22,31 +23,23 @@ _SHOWN = (
 
 
 class RunRecords:
-    """The account of one run, kept in its work directory.
+    """The records of one run of `steps` updates, in its work directory.
 
-    A process that is not the chief of its run keeps none.
-
-    Args:
-        workdir: Folder of the run; is created when it begins.
-        steps: Integer, updates of the whole run.
-        chief: Bool, whether this process writes.
+    Only the `chief` of the workers writes and prints.
     """
 
-    def __init__(
-        self,
-        workdir: pathlib.Path,
-        steps: int,
-        chief: bool,
-    ):
+    def __init__(self, workdir: pathlib.Path, steps: int, chief: bool):
         self.workdir = workdir
         self.steps = steps
         self.chief = chief
+        self._config = workdir / "config.json"
+        self._metrics = workdir / "metrics.jsonl"
         self.console = rich.console.Console(stderr=True, quiet=not chief)
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("step"),
             rich.progress.MofNCompleteColumn(),
             rich.progress.BarColumn(bar_width=10),
-            # Of 80 columns it gets two lines, and the others stay whole.
+            # Takes two lines of 80 columns, so that no other column is cut.
             rich.progress.TextColumn(
                 "{task.fields[figures]}", table_column=rich.table.Column()
             ),
@@ -59,30 +52,17 @@ class RunRecords:
         self._bar_task = None
         self._settings = None
 
-    def claim(self, settings: dict):
-        """Checks that the work directory is this run's, or nobody's.
+    def claim(self, settings: dict) -> None:
+        """Raises a `ValueError` if the work directory has another run.
 
-        It becomes this run's when `running` is entered. Before that a run may
-        fail for a wrong value, which must not bind the next one.
-
-        Args:
-            settings: What decides the result of the run, as JSON values.
-
-        Raises:
-            ValueError: The work directory is that of another run; names the
-                settings that differ.
+        `settings`, JSON values, are what decides the result of the run. They
+        are written when `running` is entered: a run that fails before, for a
+        wrong value, does not bind the next one.
         """
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))
-            recorded = _flat(recorded)
-            asked = _flat(json.loads(json.dumps(settings)))
-            different = [
-                f"{name} (there {recorded.get(name)!r}, now "
-                f"{asked.get(name)!r})"
-                for name in sorted(recorded.keys() | asked.keys())
-                if recorded.get(name) != asked.get(name)
-            ]
-            if different:
+            asked = json.loads(json.dumps(settings))
+            if different := differences(recorded, asked):
                 raise ValueError(
                     f"{self.workdir} holds a run that differs in "
                     f"{', '.join(different)}. Use another `workdir`, or give "
@@ -91,13 +71,10 @@ class RunRecords:
         self._settings = settings
 
     @contextlib.contextmanager
-    def running(self, first_step: int, evaluate_first: bool):
+    def running(self, first_step: int, evaluate_first: bool) -> Iterator[None]:
         """Shows progress from `first_step` on, until the block is left.
 
-        Args:
-            first_step: Integer, the updates made so far.
-            evaluate_first: Bool, whether the evaluation after these is made
-                again.
+        With `evaluate_first`, the evaluation after that step is repeated.
         """
         if self.chief:
             self.workdir.mkdir(parents=True, exist_ok=True)
@@ -109,10 +86,10 @@ class RunRecords:
             )
             yield
 
-    def trained(self, step: int, outputs: dict):
-        """Records the outputs of the updates up to `step`.
+    def trained(self, step: int, outputs: dict[str, float]) -> None:
+        """Records the metrics of the updates up to `step`.
 
-        Moves the bar of a terminal; elsewhere prints a line.
+        Moves the bar on a terminal; elsewhere prints a line.
         """
         self._append({"step": step, **outputs})
         shown = "  ".join(
@@ -126,35 +103,28 @@ class RunRecords:
             eta = datetime.timedelta(seconds=left)
             self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
 
-    def evaluated(self, step: int, figures: dict):
+    def evaluated(self, step: int, figures: dict[str, float]) -> None:
         """Records an evaluation after update `step`, and prints a line."""
         self._append({"step": step, **figures})
         shown = "  ".join(f"{k} {v:.4f}" for k, v in figures.items())
         self.say(f"step {step} of {self.steps}: {shown}")
 
-    def describe(self, preset: pathlib.Path):
-        """Writes `run.json` into a preset: settings and last figures."""
+    def describe(self, preset: pathlib.Path) -> None:
+        """Writes `run.json` into a preset: settings and last metrics."""
         metrics = self._metrics.read_text(encoding="utf-8").splitlines()
         description = {
             "settings": json.loads(self._config.read_text(encoding="utf-8")),
             "figures": json.loads(metrics[-1]),
         }
+        # Unlike write_json, accepts a metric that is not finite.
         _write(preset / "run.json", json.dumps(description, indent=2) + "\n")
 
-    def say(self, message: str):
+    def say(self, message: str) -> None:
         """Prints a line."""
-        # A log file has no width to wrap a line, or a path in it, at.
+        # Lines of a log file, and paths in them, must not wrap.
         self.console.print(
             message, highlight=False, markup=False, soft_wrap=True
         )
-
-    @property
-    def _config(self):
-        return self.workdir / "config.json"
-
-    @property
-    def _metrics(self):
-        return self.workdir / "metrics.jsonl"
 
     def _append(self, record):
         if self.chief:
@@ -162,24 +132,22 @@ class RunRecords:
                 lines.write(json.dumps(record) + "\n")
 
     def _forget_after(self, step, evaluation):
-        """Drops records of updates that a killed run did not save.
+        """Drops the records of updates after `step`, the last one saved.
 
-        Args:
-            step: Integer, the last update saved.
-            evaluation: Bool, whether to drop the evaluation after it, too.
+        With `evaluation`, drops the evaluation after `step`, too.
         """
-        if self._metrics.exists():
-            lines = self._metrics.read_text(encoding="utf-8").splitlines()
-            kept = []
-            for line in lines:
-                if not line.endswith("}"):
-                    continue  # the process was killed while writing it
-                record = json.loads(line)
-                # Records of updates have a loss.
-                last = step - (evaluation and "loss" not in record)
-                if record["step"] <= last:
-                    kept.append(line)
-            _write(self._metrics, "".join(f"{line}\n" for line in kept))
+        if not self._metrics.exists():
+            return
+        kept = []
+        for line in self._metrics.read_text(encoding="utf-8").splitlines():
+            if not line.endswith("}"):
+                continue  # the process was killed while writing it
+            record = json.loads(line)
+            # Only records of updates have a loss.
+            last = step - (evaluation and "loss" not in record)
+            if record["step"] <= last:
+                kept.append(f"{line}\n")
+        _write(self._metrics, "".join(kept))
 
 
 def _write(path, text):
@@ -187,8 +155,18 @@ def _write(path, text):
         partial.write_text(text, encoding="utf-8")
 
 
+def differences(there: dict, now: dict) -> list[str]:
+    """Describes each value that differs between two nested dictionaries."""
+    there, now = _flat(there), _flat(now)
+    return [
+        f"{name} (there {there.get(name)!r}, now {now.get(name)!r})"
+        for name in sorted(there.keys() | now.keys())
+        if there.get(name) != now.get(name)
+    ]
+
+
 def _flat(settings, prefix=""):
-    """Nested settings as one dictionary of dotted names."""
+    """Returns nested settings as one dictionary of dotted names."""
     flat = {}
     for name, value in settings.items():
         if isinstance(value, dict):

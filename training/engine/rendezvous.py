@@ -1,6 +1,6 @@
-"""Workers find each other before TensorFlow waits for them.
+"""Waits for the other workers, before TensorFlow does.
 
-TensorFlow's own wait says nothing, and no signal but SIGKILL ends it.
+TensorFlow waits silently, and only SIGKILL ends its wait.
 """
 
 import contextlib
@@ -13,22 +13,16 @@ _POLL_INTERVAL = 0.2  # seconds
 _REMINDER_INTERVAL = 60.0  # seconds
 
 
-def wait_for_workers(addresses: Collection[str], own: str):
-    """Returns once there is, or was, a listener at each address.
+def wait_for_workers(addresses: Collection[str], own: str) -> None:
+    """Returns once each worker has listened at its address, `HOST:PORT`.
 
-    Until then there is one at this worker's. Says on stderr whom it waits for.
-
-    Args:
-        addresses: Addresses of all workers, `HOST:PORT`.
-        own: This worker's address.
-
-    Raises:
-        OSError: Another process listens at this worker's port.
+    Meanwhile listens at this worker's, `own`. Prints to stderr which workers
+    are missing.
     """
     missing = {address for address in addresses if address != own}
     with _listener(own):
         said = time.monotonic()
-        # Most of the time they all start together.
+        # Workers usually start together, within the first reminder.
         reminder = 10 * _POLL_INTERVAL
         while missing := {a for a in missing if not _is_there(a)}:
             if time.monotonic() - said > reminder:
@@ -45,12 +39,11 @@ def wait_for_workers(addresses: Collection[str], own: str):
 def _listener(address):
     port = _split(address)[1]
     try:
-        if socket.has_dualstack_ipv6():
-            listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True
-            )
-        else:
-            listener = socket.create_server(("", port))
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(
+            ("", port), family=family, dualstack_ipv6=both
+        )
     except OSError as error:
         raise OSError(
             error.errno,
@@ -64,7 +57,7 @@ def _listener(address):
 def _is_there(address):
     try:
         socket.create_connection(_split(address), timeout=1).close()
-    except OSError:  # it, or its name, may yet come
+    except OSError:  # the worker, or its name, may appear later
         return False
     return True
 

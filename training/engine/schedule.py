@@ -1,4 +1,4 @@
-"""How the learning rate goes: up to a peak, and down."""
+"""The learning rate: warm-up to a peak, then decay."""
 
 import math
 
@@ -6,26 +6,21 @@ import keras
 
 
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to a peak, then falls towards zero.
+    """Rises linearly to `peak` over `warmup_steps`, then falls towards zero.
 
-    No update is wasted on a rate of zero: the first has `1 / warmup_steps` of
-    the peak, and zero would come one update after the last, with `"rsqrt"`
-    never.
-
-    Args:
-        peak: Float, the learning rate at the end of the warm-up.
-        warmup_steps: Integer, the steps the rise takes. 0 starts at the peak.
-        total_steps: Integer, the updates of the run.
-        decay: `"linear"` or `"cosine"`, the shape of the fall; or `"rsqrt"`,
-            with the square root of the update (Vaswani et al. 2017, section
-            5.3), whatever `total_steps` is.
-
-    Raises:
-        ValueError: `decay` is none of these, or `warmup_steps` does not lie in
-            `[0, total_steps)`.
+    The first update has `1 / warmup_steps` of the peak. A "linear" or "cosine"
+    `decay` would reach zero one update after the last of `total_steps`;
+    "rsqrt" falls with the square root of the update (Vaswani et al. 2017,
+    section 5.3), whatever `total_steps` is.
     """
 
-    def __init__(self, peak, warmup_steps, total_steps, decay="linear"):
+    def __init__(
+        self,
+        peak: float,
+        warmup_steps: int,
+        total_steps: int,
+        decay: str = "linear",
+    ):
         if decay not in ("linear", "cosine", "rsqrt"):
             raise ValueError(
                 "`decay` must be 'linear', 'cosine' or 'rsqrt'. Received: "

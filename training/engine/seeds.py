@@ -1,4 +1,4 @@
-"""The same run with several seeds, one after the other, and their figures."""
+"""Runs several seeds, one after the other, and summarizes their metrics."""
 
 import json
 import pathlib
@@ -11,6 +11,7 @@ import rich.console
 import rich.table
 
 from keras_fixedhead.files import write_json
+from training.engine.cli import exit_status, handling
 
 SUMMARY = "seeds.json"
 
@@ -18,21 +19,11 @@ SUMMARY = "seeds.json"
 def run_seeds(verb: str, config, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
-    A run that is finished is not run again, and an interrupted one continues,
-    so the same command continues the whole. At the end `seeds.json` in the
-    work directory holds each figure's values, mean and deviation.
-
-    Args:
-        verb: The module that runs one, such as "training.finetune".
-        config: The run; `config.seeds` says how many.
-        args: The command line that gave it.
-
-    Returns:
-        0, or the exit status of the first run that failed or was stopped.
-
-    Raises:
-        ValueError: `seeds` is not positive.
-        OSError: The summary cannot be written.
+    `verb` is a module, such as "training.finetune", and `args` the command line
+    that `config` was read from. The same command continues: finished runs are
+    skipped. At the end `seeds.json` in the work directory holds what
+    `summarize` returns. Returns 0, or the exit status of the first run that
+    failed or was stopped.
     """
     first, count = config.training.seed, config.seeds
     if count < 1:
@@ -44,7 +35,7 @@ def run_seeds(verb: str, config, args: list[str]) -> int:
         status = _run(
             [
                 *(sys.executable, "-m", verb),
-                *args,  # what comes later counts
+                *args,  # the flags below override them
                 *("--seeds", "1", "--seed", str(seed)),
                 *("--workdir", str(folders[seed])),
             ]
@@ -58,32 +49,18 @@ def run_seeds(verb: str, config, args: list[str]) -> int:
 
 
 def read_figures(workdir: pathlib.Path) -> dict[str, float]:
-    """The last figures on held-out data of a finished run.
-
-    Args:
-        workdir: Its work directory.
-
-    Raises:
-        OSError: It is not finished, or is none.
-    """
+    """Returns the last held-out metrics of a finished run."""
     path = workdir / "preset" / "run.json"
     figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
     return {name: x for name, x in figures.items() if name != "step"}
 
 
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
-    """Puts the figures of runs that differ in their seed together.
+    """Summarizes finished runs, given by seed, that differ in nothing else.
 
-    Args:
-        folders: Work directories of finished runs, by seed.
-
-    Returns:
-        `seeds`, a list, and `figures`, for each name `values` in the order of
-        the seeds, their `mean` and their `deviation`, that of a sample (over
-        n - 1); None for a single run.
-
-    Raises:
-        OSError: A run is not finished.
+    Returns `seeds`, a list, and `figures`: for each metric its `values` in the
+    order of the seeds, their `mean`, and their sample `deviation` (over n - 1),
+    None for a single run.
     """
     runs = [read_figures(folder) for folder in folders.values()]
     figures = {}
@@ -100,25 +77,15 @@ def summarize(folders: dict[int, pathlib.Path]) -> dict:
 
 
 def _run(command):
-    """Runs a process and passes on what should stop it."""
+    """Runs a process, passes SIGTERM on, and returns its exit status."""
     with subprocess.Popen(command) as process:
-        # A terminal's Ctrl-C reaches both.
-        before = {
-            signal.SIGINT: signal.signal(
-                signal.SIGINT, lambda signum, frame: None
-            ),
-            signal.SIGTERM: signal.signal(
-                signal.SIGTERM,
-                lambda signum, frame: process.send_signal(signum),
-            ),
+        handlers = {
+            # A terminal's Ctrl-C reaches the process, too.
+            signal.SIGINT: lambda signum, frame: None,
+            signal.SIGTERM: lambda signum, frame: process.send_signal(signum),
         }
-        try:
-            status = process.wait()
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
-    # Killed by a signal, as a shell says it.
-    return status if status >= 0 else 128 - status
+        with handling(handlers):
+            return exit_status(process.wait())
 
 
 def _print(summary):

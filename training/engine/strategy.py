@@ -1,9 +1,10 @@
-"""The `tf.distribute` strategies a run can ask for by name."""
+"""The `tf.distribute` strategies, by name, and how they share data."""
 
 import functools
 import json
 import os
 import signal
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -13,8 +14,8 @@ from training.engine.rendezvous import wait_for_workers
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
 
-# Two strategies over the same devices would give their collective operations
-# the same keys, which TensorFlow refuses: one of each a process.
+# Collective operations of two strategies over the same devices would have the
+# same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
 def get_strategy(name: str) -> tf.distribute.Strategy:
     """Returns the strategy called `name`, over the devices of this process.
@@ -25,12 +26,6 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
     - `"multi_worker"`: the workers that the environment variable `TF_CONFIG`
       lists; call it before any other TensorFlow operation.
     - `"tpu"`: the TPU that this machine is attached to.
-
-    Raises:
-        ValueError: `name` is none of these, `TF_CONFIG` is missing or not
-            valid, or there is no TPU.
-        OSError: Something else listens at the address of this worker.
-        training.engine.errors.WorkerLost: Another worker went away again.
     """
     if name == "one_device":
         gpus = tf.config.list_logical_devices("GPU")
@@ -50,34 +45,25 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes what a run keeps (one process of all)."""
-    resolver = getattr(strategy, "cluster_resolver", None)
-    if resolver is None or resolver.task_type in (None, "", "chief"):
-        return True
-    if "chief" in resolver.cluster_spec().jobs:
-        return False
-    return resolver.task_id == 0
+    """Whether this process, one of all, writes what a run keeps."""
+    return worker_number(strategy)[0] == 0
 
 
 def worker_number(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Which of the workers this process is, from 0 on, and of how many."""
+    """Returns the index of this worker and the number of workers."""
     resolver = getattr(strategy, "cluster_resolver", None)
     if resolver is None or resolver.task_type not in ("chief", "worker"):
         return 0, 1
     jobs = resolver.cluster_spec().as_dict()
     chiefs = len(jobs.get("chief", ()))
     before = chiefs if resolver.task_type == "worker" else 0
-    # A TPU's resolver may know of no workers.
+    # The resolver of a TPU may list no workers.
     count = max(chiefs + len(jobs.get("worker", ())), 1)
     return before + (resolver.task_id or 0), count
 
 
 def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
-    """Returns each replica's share of a global batch.
-
-    Raises:
-        ValueError: The batch does not divide over the replicas.
-    """
+    """Returns each replica's share of a global batch."""
     if global_batch_size < 1 or global_batch_size % num_replicas:
         raise ValueError(
             "`global_batch_size` must be a positive multiple of the "
@@ -87,30 +73,24 @@ def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
     return global_batch_size // num_replicas
 
 
-def draw_for_each_replica(model):
-    """Gives each replica random draws, such as dropout's, of its own.
+def draw_for_each_replica(model) -> None:
+    """Gives each replica of a built Keras model or layer its own random draws.
 
-    The state of Keras's seed generators is the same on all replicas, which
-    would all drop the same activations.
-
-    Args:
-        model: A built Keras model or layer.
+    Keras's seed generators have the same state on all replicas, which would
+    otherwise drop the same activations.
     """
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:
             generator.next = functools.partial(_next_seed, generator.next)
 
 
-def distribute(strategy, make_dataset):
-    """Distributes what a function makes of each worker's `InputContext`.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        make_dataset: Function of a `tf.distribute.InputContext`, returns the
-            batches of a replica.
-    """
-    # tf.data's tuning of its own threads is switched off: a tuning thread can
-    # miss the end of its iterator, which then waits for it, up to a minute.
+def distribute(
+    strategy: tf.distribute.Strategy,
+    make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+):
+    """Distributes the datasets, of one replica's batches, of each worker."""
+    # The iterator of a dataset that tunes itself can wait at its end for the
+    # tuning thread, up to a minute.
     options = tf.data.Options()
     options.autotune.enabled = False
 
@@ -118,15 +98,15 @@ def distribute(strategy, make_dataset):
         return make_dataset(context).with_options(options)
 
     if isinstance(strategy, tf.distribute.OneDeviceStrategy):
-        # Nothing to distribute; iterators that bring data to devices tune
-        # whatever the options are.
+        # There is nothing to distribute, and the iterators of distributed
+        # datasets tune in spite of the options.
         return dataset(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(dataset)
 
 
 def _next_seed(next_seed, ordered=True):
     replica = tf.distribute.get_replica_context()
-    # Before there are replicas, when a model is built, nothing is drawn.
+    # While a model is built there are no replicas, and no draws.
     number = replica.replica_id_in_sync_group if replica else 0
     return tf.random.fold_in(next_seed(ordered), number)
 
@@ -142,12 +122,12 @@ def _multi_worker_strategy():
             "the same command on every worker tries again"
         ) from error
     finally:
-        # TensorFlow has made itself the one that SIGTERM is for.
+        # TensorFlow has installed its own handler of SIGTERM.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _read_tf_config(text):
-    """The addresses of all workers, and this one's."""
+    """Returns the addresses of all workers, and of this one."""
     wanted = (
         '{"cluster": {"worker": ["host:port", ...]}, '
         '"task": {"type": "worker", "index": 0}}'

@@ -1,96 +1,89 @@
-"""What the loop needs to know about a task."""
+"""The interface between a task and the training loop."""
 
 import abc
 import pathlib
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 
 class Task(abc.ABC):
-    """What is learned, as the loop sees it.
+    """What is learned.
 
-    `model` is a Keras model or layer, `None` before `build`; `metrics` are
-    the names of what `loss` returns beside the loss, `counts` those of
-    `totals`. `settings`, JSON values by name, decide the result beside the
-    model and its training; `warnings` are sentences to print.
+    `model` is None before `build`. `metrics` names the metrics that `loss`
+    returns, `counts` the counts of `totals`. `settings`, JSON values by name,
+    decide the result, with the model and its training; `warnings` are
+    sentences to print.
     """
 
-    model = None
-    metrics = ()
-    counts = ()
-    settings = {}
-    warnings = ()
+    model: keras.layers.Layer | None = None
+    metrics: Sequence[str] = ()
+    counts: Sequence[str] = ()
+    settings: dict = {}
+    warnings: Sequence[str] = ()
 
     @abc.abstractmethod
-    def build(self):
+    def build(self) -> None:
         """Sets `model`; called in the strategy's scope."""
 
     @abc.abstractmethod
     def training_dataset(
         self, context: tf.distribute.InputContext, first_step: int
     ) -> tf.data.Dataset:
-        """Endless batches of one replica, from update `first_step` on.
+        """Returns endless batches of one replica, from update `first_step` on.
 
-        A global batch must depend on its step and the seed alone, so that a
-        resumed run, on as many devices or not, sees what it would have seen.
+        A global batch must depend only on its step and the seed, so that a
+        resumed run sees the same batches on any number of devices.
         """
 
-    def totals(self, batch) -> dict:
-        """Counts of this replica's batch, float scalars.
+    def totals(self, batch) -> dict[str, tf.Tensor]:
+        """Returns counts of a replica's batch, float scalars.
 
-        The loop adds them up over the global batch. What is called
-        `examples`, `tokens` is reported by the second.
+        The loop adds them up over the global batch, and reports the totals
+        `examples` and `tokens` per second.
         """
         return {}
 
     @abc.abstractmethod
-    def loss(self, batch, totals) -> tuple:
-        """This batch's share of the global batch's mean loss.
+    def loss(
+        self, batch, totals: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns shares of the global batch's mean loss and mean `metrics`.
 
-        Called in replica context. The batch may be a part of the replica's.
-
-        Args:
-            batch: An element of the training dataset, or some rows of it.
-            totals: Dictionary, what `totals` adds up to over all replicas.
-
-        Returns:
-            A scalar and a dictionary of further scalars to report, named as
-            in `metrics`. The shares of all replicas and parts add up to the
-            means over the global batch.
+        Called in replica context, with a replica's batch or some of its rows,
+        and with the `totals` over all replicas. The shares of all replicas and
+        rows, scalars, add up to the means.
         """
 
-    def flops(self, totals: dict) -> float | None:
-        """Floating-point operations of an update with such totals."""
+    def flops(self, totals: dict[str, float]) -> float | None:
+        """Returns the floating-point operations of an update."""
         return None
 
     @abc.abstractmethod
     def evaluation_dataset(
         self, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """The replica's batches of one evaluation, as many on each."""
+        """Returns a replica's batches of an evaluation, as many on each."""
 
     @abc.abstractmethod
-    def evaluation_step(self, batch) -> dict:
-        """Tensors, examples first, from which the figures are computed."""
+    def evaluation_step(self, batch) -> dict[str, tf.Tensor]:
+        """Returns tensors, examples first, to compute the metrics from."""
 
     @abc.abstractmethod
     def figures(self, outputs: dict) -> dict[str, float]:
-        """Figures, from the NumPy outputs of all batches of all replicas."""
+        """Returns the metrics of the NumPy outputs of all replicas' batches."""
 
     def attention_inputs(self, batch) -> tuple | None:
-        """The Keras model that attends and its inputs, of an evaluation batch.
+        """Returns the Keras model that attends, and its inputs.
 
-        None where nothing attends.
+        `batch` is one of an evaluation. None if nothing attends.
         """
         return None
 
     @abc.abstractmethod
-    def save(self, folder: pathlib.Path):
+    def save(self, folder: pathlib.Path) -> None:
         """Writes the preset."""
 
-    def check_data(self, error: tf.errors.OpError):  # noqa: B027
-        """Looks whether the data is to blame for an error of TensorFlow.
-
-        Raises:
-            OSError, ValueError: It is; names the file.
-        """
+    def check_data(self, error: tf.errors.OpError) -> None:  # noqa: B027
+        """Raises an error that names the file, if data caused `error`."""

@@ -1,19 +1,79 @@
 """Updates and evaluations of a task's model, as Orbit calls them."""
 
+import re
 import time
 
 import numpy as np
 import orbit
 import tensorflow as tf
 
-from training.engine.hardware import peak_flops
+from training.engine.configs import RunConfig
+from training.engine.optimizer import ReduceThenClip
 from training.engine.strategy import distribute
+from training.engine.task import Task
+
+# Peak of dense products in bfloat16 (float16 on the T4 and the V100), in
+# operations a second, without sparsity, from NVIDIA's data sheets.
+_PEAK_FLOPS = {
+    "A100": 312e12,
+    "H100 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "L4": 121e12,
+    "T4": 65e12,
+    "V100": 125e12,
+}
+
+
+def peak_flops(dtype: str) -> float | None:
+    """Returns the peak operations a second of one device of this process.
+
+    A multiplication and its addition count as two. For a GPU it is the peak in
+    bfloat16 whatever the `dtype` of the run; for a CPU it is measured with a
+    large matrix product; for an unknown device it is None.
+    """
+    if tf.config.list_logical_devices("TPU"):
+        return None
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return _measured(dtype)
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return _of_gpu(details.get("device_name", ""))
+
+
+def _of_gpu(device_name):
+    for name, peak in _PEAK_FLOPS.items():
+        # As a word: an L40S is not an L4.
+        if re.search(rf"\b{name}\b", device_name):
+            return peak
+    return None
+
+
+def _measured(dtype, size=1024, repeats=8):
+    left = tf.random.stateless_normal([size, size], seed=[0, 0])
+    left = tf.cast(left, dtype)
+    product = tf.function(lambda: tf.linalg.matmul(left, left))
+    product()
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        product()
+        best = min(best, time.perf_counter() - start)
+    devices = len(tf.config.list_logical_devices("CPU"))
+    return 2 * size**3 / best / devices
 
 
 class Trainer(orbit.StandardTrainer):
     """Updates of a task's model; reports means since the last report."""
 
-    def __init__(self, task, optimizer, strategy, run):
+    def __init__(
+        self,
+        task: Task,
+        optimizer: ReduceThenClip,
+        strategy: tf.distribute.Strategy,
+        run: RunConfig,
+    ):
         super().__init__(train_dataset=None)
         self._task = task
         self._optimizer = optimizer
@@ -35,7 +95,7 @@ class Trainer(orbit.StandardTrainer):
         self._started = None
 
     def _gradients(self, batch, totals):
-        """Share of the losses, `[1 + metrics]`, and dense gradients of it."""
+        """Returns shares of loss and metrics, as one tensor, and gradients."""
         with tf.GradientTape() as tape:
             loss, metrics = self._task.loss(batch, totals)
         values = [variable.value for variable in self._variables]
@@ -48,7 +108,7 @@ class Trainer(orbit.StandardTrainer):
         )
 
     def _accumulated(self, batch, totals):
-        """The same, computed part by part."""
+        """Computes what `_gradients` does, part by part."""
 
         def divided(x):
             # [M, ...] -> [parts, M / parts, ...]
@@ -101,7 +161,7 @@ class Trainer(orbit.StandardTrainer):
             ),
             1 + len(self._task.metrics),
         )
-        # They are the same on each replica.
+        # The totals are the same on each replica.
         totals = [
             self._strategy.experimental_local_results(total)[0]
             for total in totals
@@ -116,7 +176,7 @@ class Trainer(orbit.StandardTrainer):
             name: float(variable.numpy()) / steps
             for name, variable in self._sums.items()
         }
-        # After the results are here, and hence the updates done.
+        # Reading the results has waited for the updates.
         seconds = (time.monotonic() - self._started) / steps
         totals = {name: means.pop(name) for name in self._task.counts}
         rates = {"steps_per_second": 1 / seconds} | {
@@ -131,16 +191,16 @@ class Trainer(orbit.StandardTrainer):
         return {
             **means,
             "gradient_norm": float(self._optimizer.gradient_norm.numpy()),
-            # The next update's.
+            # Of the next update.
             "learning_rate": float(self._optimizer.learning_rate),
             **rates,
         }
 
 
 class Evaluator(orbit.StandardEvaluator):
-    """Outputs of all replicas, gathered for the task to make figures of."""
+    """Gathers the outputs of all replicas, for the task's metrics."""
 
-    def __init__(self, task, strategy):
+    def __init__(self, task: Task, strategy: tf.distribute.Strategy):
         super().__init__(distribute(strategy, task.evaluation_dataset))
         self._task = task
         self._strategy = strategy

@@ -15,7 +15,7 @@ from keras_fixedhead.context_windows import Answer, ContextWindows, decode
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question
 from training.corpus.texts import of_length
-from training.engine.example_batches import ExampleBatches
+from training.engine.global_batch import ExampleBatches
 
 
 @dataclasses.dataclass(frozen=True)

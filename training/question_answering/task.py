@@ -17,7 +17,6 @@ from keras_fixedhead import (
     squad,
 )
 from training.corpus.squad import read_questions
-from training.engine.cross_entropy import losses_and_hits
 from training.engine.encoder import (
     check_vocabulary,
     copy_encoder,
@@ -26,7 +25,7 @@ from training.engine.encoder import (
     read_tokenizer,
 )
 from training.engine.preset import preset_sha256
-from training.engine.sequences import SequenceTask, in_order
+from training.engine.sequences import SequenceTask, in_order, losses_and_hits
 from training.question_answering.batches import WindowBatches, WindowedQuestions
 from training.question_answering.configs import SquadConfig
 

@@ -206,7 +206,7 @@ def test_interrupted_run_goes_on_exactly(
     config = tiny.distillation(data, teacher, tmp_path, cache=cache, **RUN)
     assert config.model.dropout
     with monkeypatch.context() as patched:
-        patched.setattr("training.engine.run.RunRecords", Records)
+        patched.setattr("training.engine.loop.RunRecords", Records)
         with pytest.raises(Interrupted, match="SIGTERM after step 5"):
             distill.train(config)
     distill.train(config)

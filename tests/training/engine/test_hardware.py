@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from training.engine import hardware
-from training.engine.hardware import _measured, _of_gpu, peak_flops
+from training.engine import trainer
+from training.engine.trainer import _measured, _of_gpu, peak_flops
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -19,7 +19,7 @@ def test_best_product_counts_each_addition(monkeypatch):
     # Products of 5, 2 and 3 seconds.
     ticks = itertools.accumulate([1, 5, 1, 2, 1, 3])
     clock = types.SimpleNamespace(perf_counter=lambda: next(ticks))
-    monkeypatch.setattr(hardware, "time", clock)
+    monkeypatch.setattr(trainer, "time", clock)
     # Of each of 7 x 7 results, 7 multiplications and their additions.
     assert _measured("float32", size=7, repeats=3) == 7 * 7 * (7 + 7) / 2
     assert next(ticks, None) is None

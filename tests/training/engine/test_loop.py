@@ -13,10 +13,9 @@ import tensorflow as tf
 from keras_fixedhead import FixedMultiHeadAttention
 from keras_fixedhead.diagnostics import attention_report
 from tests.training.tiny import metrics
-from training.engine.attention_reports import attention_summaries
 from training.engine.configs import RunConfig, TrainingConfig
 from training.engine.errors import Interrupted, RunFailed
-from training.engine.loop import train_and_evaluate
+from training.engine.loop import attention_summaries, train_and_evaluate
 from training.engine.records import RunRecords
 from training.engine.strategy import get_strategy
 from training.engine.task import Task
@@ -360,6 +359,17 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     assert "steps (there 7, now None)" in message
     assert "num_layers" not in message
     assert json.loads((tmp_path / "config.json").read_text()) == settings
+
+
+def test_a_metric_may_be_infinite(tmp_path):
+    """As a perplexity, which must not cost the run its preset."""
+    records = RunRecords(tmp_path, 1, chief=True)
+    records.claim({})
+    with records.running(0, evaluate_first=False):
+        records.evaluated(1, {"perplexity": float("inf")})
+    records.describe(tmp_path)
+    described = json.loads((tmp_path / "run.json").read_text())
+    assert described["figures"] == {"step": 1, "perplexity": float("inf")}
 
 
 def test_progress_shows_how_training_goes(tmp_path):

@@ -48,32 +48,6 @@ if action == "hang":
 sys.exit(int(action))
 """
 
-SSH = """#!/bin/sh
-# Runs on this machine what ssh would run on another one, and passes no signals
-# on, either.
-while [ "$1" = -o ]; do shift 2; done
-if [ "$1" = absent ]; then
-    echo "Could not resolve hostname absent" >&2
-    exit 255
-fi
-exec 3<&0  # a shell gives what it runs in the background an empty input
-setsid sh -c "$2" <&3 &
-wait $!
-"""
-
-GCLOUD = """#!/bin/sh
-# Describes a TPU as `described` does, and is its first machine.
-if [ "$4" = describe ]; then
-    cat "${0%/*}/described"
-    exit
-fi
-exec 3<&0
-for flag; do
-    case $flag in --command=*) setsid sh -c "${flag#--command=}" <&3 & ;; esac
-done
-wait $!
-"""
-
 
 @pytest.fixture
 def launcher(tmp_path):
@@ -92,36 +66,24 @@ def launcher(tmp_path):
 
 
 class Launcher:
-    """Starts the verb, with stand-ins for what would need a network."""
+    """Starts the verb."""
 
     def __init__(self, folder):
         self.folder = folder
         self.processes = []
-        self._bin = folder / "bin"
-        self._bin.mkdir()
-        for name, script in {"ssh": SSH, "gcloud": GCLOUD}.items():
-            (self._bin / name).write_text(script)
-            (self._bin / name).chmod(0o755)
 
     def start(self, launcher, *plan, command=None, **flags):
         flags = {"restart_delay": 0, "grace_period": 20, **flags}
         args = [launcher]
         for name, value in flags.items():
-            args += [f"--{name}", *str(value).split()]
-        if launcher in ("local", "machines"):
+            args += [f"--{name}", str(value)]
+        if launcher == "local":
             args += ["--logs", self.folder / "logs"]
         if command is None:
             command = [sys.executable, "-c", WORKER, self.folder, *plan]
-        python = pathlib.Path(sys.executable).parent
         process = subprocess.Popen(
             [sys.executable, "-m", "training.launch", *args, "--", *command],
             cwd=ROOT,
-            env={
-                **os.environ,
-                "PATH": f"{self._bin}:{python}:{os.environ['PATH']}",
-                "TMPDIR": str(self.folder),
-            },
-            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -135,9 +97,6 @@ class Launcher:
         process = self.start(*args, **flags)
         _, errors = process.communicate(timeout=60)
         return process.returncode, errors
-
-    def described(self, text):
-        (self._bin / "described").write_text(text)
 
     def notes(self, index):
         path = self.folder / f"worker_{index}"
@@ -269,111 +228,6 @@ def test_worker_of_a_pod(launcher, monkeypatch):
     process.terminate()
     assert process.wait(timeout=30) == 143
     assert launcher.notes(0)[5:] == ["SIGTERM"]
-
-
-def test_machines(launcher):
-    status, errors = launcher.run(
-        "machines", "die,0", "75,0", hosts="one me@two:7007"
-    )
-    assert status == 0, errors
-    for index in (0, 1):
-        config = tf_config(launcher.notes(index)[1])
-        assert config["cluster"] == {"worker": ["one:2222", "two:7007"]}
-        assert config["task"]["index"] == index
-    assert "worker 1 on me@two ended with status 75" in errors
-    log = (launcher.folder / "logs" / "worker_1.log").read_text()
-    assert log.count("output of worker 1\n") == 2
-
-
-def test_machines_are_stopped_together(launcher):
-    process = launcher.start("machines", "run", "run", hosts="one two:2223")
-    launcher.wait_for("start", 0, 1)
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143, errors
-    for index in (0, 1):  # the launcher waits until they have saved
-        assert launcher.notes(index)[1:] == ["SIGTERM"], errors
-
-
-def test_machines_stop_without_their_launcher(launcher):
-    process = launcher.start("machines", "run", "run", hosts="one two:2223")
-    launcher.wait_for("start", 0, 1)
-    time.sleep(1)
-    assert [len(launcher.notes(index)) for index in (0, 1)] == [1, 1]
-    process.kill()
-    launcher.wait_for("SIGTERM", 0, 1)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        ({"hosts": "one absent"}, "absent, which says: Could not resolve"),
-        ({"hosts": "one", "clone": "/nowhere"}, "clone at /nowhere, .*: one,"),
-        ({"hosts": "one you@one:2222"}, "Received: one you@one:2222"),
-    ],
-)
-def test_machines_are_checked_before_anything_starts(launcher, flags, message):
-    status, errors = launcher.run("machines", "0", "0", **flags)
-    assert status == 1
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(errors)
-    assert launcher.starts(0) == 0
-
-
-@pytest.mark.parametrize(
-    "machines, environment",
-    [
-        (
-            1,
-            {
-                "TPU_NAME": "local",
-                "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-                "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/lib/libtpu.so",
-            },
-        ),
-        (4, {"TPU_NAME": "pod", "TPU_LOAD_LIBRARY": "0"}),
-    ],
-)
-def test_tpu(launcher, machines, environment, monkeypatch):
-    launcher.described(f"READY\t{machines}\n")
-    (launcher.folder / "libtpu.py").write_text(
-        "def get_library_path():\n    return '/lib/libtpu.so'\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(launcher.folder))
-    code = (
-        "import json, os;"
-        "print(json.dumps({name: value for name, value in os.environ.items() "
-        "if name in ('TPU_NAME', 'TPU_LOAD_LIBRARY') or 'PLUGGABLE' in name}))"
-    )
-    process = launcher.start(
-        "tpu",
-        command=[sys.executable, "-c", code],
-        name="pod",
-        zone="z",
-        clone=ROOT,
-    )
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert json.loads(output) == environment
-
-
-@pytest.mark.parametrize(
-    "described, clone, message",
-    [
-        ("PREEMPTED\t1", ROOT, "Received: pod, which is PREEMPTED"),
-        ("READY\t4", "/nowhere", "Received: /nowhere on pod, which says: .*cd"),
-        ("READY\t1", ROOT, "on pod, which says: ModuleNotFoundError"),
-    ],
-)
-def test_tpu_is_checked_before_anything_starts(
-    launcher, described, clone, message
-):
-    launcher.described(described)
-    status, errors = launcher.run("tpu", "0", name="pod", zone="z", clone=clone)
-    assert status == 1
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(errors)
-    assert launcher.starts(0) == 0
 
 
 @pytest.mark.parametrize(

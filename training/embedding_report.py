@@ -15,7 +15,7 @@ import sys
 import tyro
 
 from training.engine import cli
-from training.retrieval.evaluation_configs import ReportConfig
+from training.retrieval.configs import ReportConfig
 
 
 def embedding_report(config: ReportConfig) -> None:

@@ -13,7 +13,7 @@ import sys
 import tyro
 
 from training.engine import cli
-from training.retrieval.evaluation_configs import EvaluateConfig
+from training.retrieval.configs import EvaluateConfig
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:

@@ -12,27 +12,13 @@ from training.corpus.chunks import chunk_bounds, texts
 
 
 class LanguageModelBatches(ChunkBatches):
-    """Batches of chunks, in which each token is predicted once.
+    """Batches of M chunks, in which each token is predicted once.
 
-    A row is [CLS], the tokens of a chunk and, where the chunk ends its
-    document, [SEP]; what is read is all of it but the last, what is predicted
-    all but the first. So a document of one chunk is what
-    `FixedHeadCausalLMPreprocessor` makes of its text.
-
-    Each batch is a dictionary of int32 tensors `[M, T]`: `token_ids`;
-    `padding_mask`, 1 where there is a token, and one to predict; `labels`,
-    that one.
-
-    Args:
-        config: Lengths.
-        global_batch_size: Integer, examples of a global batch.
-        tokenizer: The `FixedHeadTokenizer` that made the documents.
-        seed: Integer, decides the order.
-        packed: Bool, whether batches are as long as their longest sequence
-            only, not `config.sequence_length`.
-
-    Raises:
-        ValueError: A value of `config` is out of its range.
+    A row is [CLS], the tokens of a chunk and, if the chunk ends its document,
+    [SEP]. The model reads all but the last, `token_ids`, and predicts all but
+    the first, `labels`; both, and `padding_mask`, are int32 `[M, T]`. So a
+    document of one chunk gives what `FixedHeadCausalLMPreprocessor` makes of
+    its text.
     """
 
     def __init__(
@@ -51,7 +37,7 @@ class LanguageModelBatches(ChunkBatches):
         super().__init__(
             global_batch_size,
             seed,
-            # Beside [CLS]; [SEP] is read by nobody.
+            # One is [CLS]; the model does not read [SEP].
             config.sequence_length - 1,
             config.shuffle_tokens,
             config.evaluation_examples,
@@ -82,7 +68,7 @@ class LanguageModelBatches(ChunkBatches):
         }
 
     def _repeated(self, token_id, counts):
-        """Rows of one token, a ragged int32 tensor `[M, (counts)]`."""
+        """Returns rows of one token, ragged int32 `[M, (counts)]`."""
         return tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(counts)], token_id), counts
         )

@@ -1,7 +1,4 @@
-"""The class of each text, or pair of texts, of a file.
-
-Shape letters: N examples, C classes.
-"""
+"""The class of each text, or pair of texts, of a file."""
 
 import json
 
@@ -17,19 +14,10 @@ from training.engine.preset import read_task
 
 
 def predict(config: PredictConfig) -> dict[str, float]:
-    """Writes a line for each example: its label and all probabilities.
+    """Writes a line per example: its label and all probabilities.
 
-    Args:
-        config: What is asked.
-
-    Returns:
-        `accuracy`, a share of the examples that come with a label, and
-        `examples`, how many these are; nothing where none does.
-
-    Raises:
-        OSError: A file cannot be read or written.
-        ValueError: The model is no classifier, or the file is not as
-            described.
+    Returns `accuracy`, a fraction of the examples that come with a label, and
+    `examples`, their number; empty if none does.
     """
     classifier = read_task(config.model, "model", FixedHeadTextClassifier)
     rows = list(read_rows(config.input, config.columns, not config.unlabelled))
@@ -65,7 +53,7 @@ def predict(config: PredictConfig) -> dict[str, float]:
 
 
 def _probabilities(classifier, texts, batch_size):
-    """Float32 array `[N, C]`."""
+    """Returns a float32 array `[examples, classes]`."""
     classify = tf.function(
         lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
         reduce_retracing=True,

@@ -1,9 +1,36 @@
 """Quality of indexes drawn against their bytes and their time."""
 
+import dataclasses
 import pathlib
 
 from keras_fixedhead import pictures
-from training.retrieval.index_row import NATIVE, Row
+
+NATIVE = "native"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way to keep and search embeddings, averaged over collections.
+
+    `reduction` is `"native"`, `"truncate"` or `"pca"`; `search` `"exact"` or
+    `"approximate"`. `difference` is that of nDCG@10 to all dimensions, float32,
+    exact; `interval` its 95%, by a paired bootstrap of the queries. Times are
+    the median of single queries on one thread, and of building the index on
+    all threads.
+    """
+
+    dimension: int
+    reduction: str
+    precision: str
+    search: str
+    ndcg_at_10: float
+    difference: float
+    interval: tuple[float, float]
+    recall_at_100: float
+    bytes_per_document: float
+    milliseconds_per_query: float
+    build_seconds: float
+
 
 _COLORS = {
     "float32": "#4269d0",
@@ -13,21 +40,14 @@ _COLORS = {
 }
 _MARKERS = {NATIVE: "o", "truncate": "s", "pca": "^"}
 _LABELS = {
-    NATIVE: "all numbers",
-    "truncate": "first numbers",
+    NATIVE: "all dimensions",
+    "truncate": "first dimensions",
     "pca": "principal components",
 }
 
 
 def pareto_front(rows: list[Row]) -> list[Row]:
-    """The rows than which none is both smaller and better.
-
-    Args:
-        rows: Any.
-
-    Returns:
-        Those rows, from the smallest to the largest.
-    """
+    """Returns the rows that no smaller row matches, smallest first."""
     front: list[Row] = []
     for row in sorted(
         rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
@@ -42,15 +62,7 @@ def draw_report(
 ) -> None:
     """Draws quality against bytes, and against time.
 
-    Args:
-        rows: What was measured.
-        bm25: nDCG@10 of BM25.
-        title: Stands above.
-        output: The picture; its ending names the format.
-
-    Raises:
-        OSError: It cannot be written.
-        ValueError: Its ending names no format.
+    The dashed line, `bm25`, is the nDCG@10 of BM25.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import LogLocator
@@ -107,12 +119,12 @@ def draw_report(
     ]
     sizes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     sizes.minorticks_off()
-    sizes.set_xlabel("bytes a document in the index")
+    sizes.set_xlabel("bytes per document in the index")
     sizes.set_ylabel("nDCG@10")
     times.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     times.xaxis.set_major_formatter("{x:g}")
     times.minorticks_off()
-    times.set_xlabel("milliseconds a query, one thread")
+    times.set_xlabel("milliseconds per query, one thread")
 
     def sample(color, marker, label, fill=True, line="none"):
         return Line2D(
@@ -135,7 +147,7 @@ def draw_report(
                 if name in used
             ),
             sample("#6b6b6b", "o", "approximate search", fill=False),
-            sample("#b0b0b0", "", "none smaller and better", line="-"),
+            sample("#b0b0b0", "", "best for its size", line="-"),
         ],
         loc="outside lower center",
         ncols=5,

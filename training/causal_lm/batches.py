@@ -48,13 +48,13 @@ class LanguageModelBatches(ChunkBatches):
     def _examples(self, window, chunks, indices):
         start, end, document = chunk_bounds(window, chunks)
         ends = end == tf.gather(window.document_starts, document + 1)
-        size = tf.ones_like(chunks)
+        column = tf.ones_like(chunks, tf.int32)[:, tf.newaxis]  # [M, 1]
         rows = tf.concat(
             [
-                self._repeated(self.tokenizer.start_token_id, size),
+                column * self.tokenizer.start_token_id,
                 texts(window, start, end),
-                self._repeated(
-                    self.tokenizer.end_token_id, tf.cast(ends, size.dtype)
+                tf.ragged.boolean_mask(
+                    column * self.tokenizer.end_token_id, ends[:, tf.newaxis]
                 ),
             ],
             axis=1,
@@ -66,9 +66,3 @@ class LanguageModelBatches(ChunkBatches):
             "padding_mask": tf.ones_like(inputs).to_tensor(shape=shape),
             "labels": rows[:, 1:].to_tensor(pad, shape=shape),
         }
-
-    def _repeated(self, token_id, counts):
-        """Returns rows of one token, ragged int32 `[M, (counts)]`."""
-        return tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(counts)], token_id), counts
-        )

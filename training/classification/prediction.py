@@ -1,11 +1,10 @@
 """The class of each text, or pair of texts, of a file."""
 
-import json
-
 import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextClassifier
+from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
 from training.corpus.labelled import read_rows
 from training.engine.length_batches import outputs_by_length
@@ -32,14 +31,12 @@ def predict(config: PredictConfig) -> dict[str, float]:
         classifier, [row.texts for row in rows], config.batch_size
     )
     found = [names[number] for number in probabilities.argmax(axis=-1)]
+    records = [
+        {"label": label, "probabilities": dict(zip(names, numbers))}
+        for label, numbers in zip(found, probabilities.tolist())
+    ]
     with replaced(config.output) as partial:
-        with open(partial, "w", encoding="utf-8") as lines:
-            for label, numbers in zip(found, probabilities.tolist()):
-                record = {
-                    "label": label,
-                    "probabilities": dict(zip(names, numbers)),
-                }
-                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        write_records(partial, records)
     right = [
         row.label == label
         # Numbers may stand for names, as in training.

@@ -9,6 +9,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.causal_lm.configs import CausalLMConfig
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, texts
+from training.engine.checks import check_at_least
 
 
 class LanguageModelBatches(ChunkBatches):
@@ -29,11 +30,7 @@ class LanguageModelBatches(ChunkBatches):
         seed: int,
         packed: bool = True,
     ):
-        if config.sequence_length < 2:
-            raise ValueError(
-                "`sequence_length` must be at least 2. "
-                f"Received: {config.sequence_length}"
-            )
+        check_at_least(2, sequence_length=config.sequence_length)
         super().__init__(
             global_batch_size,
             seed,

@@ -57,7 +57,7 @@ def small_lm() -> LanguageModelConfig:
 
 
 def lm1b() -> LanguageModelConfig:
-    """LM1B as of Bhojanapalli et al. 2020, section 4.1: d = 256, 16 heads of
+    """LM1B as in Bhojanapalli et al. 2020, section 4.1: d = 256, 16 heads of
     32; theirs have from 4 to 70 (--num_heads), the baseline --hidden_dim 512
     --num_heads 8 --head_size 64.
 

@@ -39,7 +39,7 @@ class ClassificationTask(FinetuningTask):
     def __init__(self, config: ClassifyConfig):
         super().__init__(config)
         options = self._options
-        self._check_length("sequence_length", special_tokens=3)
+        self._check_lengths(3, sequence_length=options.sequence_length)
         if not 0.0 <= options.head_dropout < 1.0:
             raise ValueError(
                 "`head_dropout` must be from 0 to below 1. "

@@ -20,8 +20,12 @@ from keras_fixedhead.principal_components import principal_components
 from training.corpus.texts import read_texts, tokenized
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
+from training.engine.checks import (
+    check_length,
+    check_positive,
+    check_whole_batch,
+)
 from training.engine.encoder import make_encoder
-from training.engine.finetuning_task import check_length
 from training.engine.global_batch import evaluation_batches, training_batches
 from training.engine.preset import preset_sha256, read_embedder
 from training.engine.sequences import SequenceTask, in_order
@@ -68,14 +72,12 @@ class DistillationTask(SequenceTask):
 
     def _check_options(self):
         options, weights = self._options, self._weights
-        if self.config.run.accumulation_steps != 1:
-            raise ValueError(
-                "`accumulation_steps` must be 1: similarities are those of "
-                "the whole batch. "
-                f"Received: {self.config.run.accumulation_steps}"
-            )
-        longest = self.config.model.max_sequence_length
-        check_length("sequence_length", options.sequence_length, 2, longest)
+        check_whole_batch(self.config.run.accumulation_steps, "similarities")
+        check_length(
+            self.config.model.max_sequence_length,
+            special_tokens=2,
+            sequence_length=options.sequence_length,
+        )
         if min(weights.values()) < 0:
             raise ValueError(
                 f"Weights of losses must be at least 0. Received: {weights}"
@@ -86,11 +88,7 @@ class DistillationTask(SequenceTask):
                 "attention alone does not train what comes after it. "
                 f"Received: {weights}"
             )
-        if options.similarity_temperature <= 0:
-            raise ValueError(
-                "`similarity_temperature` must be positive. "
-                f"Received: {options.similarity_temperature}"
-            )
+        check_positive(similarity_temperature=options.similarity_temperature)
 
     def _check_teacher(self):
         options, model = self._options, self.config.model

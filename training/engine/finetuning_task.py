@@ -1,4 +1,10 @@
-"""The base class of tasks that fine-tune an encoder."""
+"""The base class of tasks that fine-tune an encoder.
+
+A task is a folder: `configs.py` with its options (`HeadConfig`), its run
+(`FinetuneConfig`), `TASK` and `NAMED_RUNS`, which `training/finetune.py` lists;
+`batches.py` with `ExampleBatches`; `task.py` with a `FinetuningTask`; and
+`prediction.py`, which `training/predict.py` calls.
+"""
 
 import abc
 import dataclasses
@@ -6,6 +12,7 @@ import functools
 import pathlib
 
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer
+from training.engine.checks import check_length
 from training.engine.configs import FinetuneConfig
 from training.engine.encoder import (
     check_vocabulary,
@@ -67,13 +74,9 @@ class FinetuningTask(SequenceTask):
             "data_sha256": self.data_sha256,
         }
 
-    def _check_length(self, name: str, special_tokens: int):
-        check_length(
-            name,
-            getattr(self._options, name),
-            special_tokens,
-            self._model.max_sequence_length,
-        )
+    def _check_lengths(self, special_tokens: int, **lengths: int):
+        longest = self._model.max_sequence_length
+        check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:
         """Reads the tokenizer of `init`, or the options' `vocabulary`."""
@@ -98,12 +101,3 @@ class FinetuningTask(SequenceTask):
 
     def save(self, folder: pathlib.Path):
         self.model.save_to_preset(str(folder))
-
-
-def check_length(name: str, length: int, special_tokens: int, longest: int):
-    """Checks that texts of a length have room for a token and positions."""
-    if not special_tokens < length <= longest:
-        raise ValueError(
-            f"`{name}` must be over {special_tokens} (the special tokens) and "
-            f"at most max_sequence_length={longest}. Received: {length}"
-        )

@@ -14,6 +14,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, sentence_pairs, texts
 from training.corpus.tokenized import Shard
+from training.engine.checks import check_at_least, check_fraction
 from training.masked_lm.configs import MaskedLMConfig
 from training.masked_lm.masking import (
     DrawnItemSelector,
@@ -159,21 +160,15 @@ def _check(config):
             "`mask_selection_rate` must be over 0 and at most 1. "
             f"Received: {config.mask_selection_rate}"
         )
-    for name in ("mask_token_rate", "random_token_rate"):
-        rate = getattr(config, name)
-        if not 0.0 <= rate <= 1.0:
-            raise ValueError(
-                f"`{name}` must be between 0 and 1. Received: {rate}"
-            )
+    check_fraction(
+        mask_token_rate=config.mask_token_rate,
+        random_token_rate=config.random_token_rate,
+    )
     if config.mask_token_rate + config.random_token_rate > 1.0:
         raise ValueError(
             "`mask_token_rate` and `random_token_rate` must not add up to "
             f"more than 1. Received: {config.mask_token_rate} and "
             f"{config.random_token_rate}"
         )
-    for name, least in (("sequence_length", 8), ("max_predictions", 1)):
-        value = getattr(config, name)
-        if value < least:
-            raise ValueError(
-                f"`{name}` must be at least {least}. Received: {value}"
-            )
+    check_at_least(8, sequence_length=config.sequence_length)
+    check_at_least(1, max_predictions=config.max_predictions)

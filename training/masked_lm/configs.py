@@ -27,7 +27,7 @@ class MaskedLMConfig:
     whole_word: bool = False
     """Mask all tokens of a word or none."""
     next_sentence: bool = True
-    """Train on pairs of segments, too: does the second follow the first?"""
+    """Make examples pairs, and predict which segments are of one text."""
     shuffle_tokens: int = 2**26
     """Tokens in memory at a time; examples are shuffled among these."""
     evaluation_examples: int = 1024

@@ -15,6 +15,7 @@ from keras_fixedhead import (
     FixedHeadSpanLabelerPreprocessor,
 )
 from training.corpus.squad import read_questions
+from training.engine.checks import check_positive
 from training.engine.cross_entropy import losses_and_hits
 from training.engine.finetuning_task import FinetuningTask
 from training.engine.sequences import in_order
@@ -34,9 +35,10 @@ class SpanLabelingTask(FinetuningTask):
         super().__init__(config)
         options = self._options
         self._said = []
-        self._check_length("sequence_length", special_tokens=3)
-        for name in ("n_best", "max_answer_length"):
-            _check_positive(name, getattr(options, name))
+        self._check_lengths(3, sequence_length=options.sequence_length)
+        check_positive(
+            n_best=options.n_best, max_answer_length=options.max_answer_length
+        )
         self._preprocessor = FixedHeadSpanLabelerPreprocessor(
             self._read_tokenizer(),
             sequence_length=options.sequence_length,
@@ -44,8 +46,8 @@ class SpanLabelingTask(FinetuningTask):
             max_question_length=options.max_question_length,
         )
         for name in ("training_questions", "validation_questions"):
-            if getattr(options, name) is not None:
-                _check_positive(name, getattr(options, name))
+            if (count := getattr(options, name)) is not None:
+                check_positive(**{name: count})
         self._training = self._read(
             "data", config.run.data, options.training_questions
         )
@@ -144,11 +146,6 @@ class SpanLabelingTask(FinetuningTask):
         return self._validation.score(
             {key: answers[0].text for key, answers in found.items()}
         )
-
-
-def _check_positive(name, value):
-    if value < 1:
-        raise ValueError(f"`{name}` must be positive. Received: {value}")
 
 
 def _sha256(windowed):

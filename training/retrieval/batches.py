@@ -20,6 +20,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
 from training.corpus.texts import tokenized
+from training.engine.checks import check_at_least, check_fraction
 from training.engine.example_batches import ExampleBatches
 from training.engine.global_batch import Share, scaled, shuffled
 from training.retrieval.configs import RetrievalConfig
@@ -142,17 +143,11 @@ class PairBatches(ExampleBatches):
         packed: bool = True,
     ):
         super().__init__(global_batch_size, preprocessor, seed, packed)
-        for name in ("crop_document", "inverse_cloze"):
-            probability = getattr(config, name)
-            if not 0.0 <= probability <= 1.0:
-                raise ValueError(
-                    f"`{name}` must be a probability. Received: {probability}"
-                )
-        if config.hard_negatives < 0:
-            raise ValueError(
-                "`hard_negatives` must be at least 0. "
-                f"Received: {config.hard_negatives}"
-            )
+        check_fraction(
+            crop_document=config.crop_document,
+            inverse_cloze=config.inverse_cloze,
+        )
+        check_at_least(0, hard_negatives=config.hard_negatives)
         self.config = config
 
     def reader(self, pairs: Pairs) -> Callable:

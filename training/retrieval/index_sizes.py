@@ -11,6 +11,7 @@ import rich.table
 from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure, measure_queries
+from training.engine.checks import check_positive
 from training.retrieval.configs import ReportConfig
 from training.retrieval.evaluation import read_collections, read_encoder
 from training.retrieval.index_sizes_picture import NATIVE, Row, draw_report
@@ -25,11 +26,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
 
     Returns a row for each way to keep and search embeddings.
     """
-    for name in ("timed_queries", "rounds"):
-        if getattr(config, name) < 1:
-            raise ValueError(
-                f"`{name}` must be positive. Received: {getattr(config, name)}"
-            )
+    check_positive(timed_queries=config.timed_queries, rounds=config.rounds)
     collections = read_collections(config)
     config.output.mkdir(parents=True, exist_ok=True)
     pictures.check_picture(config.output / "report.png")

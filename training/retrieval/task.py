@@ -18,6 +18,7 @@ from keras_fixedhead import (
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure
 from training.corpus.pairs import read_jsonl
+from training.engine.checks import check_positive, check_whole_batch
 from training.engine.encoder import read_tokenizer
 from training.engine.finetuning_task import FinetuningTask
 from training.engine.sequences import in_order
@@ -110,26 +111,20 @@ class RetrievalTask(FinetuningTask):
         )
 
     def _check_options(self):
-        options, run = self._options, self.config.run
-        hidden_dim = self._model.hidden_dim
-        if run.accumulation_steps != 1:
-            raise ValueError(
-                "`accumulation_steps` must be 1: negatives are those of the "
-                f"whole batch. Received: {run.accumulation_steps}"
-            )
+        options, hidden_dim = self._options, self._model.hidden_dim
+        check_whole_batch(self.config.run.accumulation_steps, "negatives")
         cut = self._start and self._start.embedding_dim
         if cut is not None:
             raise ValueError(
                 f"`init` {str(self._model.init)!r} must be a preset that is "
                 f"not cut: its embeddings have {cut} of {hidden_dim} numbers."
             )
-        for name in ("query_length", "document_length"):
-            self._check_length(name, special_tokens=2)
-        if options.temperature <= 0:
-            raise ValueError(
-                "`temperature` must be positive. "
-                f"Received: {options.temperature}"
-            )
+        self._check_lengths(
+            2,
+            query_length=options.query_length,
+            document_length=options.document_length,
+        )
+        check_positive(temperature=options.temperature)
         sizes = options.matryoshka_dims
         if len(set(sizes)) < len(sizes) or not all(
             0 < size < hidden_dim for size in sizes

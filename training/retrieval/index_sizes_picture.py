@@ -38,11 +38,10 @@ _COLORS = {
     "binary": "#2f9e6e",
     "binary_int8": "#8a5bc7",
 }
-_MARKERS = {NATIVE: "o", "truncate": "s", "pca": "^"}
-_LABELS = {
-    NATIVE: "all dimensions",
-    "truncate": "first dimensions",
-    "pca": "principal components",
+_REDUCTIONS = {  # marker and label
+    NATIVE: ("o", "all dimensions"),
+    "truncate": ("s", "first dimensions"),
+    "pca": ("^", "principal components"),
 }
 
 
@@ -77,15 +76,14 @@ def draw_report(
         axis.axhline(bm25, color="#6b6b6b", linestyle="--", linewidth=1)
         for row in rows:
             color = _COLORS[row.precision]
-            exact = row.search == "exact"
             axis.plot(
                 getattr(row, x),
                 row.ndcg_at_10,
-                marker=_MARKERS[row.reduction],
+                marker=_REDUCTIONS[row.reduction][0],
                 markersize=8,
                 linestyle="none",
                 markeredgecolor=color,
-                markerfacecolor=color if exact else "white",
+                markerfacecolor=color if row.search == "exact" else "white",
             )
         axis.set_xscale("log")
         axis.grid(color="#e5e5e5")
@@ -98,7 +96,17 @@ def draw_report(
         linewidth=1.5,
         zorder=1,
     )
-    _label(sizes, rows)
+    exact = [row for row in rows if row.search == "exact"]
+    for row in exact:
+        sizes.annotate(
+            row.dimension,
+            (row.bytes_per_document, row.ndcg_at_10),
+            xytext=(0, 8 if row.reduction == "pca" else -16),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=_COLORS[row.precision],
+        )
     sizes.annotate(
         "BM25",
         (1, bm25),
@@ -109,9 +117,7 @@ def draw_report(
         fontsize=9,
         color="#6b6b6b",
     )
-    ticks = sorted(
-        {round(row.bytes_per_document) for row in rows if row.search == "exact"}
-    )
+    ticks = sorted({round(row.bytes_per_document) for row in exact})
     ticks = [
         tick
         for number, tick in enumerate(ticks)
@@ -142,8 +148,8 @@ def draw_report(
         handles=[
             *(sample(color, "o", name) for name, color in _COLORS.items()),
             *(
-                sample("#6b6b6b", marker, _LABELS[name])
-                for name, marker in _MARKERS.items()
+                sample("#6b6b6b", marker, label)
+                for name, (marker, label) in _REDUCTIONS.items()
                 if name in used
             ),
             sample("#6b6b6b", "o", "approximate search", fill=False),
@@ -156,18 +162,3 @@ def draw_report(
     )
     figure.suptitle(title, fontsize=11)
     pictures.save_figure(figure, output)
-
-
-def _label(axis, rows):
-    """Writes the dimension beside each exact search."""
-    for row in rows:
-        if row.search == "exact":
-            axis.annotate(
-                row.dimension,
-                (row.bytes_per_document, row.ndcg_at_10),
-                xytext=(0, 8 if row.reduction == "pca" else -16),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=_COLORS[row.precision],
-            )

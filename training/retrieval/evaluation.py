@@ -56,22 +56,18 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         )
     collections = read_collections(config)
     encode = read_encoder(config)
-    options = {
-        "precision": config.precision,
-        "dimension": config.dimension,
-        "reduction": config.reduction,
-        "approximate": config.approximate,
-    }
+    names = ("precision", "dimension", "reduction", "approximate")
+    options = {name: getattr(config, name) for name in names}
     fewest = min(len(each.documents) for each in collections.values())
     retrieval.check_index(fewest, encode.size, **options)
     depth = max(_DEPTH, *config.recall)
-    names = ("nDCG@10", "AP", *(f"R@{k}" for k in config.recall), "RR@10")
+    figures = ("nDCG@10", "AP", *(f"R@{k}" for k in config.recall), "RR@10")
     found = {}
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
         rankings = _rank(collection, documents, queries, depth, options)
         found[folder] = {
-            way: measure(ranking.documents, collection.relevant, names)
+            way: measure(ranking.documents, collection.relevant, figures)
             for way, ranking in rankings.items()
         }
         _print(found[folder], f"{folder}: {collection}")
@@ -80,7 +76,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         found["mean"] = {
             way: {
                 name: float(np.mean([each[way][name] for each in measured]))
-                for name in names
+                for name in figures
             }
             for way in measured[0]
         }

@@ -46,7 +46,7 @@ _REDUCTIONS = {  # marker and label
 
 
 def pareto_front(rows: list[Row]) -> list[Row]:
-    """Returns the rows that no smaller row matches, smallest first."""
+    """Returns the rows that no smaller one equals or beats, smallest first."""
     front: list[Row] = []
     for row in sorted(
         rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
@@ -153,7 +153,7 @@ def draw_report(
                 if name in used
             ),
             sample("#6b6b6b", "o", "approximate search", fill=False),
-            sample("#b0b0b0", "", "best for its size", line="-"),
+            sample("#b0b0b0", "", "Pareto front", line="-"),
         ],
         loc="outside lower center",
         ncols=5,

@@ -17,7 +17,7 @@ thousands.
 import sys
 
 from training.engine import cli
-from training.retrieval.evaluation_configs import ReportConfig
+from training.retrieval.configs import ReportConfig
 
 
 def embedding_report(config: ReportConfig) -> None:

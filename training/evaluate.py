@@ -11,7 +11,7 @@ both and, with --precision, --dimension or --approximate, by an index.
 import sys
 
 from training.engine import cli
-from training.retrieval.evaluation_configs import EvaluateConfig
+from training.retrieval.configs import EvaluateConfig
 
 
 def evaluate(config: EvaluateConfig) -> None:

@@ -25,6 +25,7 @@ from training.engine.configs import (
     StartConfig,
     TrainingConfig,
 )
+from training.engine.task_configs import changed
 from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
 from training.question_answering.configs import SpanLabelingConfig, SquadConfig
 from training.retrieval.configs import RetrievalConfig, RetrieveConfig
@@ -228,23 +229,6 @@ def _common(data, workdir, head_size):
             checkpoint_interval=2,
         ),
     }
-
-
-def changed(config, **changes):
-    """A run with fields of any of its parts changed, by name."""
-    for part in _parts(config):
-        section = getattr(config, part)
-        mine = {
-            field.name: changes.pop(field.name)
-            for field in dataclasses.fields(section)
-            if field.name in changes
-        }
-        config = dataclasses.replace(
-            config, **{part: dataclasses.replace(section, **mine)}
-        )
-    if changes:
-        raise TypeError(f"no such fields: {', '.join(changes)}")
-    return config
 
 
 def flags(config, named):

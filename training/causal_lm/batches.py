@@ -9,30 +9,17 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.causal_lm.configs import CausalLMConfig
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, texts
+from training.engine.checks import check_at_least
 
 
 class LanguageModelBatches(ChunkBatches):
-    """Batches of chunks, in which each token is predicted once.
+    """Batches of M chunks, in which each token is predicted once.
 
-    A row is [CLS], the tokens of a chunk and, where the chunk ends its
-    document, [SEP]; what is read is all of it but the last, what is predicted
-    all but the first. So a document of one chunk is what
-    `FixedHeadCausalLMPreprocessor` makes of its text.
-
-    Each batch is a dictionary of int32 tensors `[M, T]`: `token_ids`;
-    `padding_mask`, 1 where there is a token, and one to predict; `labels`,
-    that one.
-
-    Args:
-        config: Lengths.
-        global_batch_size: Integer, examples of a global batch.
-        tokenizer: The `FixedHeadTokenizer` that made the documents.
-        seed: Integer, decides the order.
-        packed: Bool, whether batches are as long as their longest sequence
-            only, not `config.sequence_length`.
-
-    Raises:
-        ValueError: A value of `config` is out of its range.
+    A row is [CLS], the tokens of a chunk and, if the chunk ends its document,
+    [SEP]. The model reads all but the last, `token_ids`, and predicts all but
+    the first, `labels`; both, and `padding_mask`, are int32 `[M, T]`. So a
+    document of one chunk gives what `FixedHeadCausalLMPreprocessor` makes of
+    its text.
     """
 
     def __init__(
@@ -43,15 +30,11 @@ class LanguageModelBatches(ChunkBatches):
         seed: int,
         packed: bool = True,
     ):
-        if config.sequence_length < 2:
-            raise ValueError(
-                "`sequence_length` must be at least 2. "
-                f"Received: {config.sequence_length}"
-            )
+        check_at_least(2, sequence_length=config.sequence_length)
         super().__init__(
             global_batch_size,
             seed,
-            # Beside [CLS]; [SEP] is read by nobody.
+            # One is [CLS]; the model does not read [SEP].
             config.sequence_length - 1,
             config.shuffle_tokens,
             config.evaluation_examples,
@@ -62,13 +45,13 @@ class LanguageModelBatches(ChunkBatches):
     def _examples(self, window, chunks, indices):
         start, end, document = chunk_bounds(window, chunks)
         ends = end == tf.gather(window.document_starts, document + 1)
-        size = tf.ones_like(chunks)
+        column = tf.ones_like(chunks, tf.int32)[:, tf.newaxis]  # [M, 1]
         rows = tf.concat(
             [
-                self._repeated(self.tokenizer.start_token_id, size),
+                column * self.tokenizer.start_token_id,
                 texts(window, start, end),
-                self._repeated(
-                    self.tokenizer.end_token_id, tf.cast(ends, size.dtype)
+                tf.ragged.boolean_mask(
+                    column * self.tokenizer.end_token_id, ends[:, tf.newaxis]
                 ),
             ],
             axis=1,
@@ -80,9 +63,3 @@ class LanguageModelBatches(ChunkBatches):
             "padding_mask": tf.ones_like(inputs).to_tensor(shape=shape),
             "labels": rows[:, 1:].to_tensor(pad, shape=shape),
         }
-
-    def _repeated(self, token_id, counts):
-        """Rows of one token, a ragged int32 tensor `[M, (counts)]`."""
-        return tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(counts)], token_id), counts
-        )

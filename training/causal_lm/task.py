@@ -17,28 +17,14 @@ from training.engine.sequences import losses_and_hits
 
 
 class LanguageModelTask(CorpusTask):
-    """Language modeling as of Bhojanapalli et al. 2020, section 4.1.
+    """Language modeling as in Bhojanapalli et al. 2020, section 4.1.
 
-    Each token of a text is predicted from those before it in its chunk, and
-    so is the end of each document. Held-out figures are
-
-    - `heldout_loss`, nats for a word piece or end,
-    - `heldout_perplexity_per_word_piece`, its exponential,
-    - `heldout_perplexity_per_word`, that of the nats for a word, which does
-      not depend on the vocabulary. Words are those between white space and
-      one for the end of each document, as in the One Billion Word Benchmark
-      (Chelba et al. 2013), which keeps upper case. With fewer
-      `evaluation_examples` than there are, pieces for a word are still those
-      of all held-out text, and it is an estimate,
-    - `heldout_accuracy`, the part of the pieces that were the likeliest.
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: A file of the data folder is missing.
-        ValueError: The data folder, or a value of the configuration, is
-            wrong; or the folder is older than the count of words.
+    Predicts each token of a text, and the end of each document, from the
+    tokens before it in its chunk. Perplexity per word does not depend on the
+    vocabulary: words are separated by white space, and each end of a document
+    counts as one, as in the One Billion Word Benchmark (Chelba et al. 2013),
+    which keeps upper case. With fewer `evaluation_examples` than there are it
+    is an estimate, because pieces per word are those of all held-out text.
     """
 
     part = "language_model"
@@ -51,8 +37,8 @@ class LanguageModelTask(CorpusTask):
         if any(shard.words is None for shard in heldout):
             raise ValueError(
                 f"`data` {str(config.run.data)!r} does not say how many words "
-                "its held-out documents have, which perplexity per word takes. "
-                "Prepare the folder anew, with --overwrite"
+                "its held-out documents have, which perplexity per word needs. "
+                "Prepare the folder again, with --overwrite"
             )
         documents = sum(len(shard.document_lengths) for shard in heldout)
         pieces = sum(int(shard.document_lengths.sum()) for shard in heldout)
@@ -84,7 +70,7 @@ class LanguageModelTask(CorpusTask):
             )
 
     def loss(self, batch, totals):
-        # There is a token to predict for each that is read.
+        # Each token that the model reads has one to predict.
         losses, hits = (
             tf.reduce_sum(sums) / tf.cast(totals["tokens"], sums.dtype)
             for sums in self._judge(batch, training=True)
@@ -92,11 +78,7 @@ class LanguageModelTask(CorpusTask):
         return losses, {"accuracy": hits}
 
     def _judge(self, batch, training):
-        """Losses in nats and hits of each example, sums over its tokens.
-
-        Returns:
-            Two float tensors `[M]`.
-        """
+        """Returns losses in nats and hits of each example, `[M]`, summed."""
         logits, packing = self.model.predict_packed(  # [P, V]
             self.model_inputs(batch),
             training=training,
@@ -113,7 +95,7 @@ class LanguageModelTask(CorpusTask):
         return super().flops(totals) + 3 * totals["tokens"] * logits
 
     def attention_inputs(self, batch):
-        # Of the backbone, which reads segments.
+        # The backbone, unlike the model, reads segments.
         segments = tf.zeros_like(batch["token_ids"])
         return self.model, {**self.model_inputs(batch), "segment_ids": segments}
 

@@ -1,7 +1,6 @@
-"""Labelled texts and pairs of texts as batches of tokens.
+"""Labelled texts and pairs of texts as batches of tokens."""
 
-Shape letters: M examples of one replica, T tokens.
-"""
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -11,14 +10,12 @@ from training.engine.global_batch import ExampleBatches
 
 
 class LabelledBatches(ExampleBatches):
-    """Batches of tokenized, labelled texts.
+    """Batches of M texts: `labels`, int32 `[M]`, and the model's inputs.
 
-    Of `Labelled` examples; each batch has int32 `[M, T]` of what the
-    `FixedHeadTextClassifierPreprocessor` returns (`token_ids`,
-    `padding_mask`, `segment_ids`), and `labels`, int32 `[M]`.
+    These are `token_ids`, `padding_mask` and `segment_ids`, int32 `[M, T]`.
     """
 
-    def reader(self, examples: Labelled):
+    def reader(self, examples: Labelled) -> Callable:
         columns = [tf.constant(examples.first)]
         if examples.second is not None:
             columns.append(tf.constant(examples.second))

@@ -1,14 +1,10 @@
-"""The class of each text, or pair of texts, of a file.
-
-Shape letters: N examples, C classes.
-"""
-
-import json
+"""The class of each text, or pair of texts, of a file."""
 
 import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextClassifier
+from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
 from training.corpus.labelled import read_rows
 from training.engine.prediction_config import PredictConfig
@@ -17,19 +13,10 @@ from training.engine.sequences import outputs_by_length
 
 
 def predict(config: PredictConfig) -> dict[str, float]:
-    """Writes a line for each example: its label and all probabilities.
+    """Writes a line per example: its label and all probabilities.
 
-    Args:
-        config: What is asked.
-
-    Returns:
-        `accuracy`, a share of the examples that come with a label, and
-        `examples`, how many these are; nothing where none does.
-
-    Raises:
-        OSError: A file cannot be read or written.
-        ValueError: The model is no classifier, or the file is not as
-            described.
+    Returns `accuracy`, a fraction of the examples that come with a label, and
+    `examples`, their number; empty if none does.
     """
     classifier = read_task(config.model, "model", FixedHeadTextClassifier)
     rows = list(read_rows(config.input, config.columns, not config.unlabelled))
@@ -44,14 +31,12 @@ def predict(config: PredictConfig) -> dict[str, float]:
         classifier, [row.texts for row in rows], config.batch_size
     )
     found = [names[number] for number in probabilities.argmax(axis=-1)]
+    records = [
+        {"label": label, "probabilities": dict(zip(names, numbers))}
+        for label, numbers in zip(found, probabilities.tolist())
+    ]
     with replaced(config.output) as partial:
-        with open(partial, "w", encoding="utf-8") as lines:
-            for label, numbers in zip(found, probabilities.tolist()):
-                record = {
-                    "label": label,
-                    "probabilities": dict(zip(names, numbers)),
-                }
-                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        write_records(partial, records)
     right = [
         row.label == label
         # Numbers may stand for names, as in training.
@@ -65,7 +50,7 @@ def predict(config: PredictConfig) -> dict[str, float]:
 
 
 def _probabilities(classifier, texts, batch_size):
-    """Float32 array `[N, C]`."""
+    """Returns a float32 array `[examples, classes]`."""
     classify = tf.function(
         lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
         reduce_retracing=True,

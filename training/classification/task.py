@@ -1,12 +1,11 @@
 """The classification task: texts, or pairs of texts, and their labels.
 
-Shape letters: M examples of this replica, T sequence length, N examples of
-all evaluations, C classes.
+Shape letters: M examples of this replica, C classes.
 """
 
 import collections
-import dataclasses
 import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -23,131 +22,80 @@ from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
 from training.corpus.labelled import Labelled, read_examples
-from training.engine.encoder import (
-    check_vocabulary,
-    copy_encoder,
-    make_encoder,
-    read_start,
-    read_tokenizer,
-)
-from training.engine.preset import preset_sha256, read_pooling
-from training.engine.sequences import SequenceTask, in_order, losses_and_hits
-
-# In the preset: how often which class was taken for which.
-CONFUSION = "confusion.json"
+from training.engine.finetuning_task import FinetuningTask
+from training.engine.preset import read_pooling
+from training.engine.sequences import in_order, losses_and_hits
 
 
-class ClassificationTask(SequenceTask):
-    """Fine-tuning as of BERT (Devlin et al. 2018, section 4.1).
+class ClassificationTask(FinetuningTask):
+    """Fine-tuning like BERT's (Devlin et al. 2018, section 4.1)."""
 
-    Reads labelled texts, and `vocabulary` where there is no preset to start
-    from.
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: A file is missing.
-        ValueError: A line of it, or a value of the configuration, is wrong.
-    """
-
+    part = "classification"
+    sources = ("validation", "vocabulary", "columns", "labels")
+    batches = LabelledBatches
     metrics = ("accuracy",)
 
     def __init__(self, config: ClassifyConfig):
-        self._config = config
-        classification = config.classification
-        self._start, self._model = read_start(config.model)
-        check_vocabulary(classification.vocabulary, config.model.init)
-        longest = self._model.max_sequence_length
-        # Three tokens are special.
-        if not 3 < classification.sequence_length <= longest:
-            raise ValueError(
-                "`sequence_length` must be over 3 (the special tokens) and at "
-                f"most max_sequence_length={longest}. "
-                f"Received: {classification.sequence_length}"
-            )
-        if not 0.0 <= classification.head_dropout < 1.0:
+        super().__init__(config)
+        options = self._options
+        self._check_lengths(3, sequence_length=options.sequence_length)
+        if not 0.0 <= options.head_dropout < 1.0:
             raise ValueError(
                 "`head_dropout` must be from 0 to below 1. "
-                f"Received: {classification.head_dropout}"
+                f"Received: {options.head_dropout}"
             )
-        tokenizer = read_tokenizer(
-            self._start, classification.vocabulary, classification.lowercase
+        self._preprocessor = FixedHeadTextClassifierPreprocessor(
+            self._read_tokenizer(), sequence_length=options.sequence_length
         )
-        self._training = read_examples(
-            config.run.data,
-            classification.columns,
-            classification.labels,
-        )
+        data = config.run.data
+        self._training = read_examples(data, options.columns, options.labels)
         if len(self._training.names) < 2:
             raise ValueError(
-                f"`data` {str(config.run.data)!r} must have at least two "
-                f"classes. Received: {', '.join(self._training.names)}"
+                f"`data` {str(data)!r} must have at least two classes. "
+                f"Received: {', '.join(self._training.names)}"
             )
         self._parts = self._read_validation()
-        self._validation = _joined(self._parts.values())
-        self._batches = LabelledBatches(
-            config.training.global_batch_size,
-            FixedHeadTextClassifierPreprocessor(
-                tokenizer, sequence_length=classification.sequence_length
-            ),
-            config.training.seed,
-            packed=config.run.packed,
-        )
+        self._validation = _joined(list(self._parts.values()))
         self._confusion = {}
 
     def _read_validation(self) -> dict[str, Labelled]:
-        """The held-out examples of each source, by its name."""
-        classification = self._config.classification
-        if not classification.validation:
+        """Reads the held-out examples of each source, by its name."""
+        options, training = self._options, self._training
+        if not options.validation:
             raise ValueError(
                 "`validation` must name at least one held-out source. "
                 "Received: none"
             )
         parts = {}
-        for source in classification.validation:
+        for source in options.validation:
             name = source_name(source)
             if name in parts:
                 raise ValueError(
-                    "`validation` must be sources of different names, which "
-                    f"their figures take. Received {name!r} twice: "
-                    f"{' '.join(classification.validation)}"
+                    "`validation` must be sources of different names, because "
+                    f"metrics are named after them. Received {name!r} twice: "
+                    f"{' '.join(options.validation)}"
                 )
-            part = read_examples(
-                source, classification.columns, classification.labels
-            ).renumbered(self._training.names, source)
-            if (part.second is None) != (self._training.second is None):
+            part = read_examples(source, options.columns, options.labels)
+            parts[name] = part.renumbered(training.names, source)
+            if (part.second is None) != (training.second is None):
                 raise ValueError(
-                    f"`validation` {source} must be of "
-                    f"{_kind(self._training)}, as the training data. "
-                    f"Received: {_kind(part)}"
+                    f"`validation` {source} must be of {_kind(training)}, "
+                    f"like the training data. Received: {_kind(part)}"
                 )
-            parts[name] = part
         return parts
 
     @property
-    def settings(self):
-        config = self._config
-        model = dataclasses.asdict(config.model)
-        init = model.pop("init")
-        classification = dataclasses.asdict(config.classification)
-        # What they are read from may move; what is in them counts.
-        for name in ("validation", "vocabulary", "columns", "labels"):
-            del classification[name]
+    def data_sha256(self):
         data = {"training": self._training, **self._parts}
         digests = {name: part.sha256 for name, part in data.items()}
-        vocabulary = config.classification.vocabulary
-        if vocabulary is not None:
-            digests["vocabulary"] = hashlib.sha256(
-                vocabulary.read_bytes()
-            ).hexdigest()
-        return {
-            "model": model,
-            "init_sha256": init and preset_sha256(init, "init"),
-            "classification": classification,
-            "labels": list(self._training.names),
-            "data_sha256": digests,
-        }
+        if self._options.vocabulary is not None:
+            vocabulary = self._options.vocabulary.read_bytes()
+            digests["vocabulary"] = hashlib.sha256(vocabulary).hexdigest()
+        return digests
+
+    @property
+    def settings(self):
+        return {**super().settings, "labels": list(self._training.names)}
 
     @property
     def warnings(self):
@@ -159,37 +107,19 @@ class ClassificationTask(SequenceTask):
         ]
 
     def build(self):
-        classification = self._config.classification
-        preprocessor = self._batches.preprocessor
-        pooling_mode = classification.pooling_mode
-        if self._start is None:
-            backbone = make_encoder(
-                self._model, preprocessor.tokenizer.vocabulary_size()
-            )
-            pooling_mode = pooling_mode or "mean"
-        else:
-            start = self._start.backbone
-            pooling_mode = (
-                pooling_mode
-                or read_pooling(self._model.init)
-                or ("cls" if start.pooler else "mean")
-            )
-            backbone = copy_encoder(
-                start,
-                self._model,
-                pooler=start.pooler and pooling_mode == "cls",
-            )
+        pooling_mode, pooler = self._options.pooling_mode, False
+        if self._start is not None:
+            pooler = self._start.backbone.pooler
+            pooling_mode = pooling_mode or read_pooling(self._model.init)
+        pooling_mode = pooling_mode or ("cls" if pooler else "mean")
         self.model = FixedHeadTextClassifier(
-            backbone,
+            self._make_encoder(pooler=pooler and pooling_mode == "cls"),
             num_classes=len(self._training.names),
-            preprocessor=preprocessor,
+            preprocessor=self._preprocessor,
             pooling_mode=pooling_mode,
-            dropout=classification.head_dropout,
+            dropout=self._options.head_dropout,
             labels=self._training.names,
         )
-
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._training, context, first_step)
 
     def loss(self, batch, totals):
         losses, hits = losses_and_hits(
@@ -201,27 +131,24 @@ class ClassificationTask(SequenceTask):
         }
 
     def _logits(self, batch, training):
-        """Float tensor `[M, C]`."""
+        """Returns a float tensor `[M, C]`."""
         return self.model.classify_packed(
             self.model_inputs(batch),
             training=training,
-            fixed_size=not self._config.run.packed,
+            fixed_size=not self.config.run.packed,
         )
 
     def flops(self, totals):
-        backbone = self.model.backbone
+        # Every sequence counts as one of average length; the head is
+        # negligible.
         tokens, examples = totals["tokens"], totals["examples"]
-        # Of sequences as long as they are on average, which attend to
-        # themselves; the head is nothing beside it.
+        cls = self.model.pooling_mode == "cls"
         of_a_token = encoder_flops(
-            backbone,
+            self.model.backbone,
             tokens / examples,
-            examples / tokens if self.model.pooling_mode == "cls" else 1,
+            examples / tokens if cls else 1,
         )
         return 3 * tokens * of_a_token
-
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._validation, context)
 
     def evaluation_step(self, batch):
         logits = self._logits(batch, training=False)
@@ -233,51 +160,35 @@ class ClassificationTask(SequenceTask):
         }
 
     def figures(self, outputs):
-        """`accuracy_NAME` and `heldout_loss_NAME` of each held-out source."""
+        """Returns `accuracy_NAME` and `heldout_loss_NAME` of each source."""
         outputs = in_order(outputs)
         classes, losses = outputs["class"], outputs["loss"]
         figures, start = {}, 0
         for name, part in self._parts.items():
             mine = slice(start, start := start + len(part))
-            counts = confusion_counts(
+            counts = tf.math.confusion_matrix(
                 part.labels, classes[mine], len(part.names)
-            )
+            ).numpy()
             self._confusion[name] = counts.tolist()
             figures[f"accuracy_{name}"] = float(counts.trace() / len(part))
             figures[f"heldout_loss_{name}"] = float(losses[mine].mean())
         return figures
 
     def save(self, folder: pathlib.Path):
-        self.model.save_to_preset(str(folder))
+        """Writes the preset and, for people, `confusion.json`."""
+        super().save(folder)
         confusion = {
             "labels": list(self._training.names),
-            # Rows are the true classes, columns what they were taken for.
+            # Rows are the true classes, columns the predicted ones.
             "counts": self._confusion,
         }
-        (folder / CONFUSION).write_text(
+        (folder / "confusion.json").write_text(
             json.dumps(confusion, indent=2) + "\n", encoding="utf-8"
         )
 
 
-def confusion_counts(labels, classes, num_classes) -> np.ndarray:
-    """How often which class was taken for which.
-
-    Args:
-        labels: Integer array `[N]`, the true classes.
-        classes: Integer array `[N]`, what they were taken for.
-        num_classes: Integer, C.
-
-    Returns:
-        Integer array `[C, C]`, a row for each true class.
-    """
-    places = np.asarray(labels, np.int64) * num_classes + classes
-    return np.bincount(places, minlength=num_classes**2).reshape(
-        [num_classes, num_classes]
-    )
-
-
 def source_name(source: str) -> str:
-    """What the figures of a source are named after: its file or its split."""
+    """Returns the name of a source's metrics: its file's or its split's."""
     if source.startswith(PREFIX):
         dataset, split = parse_name(source, "validation")
         name = split or dataset
@@ -291,14 +202,18 @@ def _kind(examples):
 
 
 def _joined(parts):
-    """All examples of several sources, one after the other."""
-    parts = list(parts)
+    """Joins the examples of several sources, in their order."""
+
+    def texts(name):
+        columns = [getattr(part, name) for part in parts]
+        if columns[0] is None:
+            return None
+        return list(itertools.chain.from_iterable(columns))
+
     return Labelled(
-        first=[text for part in parts for text in part.first],
-        second=None
-        if parts[0].second is None
-        else [text for part in parts for text in part.second],
+        first=texts("first"),
+        second=texts("second"),
         labels=np.concatenate([part.labels for part in parts]),
         names=parts[0].names,
-        left_out=sum((part.left_out for part in parts), collections.Counter()),
+        left_out=collections.Counter(),
     )

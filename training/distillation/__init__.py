@@ -1,1 +1,1 @@
-"""Training of an embedder to give what a larger one gives."""
+"""Distillation of an embedder into a smaller one."""

@@ -1,8 +1,7 @@
 """The distillation task: a smaller embedder learns a larger one's embeddings.
 
 Shape letters: M texts of this replica, C texts of all replicas, D embedding
-size of the student, E that of the teacher, T sequence length, N texts of an
-evaluation.
+size of the student, E that of the teacher, N texts of an evaluation.
 """
 
 import dataclasses
@@ -21,43 +20,64 @@ from keras_fixedhead.principal_components import principal_components
 from training.corpus.texts import read_texts, tokenized
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
+from training.engine.checks import (
+    check_length,
+    check_positive,
+    check_whole_batch,
+)
 from training.engine.encoder import make_encoder
 from training.engine.global_batch import evaluation_batches, training_batches
 from training.engine.preset import preset_sha256, read_embedder
-from training.engine.sequences import SequenceTask
+from training.engine.sequences import SequenceTask, in_order
 from training.engine.strategy import worker_number
 
 _NEIGHBOURS = 10
 
 
 class DistillationTask(SequenceTask):
-    """Training on a teacher's embeddings of texts.
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: The teacher or the texts cannot be read.
-        ValueError: A value of the configuration is wrong, or the teacher's
-            preset or the texts do not fit.
-    """
+    """Training on a teacher's embeddings of texts."""
 
     def __init__(self, config: DistillConfig):
         self.config = config
-        distillation, model = config.distillation, config.model
-        if config.run.accumulation_steps != 1:
-            raise ValueError(
-                "`accumulation_steps` must be 1: similarities are those of "
-                "the whole batch. "
-                f"Received: {config.run.accumulation_steps}"
+        self._options = options = config.distillation
+        self._weights = {
+            "embedding": options.embedding_weight,
+            "similarity": options.similarity_weight,
+            "attention": options.attention_weight,
+        }
+        self.metrics = tuple(
+            f"{name}_loss" for name, weight in self._weights.items() if weight
+        )
+        self._check_options()
+        self._sha256 = preset_sha256(options.teacher, "teacher")
+        self._teacher = read_embedder(options.teacher, "teacher")
+        self._check_teacher()
+        self.warnings = []
+        read = read_texts(config.run.data, say=self.warnings.append)
+        # A repeated text could be both held out and trained on.
+        texts = list(dict.fromkeys(read))
+        if len(texts) < len(read):
+            self.warnings.append(
+                f"{config.run.data}: {len(read) - len(texts):,} repeated "
+                "texts left out"
             )
-        if not 2 < distillation.sequence_length <= model.max_sequence_length:
+        held_out = options.validation_texts
+        if not 1 < held_out < len(texts):
             raise ValueError(
-                "`sequence_length` must be over 2 (the special tokens) and "
-                f"at most max_sequence_length={model.max_sequence_length}. "
-                f"Received: {distillation.sequence_length}"
+                "`validation_texts` must be over 1 and smaller than the "
+                f"{len(texts)} different texts there are. Received: {held_out}"
             )
-        weights = self._weights
+        rng = np.random.default_rng(config.training.seed)
+        self._texts = [texts[i] for i in rng.permutation(len(texts))]
+
+    def _check_options(self):
+        options, weights = self._options, self._weights
+        check_whole_batch(self.config.run.accumulation_steps, "similarities")
+        check_length(
+            self.config.model.max_sequence_length,
+            special_tokens=2,
+            sequence_length=options.sequence_length,
+        )
         if min(weights.values()) < 0:
             raise ValueError(
                 f"Weights of losses must be at least 0. Received: {weights}"
@@ -68,137 +88,91 @@ class DistillationTask(SequenceTask):
                 "attention alone does not train what comes after it. "
                 f"Received: {weights}"
             )
-        if distillation.similarity_temperature <= 0:
-            raise ValueError(
-                "`similarity_temperature` must be positive. "
-                f"Received: {distillation.similarity_temperature}"
-            )
-        self._sha256 = preset_sha256(distillation.teacher, "teacher")
-        self._teacher = read_embedder(distillation.teacher, "teacher")
-        self._check_teacher()
-        self.warnings = []
-        read = read_texts(config.run.data, say=self.warnings.append)
-        # One that is there twice would be held out and trained on.
-        texts = list(dict.fromkeys(read))
-        if len(texts) < len(read):
-            self.warnings.append(
-                f"{config.run.data}: {len(read) - len(texts):,} texts that "
-                "repeat another, left out"
-            )
-        held_out = distillation.validation_texts
-        if not 1 < held_out < len(texts):
-            raise ValueError(
-                "`validation_texts` must be over 1 and smaller than the "
-                f"{len(texts)} different texts there are. Received: {held_out}"
-            )
-        rng = np.random.default_rng(config.training.seed)
-        self._texts = [texts[i] for i in rng.permutation(len(texts))]
-
-    @property
-    def _weights(self):
-        distillation = self.config.distillation
-        return {
-            name: getattr(distillation, f"{name}_weight")
-            for name in ("embedding", "similarity", "attention")
-        }
-
-    @property
-    def metrics(self):
-        return tuple(
-            f"{name}_loss" for name, weight in self._weights.items() if weight
-        )
-
-    @property
-    def settings(self):
-        settings = dataclasses.asdict(self.config.distillation)
-        for name in ("teacher", "cache"):
-            del settings[name]
-        return {
-            "distillation": settings,
-            "teacher_sha256": self._sha256,
-            "data_sha256": hashlib.sha256(
-                "\n".join(self._texts).encode()
-            ).hexdigest(),
-        }
+        check_positive(similarity_temperature=options.similarity_temperature)
 
     def _check_teacher(self):
-        distillation, model = self.config.distillation, self.config.model
-        teacher = self._teacher.backbone
+        options, model = self._options, self.config.model
         preprocessor = self._teacher.preprocessor
-        preprocessor.prompt(distillation.prompt)
-        if preprocessor.sequence_length < distillation.sequence_length:
+        preprocessor.prompt(options.prompt)  # raises if there is none
+        if preprocessor.sequence_length < options.sequence_length:
             raise ValueError(
                 "`sequence_length` must be at most that of the teacher, "
                 f"{preprocessor.sequence_length}. "
-                f"Received: {distillation.sequence_length}"
+                f"Received: {options.sequence_length}"
             )
-        if distillation.attention_weight:
-            widths = [
-                sum(teacher.transformer_layers[-1].attention.head_sizes),
-                model.num_heads
-                * (model.head_size or model.max_sequence_length),
-            ]
-            heads = distillation.relation_heads
-            if heads < 1 or any(width % heads for width in widths):
-                raise ValueError(
-                    "`relation_heads` must divide the width of all heads of "
-                    f"the last block of the teacher, {widths[0]}, and of the "
-                    f"student, {widths[1]}. "
-                    f"Received: {heads}"
-                )
+        if not options.attention_weight:
+            return
+        last_block = self._teacher.backbone.transformer_layers[-1]
+        widths = [
+            sum(last_block.attention.head_sizes),
+            model.num_heads * (model.head_size or model.max_sequence_length),
+        ]
+        heads = options.relation_heads
+        if heads < 1 or any(width % heads for width in widths):
+            raise ValueError(
+                "`relation_heads` must divide the width of all heads of the "
+                f"last block of the teacher, {widths[0]}, and of the student, "
+                f"{widths[1]}. Received: {heads}"
+            )
+
+    @property
+    def settings(self):
+        settings = dataclasses.asdict(self._options)
+        for name in ("teacher", "cache"):
+            del settings[name]
+        texts = "\n".join(self._texts).encode()
+        return {
+            "distillation": settings,
+            "teacher_sha256": self._sha256,
+            "data_sha256": hashlib.sha256(texts).hexdigest(),
+        }
 
     def build(self):
-        distillation, model = self.config.distillation, self.config.model
-        preprocessor = self._teacher.preprocessor
+        options, model = self._options, self.config.model
+        teacher, preprocessor = self._teacher, self._teacher.preprocessor
         self.model = FixedHeadTextEmbedder(
             make_encoder(
                 model,
-                self._teacher.backbone.vocabulary_size,
-                num_segments=self._teacher.backbone.num_segments,
+                teacher.backbone.vocabulary_size,
+                num_segments=teacher.backbone.num_segments,
             ),
             preprocessor=FixedHeadTextEmbedderPreprocessor(
                 preprocessor.tokenizer,
-                # Positions further on are not trained.
-                sequence_length=distillation.sequence_length,
+                # Later positions are not trained.
+                sequence_length=options.sequence_length,
                 prompts=preprocessor.prompts or None,
             ),
-            pooling_mode=self._teacher.pooling_mode,
+            pooling_mode=teacher.pooling_mode,
         )
-        if distillation.copy_embeddings:
-            _copy_embeddings(self._teacher.backbone, self.model.backbone)
-        self._targets = self._embeddings()
+        if options.copy_embeddings:
+            _copy_embeddings(teacher.backbone, self.model.backbone)
+        self._targets = teacher_embeddings(
+            teacher,
+            self._texts,
+            options.cache or self.config.run.workdir / "teacher",
+            {
+                "teacher": self._sha256,
+                "prompt": options.prompt,
+                "sequence_length": options.sequence_length,
+            },
+            worker=worker_number(tf.distribute.get_strategy()),
+            prompt=options.prompt,
+            sequence_length=options.sequence_length,
+        )
         self._components = tf.constant(
             principal_components(self._targets, model.hidden_dim), tf.float32
         )
-        # What runs in every update has to be on every device.
-        self._teacher = (
-            read_embedder(distillation.teacher, "teacher")
-            if distillation.attention_weight
-            else None
-        )
-
-    def _embeddings(self):
-        """The teacher's, float32 `[texts, E]`."""
-        distillation, run = self.config.distillation, self.config.run
-        return teacher_embeddings(
-            self._teacher,
-            self._texts,
-            distillation.cache or run.workdir / "teacher",
-            {
-                "teacher": self._sha256,
-                "prompt": distillation.prompt,
-                "sequence_length": distillation.sequence_length,
-            },
-            worker=worker_number(tf.distribute.get_strategy()),
-            prompt=distillation.prompt,
-            sequence_length=distillation.sequence_length,
-        )
+        self._teacher = None
+        if options.attention_weight:
+            # Read again, in the strategy's scope: it runs in every update, so
+            # each device needs it.
+            self._teacher = read_embedder(options.teacher, "teacher")
 
     def training_dataset(self, context, first_step):
         training = self.config.training
-        held_out = self.config.distillation.validation_texts
+        held_out = self._options.validation_texts
         return training_batches(
-            self._batch(slice(held_out, None)),
+            self._reader(slice(held_out, None)),
             len(self._texts) - held_out,
             training.global_batch_size,
             training.seed,
@@ -206,9 +180,18 @@ class DistillationTask(SequenceTask):
             context,
         )
 
-    def _batch(self, part):
-        """Makes batches of numbers of a part's texts, int tensors `[M]`."""
-        distillation, run = self.config.distillation, self.config.run
+    def evaluation_dataset(self, context):
+        held_out = self._options.validation_texts
+        return evaluation_batches(
+            self._reader(slice(held_out)),
+            held_out,
+            self.config.training.global_batch_size,
+            context,
+        )
+
+    def _reader(self, part):
+        """Returns a function from numbers of a part's texts to a batch."""
+        options = self._options
         # A GPU has better use for its memory.
         with tf.device("cpu"):
             texts = tf.constant(self._texts[part])
@@ -218,9 +201,9 @@ class DistillationTask(SequenceTask):
             features = tokenized(
                 self.model.preprocessor,
                 tf.gather(texts, numbers),
-                distillation.prompt,
-                distillation.sequence_length,
-                fixed_size=not run.packed,
+                options.prompt,
+                options.sequence_length,
+                fixed_size=not self.config.run.packed,
             )
             return {
                 **features,
@@ -253,12 +236,12 @@ class DistillationTask(SequenceTask):
             losses["attention"] = sum(
                 relation_loss(
                     projection,
-                    # A float32 teacher may have a float64 student.
+                    # Student and teacher may differ in dtype.
                     tf.cast(
                         tf.stop_gradient(relations[name]), embeddings.dtype
                     ),
                     inputs["padding_mask"],
-                    self.config.distillation.relation_heads,
+                    self._options.relation_heads,
                 )
                 for name, projection in projections.items()
             ) / len(projections)
@@ -273,8 +256,8 @@ class DistillationTask(SequenceTask):
 
     def _similarity_loss(self, embeddings, teacher):
         replica = tf.distribute.get_replica_context()
-        # Between workers, `all_gather` takes only what has a device; what
-        # comes straight from the data has none.
+        # Between workers, `all_gather` takes only tensors on a device, which
+        # those straight from the dataset are not.
         teacher = tf.identity(teacher)
         # [M, ...] -> [C, ...]
         candidates, teacher_candidates = (
@@ -288,50 +271,40 @@ class DistillationTask(SequenceTask):
             teacher,
             teacher_candidates,
             labels=replica.replica_id_in_sync_group * size + tf.range(size),
-            temperature=self.config.distillation.similarity_temperature,
+            temperature=self._options.similarity_temperature,
         )
 
     def _cosines(self, embeddings, teacher):
-        """Cosines `[M]` of embeddings and the teacher's components."""
+        """Returns cosines `[M]` to the teacher's principal components."""
         targets = tf.matmul(teacher, tf.cast(self._components, teacher.dtype))
         return tf.reduce_sum(
             embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
         )
 
     def flops(self, totals):
-        if self.config.distillation.attention_weight:
+        if self._weights["attention"]:
             return None  # the teacher computes, too
         return super().flops(totals)
-
-    def evaluation_dataset(self, context):
-        held_out = self.config.distillation.validation_texts
-        return evaluation_batches(
-            self._batch(slice(held_out)),
-            held_out,
-            self.config.training.global_batch_size,
-            context,
-        )
 
     def evaluation_step(self, batch):
         embeddings = self.model.embed_packed(
             self.model_inputs(batch),
             fixed_size=not self.config.run.packed,
         )
+        teacher = tf.cast(batch["teacher"], embeddings.dtype)
         return {
             "index": batch["index"],
             "embeddings": embeddings,
-            "cosines": self._cosines(
-                embeddings, tf.cast(batch["teacher"], embeddings.dtype)
-            ),
+            "cosines": self._cosines(embeddings, teacher),
         }
 
     def figures(self, outputs):
-        real = outputs["index"] >= 0
-        embeddings = outputs["embeddings"][real]
+        outputs = in_order(outputs)
+        held_out = self._targets[: self._options.validation_texts]
         return {
-            "heldout_cosine": float(outputs["cosines"][real].mean()),
+            "heldout_cosine": float(outputs["cosines"].mean()),
             f"heldout_neighbours@{_NEIGHBOURS}": shared_neighbours(
-                embeddings, self._targets[outputs["index"][real]]
+                outputs["embeddings"], held_out
             ),
         }
 
@@ -339,18 +312,14 @@ class DistillationTask(SequenceTask):
         self.model.save_to_preset(str(folder))
 
 
-def shared_neighbours(embeddings, teacher, count=_NEIGHBOURS) -> float:
-    """The part of each text's nearest texts that is the same as a teacher's.
+def shared_neighbours(
+    embeddings: np.ndarray, teacher: np.ndarray, count: int = _NEIGHBOURS
+) -> float:
+    """Returns the fraction of nearest texts that student and teacher share.
 
-    Args:
-        embeddings: Float array `[N, D]`, of unit length.
-        teacher: Float array `[N, E]`, of unit length.
-        count: How many are the nearest.
-
-    Returns:
-        A number between 0 and 1.
+    Embeddings, `[N, D]` and `[N, E]`, have unit length; `count` texts, or all
+    others if there are fewer, are the nearest ones of each.
     """
-    # What is left of all texts without itself.
     count = min(count, len(embeddings) - 1)
     nearest = []
     for vectors in (embeddings, teacher):
@@ -364,22 +333,18 @@ def shared_neighbours(embeddings, teacher, count=_NEIGHBOURS) -> float:
 
 
 def _copy_embeddings(teacher, student):
-    """Starts the tables with the components of the teacher's tokens."""
+    """Starts tables with the principal components of the teacher's tokens."""
 
-    def table(backbone, name):
-        layer = getattr(backbone, f"{name}_embedding")
+    def tables(backbone):
         return (
-            layer.position_embeddings
-            if name == "position"
-            else layer.embeddings
+            backbone.token_embedding.embeddings,
+            backbone.position_embedding.position_embeddings,
+            backbone.segment_embedding.embeddings,
         )
 
-    components = principal_components(
-        keras.ops.convert_to_numpy(table(teacher, "token")),
-        student.hidden_dim,
-    )
-    for name in ("token", "position", "segment"):
-        rows = keras.ops.convert_to_numpy(table(teacher, name)) @ components
-        ours = table(student, name)
+    tokens = keras.ops.convert_to_numpy(tables(teacher)[0])
+    components = principal_components(tokens, student.hidden_dim)
+    for theirs, ours in zip(tables(teacher), tables(student)):
+        rows = keras.ops.convert_to_numpy(theirs) @ components
         # A student for longer texts starts with the first positions again.
         ours.assign(np.resize(rows, ours.shape))

@@ -1,7 +1,4 @@
-"""A teacher's embeddings of texts: computed once, and kept in files.
-
-Shape letters: N texts, D embedding size.
-"""
+"""A teacher's embeddings of texts: computed once, and kept in files."""
 
 import hashlib
 import json
@@ -27,27 +24,12 @@ def teacher_embeddings(
     prompt: str | None = None,
     sequence_length: int | None = None,
 ) -> np.ndarray:
-    """Embeddings of texts, of unit length, from files where they are there.
+    """Returns a teacher's embeddings, float32 `[N, D]`, of unit length.
 
-    Each file is written whole or not at all, so work that was interrupted is
-    continued. Several workers on one folder share it.
-
-    Args:
-        teacher: Computes what is not there.
-        texts: N strings.
-        folder: Holds a folder for each identity and list of texts.
-        identity: JSON values that decide the embeddings of a text.
-        worker: Which this process is, from 0 on, of how many that share the
-            work.
-        prompt: Name of the prompt put before each text, or `None`.
-        sequence_length: The most tokens of a text; `None` is the teacher's.
-
-    Returns:
-        float32 array `[N, D]`.
-
-    Raises:
-        OSError: The folder cannot be read or written.
-        ValueError: A file is damaged, or an embedding is zero or not finite.
+    Those in `folder` for the same `identity`, JSON values that decide the
+    embedding of a text, and the same texts are read. Each file is written
+    whole or not at all, so interrupted work continues. `worker` is this
+    process's number and how many processes share the folder and the work.
     """
     digest = hashlib.sha256(
         json.dumps([identity, texts], sort_keys=True).encode()
@@ -56,7 +38,7 @@ def teacher_embeddings(
     folder.mkdir(parents=True, exist_ok=True)
     count = -(-len(texts) // _TEXTS_PER_FILE)
     paths = [folder / f"{i:05}.npy" for i in range(count)]
-    # Side by side, they would all be at the same file.
+    # Each worker begins elsewhere, or all would compute the same file.
     number, workers = worker
     first = number * count // workers
     encode = TextEncoder(teacher, sequence_length, _BATCH_SIZE)
@@ -69,14 +51,13 @@ def teacher_embeddings(
                 lengths = np.linalg.norm(rows, axis=1, keepdims=True)
                 if not (np.isfinite(lengths) & (lengths > 0)).all():
                     raise ValueError(
-                        "The teacher gives embeddings that are zero or not "
-                        "finite: it is no teacher"
+                        "The teacher returned embeddings that are zero or not "
+                        "finite. Use another `teacher`"
                     )
-                rows /= lengths
-                _write(paths[i], rows)
+                _write(paths[i], rows / lengths)
             else:
                 advance(len(part))
-    # Not all of it in memory twice.
+    # Memory maps, so that memory does not hold everything twice.
     return np.concatenate([_read(path) for path in paths])
 
 
@@ -85,8 +66,8 @@ def _read(path):
         return np.load(path, mmap_mode="r")
     except (EOFError, ValueError) as error:
         raise ValueError(
-            f"{path} is damaged ({error}). Remove it; the same command "
-            "computes it anew"
+            f"{path} is damaged ({error}). Remove it and run the same command "
+            "again to compute it"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Examples of masked tokens and next sentences, out of tokenized documents.
 
-Shape letters: B examples of a global batch, M examples of one replica, L
-sequence length, K predictions at most.
+Shape letters: M examples of one replica, L sequence length, K predictions at
+most.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, sentence_pairs, texts
 from training.corpus.tokenized import Shard
+from training.engine.checks import check_at_least, check_fraction
 from training.masked_lm.configs import MaskedLMConfig
 from training.masked_lm.masking import (
     DrawnItemSelector,
@@ -24,22 +25,12 @@ from training.masked_lm.masking import (
 
 
 class PretrainingBatches(ChunkBatches):
-    """Batches of examples for `tf.distribute`, all of one static shape.
+    """Batches of M examples, all of one static shape.
 
-    Each batch is a dictionary of int32 tensors: `token_ids`, `segment_ids`
-    and `padding_mask` `[M, L]`; `mask_positions` and `mask_ids` (what stood
-    there) `[M, K]`; `mask_weights`, float32 `[M, K]`, 1 where there is a
-    prediction to make; `next_sentence_labels` `[M]`, 1 where the second
-    segment is from elsewhere.
-
-    Args:
-        config: Lengths and rates.
-        global_batch_size: Integer, B.
-        tokenizer: The `FixedHeadTokenizer` that made the documents.
-        seed: Integer, decides order, pairs and masks.
-
-    Raises:
-        ValueError: A value of `config` is out of its range.
+    int32 tensors `token_ids`, `segment_ids` and `padding_mask`, `[M, L]`;
+    `mask_positions` and `mask_ids` (the original tokens), `[M, K]`;
+    `next_sentence_labels`, `[M]`, 1 if the second segment is from elsewhere;
+    and `mask_weights`, float32 `[M, K]`, 1 for each prediction to make.
     """
 
     def __init__(
@@ -68,22 +59,15 @@ class PretrainingBatches(ChunkBatches):
         )
 
     def _deal(self, shards: Sequence[Shard]):
-        """Deals the shards out into windows that fit into memory.
-
-        Raises:
-            ValueError: One of them has no second document to take other text
-                from.
-        """
         dealt = super()._deal(shards)
         if self.config.next_sentence and any(
             sum(len(shard.document_lengths) for shard in window) < 2
             for window in dealt
         ):
             raise ValueError(
-                "`next_sentence` takes text from other documents, of which "
-                "there must be two at least in memory at a time. Prepare "
-                "text with more documents or larger shards, or pass "
-                "--no_next_sentence"
+                "`next_sentence` takes text from other documents and needs "
+                "two at least in memory at a time. Prepare text with more "
+                "documents or larger shards, or pass --no_next_sentence"
             )
         return dealt
 
@@ -134,12 +118,9 @@ class PretrainingBatches(ChunkBatches):
         }
 
     def _mask(self, token_ids, draws):
-        """Masks ragged sequences and pads them.
+        """Masks and pads ragged ids `[M, (tokens)]`.
 
-        Args:
-            token_ids: Ragged int tensor `[M, (tokens)]`, or
-                `[M, (words), (tokens)]` to mask whole words.
-            draws: `Draws`.
+        Ids `[M, (words), (tokens)]` are masked by whole words.
         """
         config, tokenizer = self.config, self.tokenizer
         masked, positions, ids = tf_text.mask_language_model(
@@ -179,24 +160,15 @@ def _check(config):
             "`mask_selection_rate` must be over 0 and at most 1. "
             f"Received: {config.mask_selection_rate}"
         )
-    for name in ("mask_token_rate", "random_token_rate"):
-        if not 0.0 <= getattr(config, name) <= 1.0:
-            raise ValueError(
-                f"`{name}` must be between 0 and 1. "
-                f"Received: {getattr(config, name)}"
-            )
+    check_fraction(
+        mask_token_rate=config.mask_token_rate,
+        random_token_rate=config.random_token_rate,
+    )
     if config.mask_token_rate + config.random_token_rate > 1.0:
         raise ValueError(
             "`mask_token_rate` and `random_token_rate` must not add up to "
             f"more than 1. Received: {config.mask_token_rate} and "
             f"{config.random_token_rate}"
         )
-    for name, least in {
-        "sequence_length": 8,
-        "max_predictions": 1,
-    }.items():
-        if getattr(config, name) < least:
-            raise ValueError(
-                f"`{name}` must be at least {least}. "
-                f"Received: {getattr(config, name)}"
-            )
+    check_at_least(8, sequence_length=config.sequence_length)
+    check_at_least(1, max_predictions=config.max_predictions)

@@ -5,14 +5,8 @@ import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
-import tyro
-
-from training.engine.configs import (
-    ExperimentConfig,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from training.engine.configs import ExperimentConfig
+from training.engine.task_configs import changed, named_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,23 +16,23 @@ class MaskedLMConfig:
     sequence_length: int
     """Length of every example, in tokens."""
     max_predictions: int
-    """Most masked tokens of an example."""
+    """Most masked tokens per example."""
     mask_selection_rate: float = 0.15
-    """Part of the tokens that are to be predicted."""
+    """Fraction of the tokens to predict."""
     mask_token_rate: float = 0.8
-    """Part of these that [MASK] stands for."""
+    """Fraction of these replaced by [MASK]."""
     random_token_rate: float = 0.1
-    """Part of these that any token stands for; the rest stay as they are."""
+    """Fraction of these replaced by a random token; the rest stay."""
     whole_word: bool = False
     """Mask all tokens of a word or none."""
     next_sentence: bool = True
-    """Whether examples are pairs, and the model tells which are of one text."""
+    """Make examples pairs, and predict which segments are of one text."""
     shuffle_tokens: int = 2**26
-    """Tokens in memory at a time, over which examples are shuffled."""
+    """Tokens in memory at a time; examples are shuffled among these."""
     evaluation_examples: int = 1024
     """Held-out examples to evaluate on during training."""
     init: pathlib.Path | None = None
-    """Preset to start from, such as that of an earlier stage; None is none."""
+    """Preset to start from, such as an earlier stage's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,31 +45,25 @@ class PretrainConfig(ExperimentConfig):
 
 def small() -> PretrainConfig:
     """Four layers, d = 128: an hour on two CPU cores."""
-    return PretrainConfig(
+    return named_run(
+        PretrainConfig,
         config="small",
-        model=ModelConfig(
-            num_layers=4,
-            num_heads=4,
-            hidden_dim=128,
-            intermediate_dim=512,
-            head_size=128,
-            dropout=0.0,  # it sees its text a few times only
-            max_sequence_length=128,
-        ),
-        training=TrainingConfig(
-            steps=5_000,
-            global_batch_size=64,
-            learning_rate=2e-3,
-            warmup_steps=500,
-        ),
-        masked_lm=MaskedLMConfig(sequence_length=128, max_predictions=20),
-        run=RunConfig(
-            data=tyro.MISSING,
-            workdir=tyro.MISSING,
-            log_interval=20,
-            evaluation_interval=500,
-            checkpoint_interval=500,
-        ),
+        num_layers=4,
+        num_heads=4,
+        hidden_dim=128,
+        intermediate_dim=512,
+        head_size=128,
+        dropout=0.0,  # it sees its text a few times only
+        max_sequence_length=128,
+        steps=5_000,
+        global_batch_size=64,
+        learning_rate=2e-3,
+        warmup_steps=500,
+        sequence_length=128,
+        max_predictions=20,
+        log_interval=20,
+        evaluation_interval=500,
+        checkpoint_interval=500,
     )
 
 
@@ -86,45 +74,36 @@ def paper_stage1() -> PretrainConfig:
     --num_heads 16 --head_size 64 (`keras_fixedhead.presets` has every shape
     of the tables).
     """
-    return PretrainConfig(
+    return named_run(
+        PretrainConfig,
         config="paper_stage1",
-        model=ModelConfig(
-            num_layers=24,
-            num_heads=8,
-            hidden_dim=512,
-            intermediate_dim=4096,
-            head_size=128,
-            dtype="mixed_bfloat16",
-        ),
-        training=TrainingConfig(
-            steps=450_000,
-            global_batch_size=1024,
-            learning_rate=1e-4,
-            warmup_steps=5_000,
-        ),
-        masked_lm=MaskedLMConfig(sequence_length=128, max_predictions=20),
-        run=RunConfig(
-            data=tyro.MISSING,
-            workdir=tyro.MISSING,
-            log_interval=100,
-            evaluation_interval=5_000,
-            checkpoint_interval=1_000,
-        ),
+        num_layers=24,
+        num_heads=8,
+        hidden_dim=512,
+        intermediate_dim=4096,
+        head_size=128,
+        dtype="mixed_bfloat16",
+        steps=450_000,
+        global_batch_size=1024,
+        learning_rate=1e-4,
+        warmup_steps=5_000,
+        sequence_length=128,
+        max_predictions=20,
+        log_interval=100,
+        evaluation_interval=5_000,
+        checkpoint_interval=1_000,
     )
 
 
 def paper_stage2() -> PretrainConfig:
     """The same at length 512; --init takes the preset of the first stage."""
-    first = paper_stage1()
-    return dataclasses.replace(
-        first,
+    return changed(
+        paper_stage1(),
         config="paper_stage2",
-        training=dataclasses.replace(
-            first.training, steps=50_000, warmup_steps=3_000
-        ),
-        masked_lm=dataclasses.replace(
-            first.masked_lm, sequence_length=512, max_predictions=77
-        ),
+        steps=50_000,
+        warmup_steps=3_000,
+        sequence_length=512,
+        max_predictions=77,
     )
 
 

@@ -18,16 +18,7 @@ from training.masked_lm.configs import PretrainConfig
 
 
 class MaskedLMTask(CorpusTask):
-    """BERT's pre-training (Devlin et al. 2018, section 3.1).
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: A file of the data folder is missing.
-        ValueError: The data folder, or a value of the configuration, is
-            wrong.
-    """
+    """BERT's pre-training (Devlin et al. 2018, section 3.1)."""
 
     part = "masked_lm"
     counts = ("predictions", *CorpusTask.counts)
@@ -74,49 +65,28 @@ class MaskedLMTask(CorpusTask):
                 earlier = FixedHeadMaskedLM.from_preset(
                     str(masked_lm.init), dtype=model.dtype
                 )
-            self._start_from(
-                earlier,
-                {
-                    "next_sentence": (
-                        earlier.next_sentence,
-                        self.model.next_sentence,
-                    )
-                },
-            )
+            both = (earlier.next_sentence, self.model.next_sentence)
+            self._start_from(earlier, {"next_sentence": both})
 
     def totals(self, batch):
         predictions = tf.reduce_sum(batch["mask_weights"])
         return {"predictions": predictions, **super().totals(batch)}
 
     def loss(self, batch, totals):
-        sums = {
-            name: tf.reduce_sum(values)
-            for name, values in self._judge(batch, training=True).items()
-        }
-        shares = {
-            name: value
-            / tf.cast(
-                totals[
-                    "examples"
-                    if name.startswith("next_sentence")
-                    else "predictions"
-                ],
-                value.dtype,
-            )
-            for name, value in sums.items()
-        }
+        shares = {}
+        for name, values in self._judge(batch, training=True).items():
+            count = tf.cast(totals[_counted(name)], values.dtype)
+            shares[name] = tf.reduce_sum(values) / count
         loss = shares["masked_lm_loss"]
         if self.config.masked_lm.next_sentence:
             loss += shares["next_sentence_loss"]
         return loss, shares
 
     def _judge(self, batch, training):
-        """Losses in nats and hits of each example, sums over its masks.
+        """Returns losses in nats and hits of each example, `[M]`.
 
-        Returns:
-            Dictionary of float tensors `[M]`.
+        Those of masked tokens are sums over the example's masks.
         """
-        next_sentence = self.config.masked_lm.next_sentence
         packed = self.config.run.packed
         weights = batch["mask_weights"]
         real = weights > 0 if packed else tf.ones_like(weights, bool)
@@ -127,30 +97,26 @@ class MaskedLMTask(CorpusTask):
             training=training,
             fixed_size=not packed,
         )
-        if not next_sentence:
+        if not self.config.masked_lm.next_sentence:
             outputs = {"masked_lm": outputs}
-        judged = {}
         logits = outputs["masked_lm"]  # [P, V] or [M, K, V]
         losses, hits = losses_and_hits(
             tf.reshape(logits, [-1, logits.shape[-1]]),
             places.pack(batch["mask_ids"]),
         )
-        sums = tf.reduce_sum(
-            places.pad(tf.stack([losses, hits], axis=-1))
-            * tf.cast(weights, losses.dtype)[..., tf.newaxis],
-            axis=1,
+        judged = places.pad(tf.stack([losses, hits], axis=-1))  # [M, K, 2]
+        weights = tf.cast(weights, losses.dtype)[..., tf.newaxis]
+        losses, hits = tf.unstack(
+            tf.reduce_sum(judged * weights, axis=1), axis=-1
         )
-        judged["masked_lm_loss"], judged["masked_lm_accuracy"] = tf.unstack(
-            sums, axis=-1
-        )
-        if next_sentence:
-            (
-                judged["next_sentence_loss"],
-                judged["next_sentence_accuracy"],
-            ) = losses_and_hits(
+        sums = {"masked_lm_loss": losses, "masked_lm_accuracy": hits}
+        if "next_sentence" in outputs:
+            losses, hits = losses_and_hits(
                 outputs["next_sentence"], batch["next_sentence_labels"]
             )
-        return judged
+            sums["next_sentence_loss"] = losses
+            sums["next_sentence_accuracy"] = hits
+        return sums
 
     def flops(self, totals):
         backbone, masked_lm = self.model.backbone, self.config.masked_lm
@@ -174,15 +140,16 @@ class MaskedLMTask(CorpusTask):
 
     def figures(self, outputs):
         real = outputs.pop("index") >= 0
-        predictions = outputs.pop("predictions")[real].sum()
+        predictions = outputs.pop("predictions")[real]
+        counts = {"examples": real.sum(), "predictions": predictions.sum()}
         return {
             f"heldout_{name}": float(
-                values[real].sum()
-                / (
-                    real.sum()
-                    if name.startswith("next_sentence")
-                    else predictions
-                )
+                values[real].sum() / counts[_counted(name)]
             )
             for name, values in outputs.items()
         }
+
+
+def _counted(name):
+    """Returns which total a metric is a mean over."""
+    return "examples" if name.startswith("next_sentence") else "predictions"

@@ -4,14 +4,20 @@ Shape letters: M windows of one replica, N windows, T tokens.
 """
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from keras_fixedhead import FixedHeadSpanLabelerPreprocessor
-from keras_fixedhead.context_windows import Answer, ContextWindows, decode
+from keras_fixedhead import FixedHeadSpanLabelerPreprocessor, squad
+from keras_fixedhead.context_windows import (
+    Answer,
+    ContextWindows,
+    Window,
+    decode,
+)
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question
 from training.corpus.texts import of_length
@@ -20,23 +26,14 @@ from training.engine.global_batch import ExampleBatches
 
 @dataclasses.dataclass(frozen=True)
 class WindowedQuestions:
-    """Questions with all windows of their contexts.
+    """Questions with all windows of their contexts, N in all.
 
-    Attributes:
-        questions: List of `Question`s.
-        windows: For each question its `ContextWindows`; N in all.
-        token_ids: int32 array, the tokens of all windows end to end.
-        lengths: int64 array `[N]`, how many each has.
-        context_starts: int32 array `[N]`, where in each the context begins.
-        spans: int32 array `[N, 2]`, the first and last token of the answer in
-            each window; 0, [CLS], where it is not whole in it.
+    `spans`, int32 `[N, 2]`, are the first and last token of the answer in each
+    window, or 0, [CLS], if the window does not hold all of it.
     """
 
     questions: list[Question]
     windows: list[ContextWindows]
-    token_ids: np.ndarray
-    lengths: np.ndarray
-    context_starts: np.ndarray
     spans: np.ndarray
 
     @classmethod
@@ -46,12 +43,10 @@ class WindowedQuestions:
         preprocessor: FixedHeadSpanLabelerPreprocessor,
         label: str = "windows",
     ) -> "WindowedQuestions":
-        """Divides the contexts of questions, an answer to each marked.
+        """Divides contexts into windows and marks one answer per question.
 
-        Args:
-            questions: Those of one context are best next to each other.
-            preprocessor: Tokenizes and divides.
-            label: What a progress bar on the terminal says.
+        Questions of one context are best next to each other. The progress bar
+        shows `label`.
         """
         windows, spans = [], []
         with progress(label, len(questions)) as advance:
@@ -62,32 +57,25 @@ class WindowedQuestions:
                 windows.append(divided)
                 spans.extend(_spans(question, divided))
                 advance(1)
-        rows = [row for divided in windows for row in divided]
-        lengths = [len(row.token_ids) for row in rows]
-        return cls(
-            list(questions),
-            windows,
-            np.fromiter(
-                itertools.chain.from_iterable(row.token_ids for row in rows),
-                np.int32,
-                sum(lengths),
-            ),
-            np.array(lengths, np.int64),
-            np.array([row.context_start for row in rows], np.int32),
-            np.array(spans, np.int32).reshape(-1, 2),
-        )
+        spans = np.array(spans, np.int32).reshape(-1, 2)
+        return cls(list(questions), windows, spans)
+
+    @functools.cached_property
+    def rows(self) -> list[Window]:
+        """The windows of all questions."""
+        return list(itertools.chain.from_iterable(self.windows))
 
     def __len__(self):
-        return len(self.lengths)
+        return len(self.rows)
 
     @property
     def question_tokens_cut(self) -> int:
-        """How many questions were too long."""
+        """Number of questions that were too long."""
         return sum(divided.question_tokens_cut > 0 for divided in self.windows)
 
     @property
     def without_answer(self) -> int:
-        """How many questions have their answer whole in no window."""
+        """Number of questions whose answer is whole in no window."""
         firsts = np.cumsum([0, *map(len, self.windows[:-1])])
         marked = np.add.reduceat(self.spans[:, 0] > 0, firsts, dtype=np.int64)
         return int((marked == 0).sum())
@@ -95,13 +83,9 @@ class WindowedQuestions:
     def answers(
         self, start: np.ndarray, end: np.ndarray, n_best: int, longest: int
     ) -> dict[str, list[Answer]]:
-        """The best answers to each question, by its `id`, best first.
+        """Returns each question's best answers, best first, by its `id`.
 
-        Args:
-            start: Float array `[N, T]`, logits.
-            end: Float array `[N, T]`.
-            n_best: The most answers to a question.
-            longest: The most tokens of an answer.
+        Logits are float arrays `[N, T]`; answers have up to `longest` tokens.
         """
         found, row = {}, 0
         for question, divided in zip(self.questions, self.windows):
@@ -112,26 +96,44 @@ class WindowedQuestions:
             )
         return found
 
+    def score(self, best: dict[str, str]) -> dict[str, float]:
+        """Returns `exact_match` and `f1`, percent, of answers by `id`.
+
+        Questions that come without an answer do not count; empty if all do.
+        """
+        expected = {
+            question.id: [answer.text for answer in question.answers]
+            for question in self.questions
+            if question.answers
+        }
+        if not expected:
+            return {}
+        measured = squad.score_answers(expected, best)
+        return {name: float(measured[name]) for name in ("exact_match", "f1")}
+
 
 class WindowBatches(ExampleBatches):
-    """Batches of windows.
+    """Batches of windows: the model's inputs and `spans`, int32 `[M, 2]`.
 
-    Of `WindowedQuestions`, whose windows have numbers from first to last;
-    each batch has `token_ids`, `padding_mask` and `segment_ids`, int32
-    `[M, T]`, and `spans`, int32 `[M, 2]`.
+    The inputs are `token_ids`, `padding_mask` and `segment_ids`, int32
+    `[M, T]`.
     """
 
-    def reader(self, windowed: WindowedQuestions):
-        rows = tf.RaggedTensor.from_row_lengths(
-            windowed.token_ids, windowed.lengths
+    def reader(self, windowed: WindowedQuestions) -> Callable:
+        ids = itertools.chain.from_iterable(r.token_ids for r in windowed.rows)
+        token_ids = tf.RaggedTensor.from_row_lengths(
+            np.fromiter(ids, np.int32),
+            [len(row.token_ids) for row in windowed.rows],
         )
-        context_starts = tf.constant(windowed.context_starts)
+        context_starts = tf.constant(
+            [row.context_start for row in windowed.rows]
+        )
         spans = tf.constant(windowed.spans)
         length = self.preprocessor.sequence_length
         pad = self.preprocessor.tokenizer.pad_token_id
 
         def read(indices):
-            ids = tf.gather(rows, indices)
+            ids = tf.gather(token_ids, indices)
             real = tf.ones_like(ids).to_tensor()
             place = tf.range(tf.shape(real)[1])[None, :]
             second = place >= tf.gather(context_starts, indices)[:, None]
@@ -147,8 +149,10 @@ class WindowBatches(ExampleBatches):
         return read
 
 
-def _spans(question, divided):
-    """Where in each window its answer is, pairs of integers."""
+def _spans(
+    question: Question, divided: ContextWindows
+) -> Iterator[tuple[int, int]]:
+    """Yields the first and last token of the answer in each window."""
     span = None
     for answer in question.answers:
         if answer.start is not None:

@@ -1,7 +1,6 @@
-"""Ranks the documents of collections in every way, and measures that."""
+"""Ranks the documents of collections in several ways and measures each."""
 
-import pathlib
-
+import numpy as np
 import rich.console
 import rich.table
 
@@ -11,55 +10,40 @@ from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.text_encoder import TextEncoder
 from training.engine.preset import read_embedder
-from training.retrieval.evaluation_configs import EvaluateConfig
+from training.retrieval.configs import CollectionsConfig, EvaluateConfig
 
 # Deep enough for the average precision, as in trec_eval.
 _DEPTH = 1000
 
 
-def read_judged(folder: pathlib.Path, split: str) -> Collection:
-    """Reads a collection that has something to measure.
-
-    Args:
-        folder: A BEIR folder.
-        split: Name of the judgements.
-
-    Raises:
-        OSError: A file is missing.
-        ValueError: The folder is malformed, or no document is relevant.
-    """
-    collection = read_collection(folder, split)
-    if not collection.queries:
-        raise ValueError(
-            f"`split` {split} of {folder} judges no document relevant; there "
-            "is nothing to measure."
-        )
-    return collection
+def read_collections(config: CollectionsConfig) -> dict[str, Collection]:
+    """Reads the collections of a configuration, by their paths."""
+    collections = {}
+    for folder in config.collection:
+        collection = read_collection(folder, config.split)
+        if not collection.queries:
+            raise ValueError(
+                f"`split` {config.split} of {folder} judges no document "
+                "relevant, so there is nothing to measure."
+            )
+        collections[str(folder)] = collection
+    return collections
 
 
-def mean(figures: list[dict[str, float]]) -> dict[str, float]:
-    """Averages each figure over collections."""
-    return {
-        name: sum(each[name] for each in figures) / len(figures)
-        for name in figures[0]
-    }
+def read_encoder(config: CollectionsConfig) -> TextEncoder:
+    """Reads the model that embeds the collections."""
+    return TextEncoder(
+        read_embedder(config.model, "model"),
+        config.sequence_length,
+        config.batch_size,
+    )
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     """Measures, prints tables, and writes `output`.
 
-    Args:
-        config: What is measured, and on what.
-
-    Returns:
-        Figures, by their names in ir-measures, of each way to rank, of each
-        collection by its path; with several collections also of their
-        `mean`.
-
-    Raises:
-        OSError: A file is missing or cannot be written.
-        ValueError: A collection is malformed or has nothing to measure, or
-            there can be no such index of it.
+    Returns metrics, by their names in ir-measures, of each way to rank, of
+    each collection by its path and, if there are several, of their `mean`.
     """
     if config.output is not None and not config.output.parent.is_dir():
         raise ValueError(
@@ -70,48 +54,33 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         raise ValueError(
             f"`recall` must be positive numbers. Received: {config.recall}"
         )
-    collections = {
-        str(folder): read_judged(folder, config.split)
-        for folder in config.collection
-    }
-    encode = TextEncoder(
-        read_embedder(config.model, "model"),
-        config.sequence_length,
-        config.batch_size,
-    )
-    options = {
-        "precision": config.precision,
-        "dimension": config.dimension,
-        "reduction": config.reduction,
-        "approximate": config.approximate,
-    }
+    collections = read_collections(config)
+    encode = read_encoder(config)
+    names = ("precision", "dimension", "reduction", "approximate")
+    options = {name: getattr(config, name) for name in names}
     fewest = min(len(each.documents) for each in collections.values())
     retrieval.check_index(fewest, encode.size, **options)
     depth = max(_DEPTH, *config.recall)
-    names = (
-        "nDCG@10",
-        "AP",
-        *(f"R@{k}" for k in config.recall),
-        "RR@10",
-    )
+    figures = ("nDCG@10", "AP", *(f"R@{k}" for k in config.recall), "RR@10")
     found = {}
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
+        rankings = _rank(collection, documents, queries, depth, options)
         found[folder] = {
-            way: measure_rankings(ranking.documents, collection.relevant, names)
-            for way, ranking in _rank(
-                collection, documents, queries, depth, options
-            ).items()
+            way: measure_rankings(
+                ranking.documents, collection.relevant, figures
+            )
+            for way, ranking in rankings.items()
         }
-        _print(
-            found[folder],
-            f"{folder}: {collection}",
-        )
+        _print(found[folder], f"{folder}: {collection}")
     if len(found) > 1:
-        ways = next(iter(found.values()))
+        measured = list(found.values())
         found["mean"] = {
-            way: mean([figures[way] for figures in found.values()])
-            for way in ways
+            way: {
+                name: float(np.mean([each[way][name] for each in measured]))
+                for name in figures
+            }
+            for way in measured[0]
         }
         _print(found["mean"], f"mean of {len(collections)} collections")
     if config.output is not None:
@@ -120,14 +89,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _rank(collection, documents, queries, depth, options):
-    """The ranking of each way to rank."""
+    """Returns the ranking of each way to rank."""
     exact = retrieval.build_index(documents)
     rankings = {"exact": retrieval.search_index(exact, queries, depth)}
     model = rankings["exact"]
     if (
         options["dimension"]
         or options["approximate"]
-        or (options["precision"] != "float32")
+        or options["precision"] != "float32"
     ):
         index = retrieval.build_index(documents, **options)
         model = retrieval.search_index(index, queries, depth)

@@ -10,13 +10,11 @@ import rich.table
 
 from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
-from keras_fixedhead.metrics import measure_queries
-from keras_fixedhead.text_encoder import TextEncoder
-from training.engine.preset import read_embedder
-from training.retrieval.evaluation import read_judged
-from training.retrieval.evaluation_configs import ReportConfig
-from training.retrieval.index_row import NATIVE, Row
-from training.retrieval.index_sizes_picture import draw_report
+from keras_fixedhead.metrics import measure_queries, measure_rankings
+from training.engine.checks import check_positive
+from training.retrieval.configs import ReportConfig
+from training.retrieval.evaluation import read_collections, read_encoder
+from training.retrieval.index_sizes_picture import NATIVE, Row, draw_report
 
 _DEPTH = 100
 _FIGURES = ("nDCG@10", "R@100")
@@ -26,34 +24,13 @@ _RESAMPLES = 2000
 def measure_sizes(config: ReportConfig) -> list[Row]:
     """Measures, prints a table, and writes report.json and report.png.
 
-    Args:
-        config: What is measured, on what, and where to.
-
-    Returns:
-        A row for each way to keep and search embeddings.
-
-    Raises:
-        OSError: A file is missing or cannot be written.
-        ValueError: A collection is malformed, has nothing to measure or too
-            few documents for the principal components; there is no such
-            dimension.
+    Returns a row for each way to keep and search embeddings.
     """
-    for name in ("timed_queries", "rounds"):
-        if getattr(config, name) < 1:
-            raise ValueError(
-                f"`{name}` must be positive. Received: {getattr(config, name)}"
-            )
-    collections = {
-        str(folder): read_judged(folder, config.split)
-        for folder in config.collection
-    }
+    check_positive(timed_queries=config.timed_queries, rounds=config.rounds)
+    collections = read_collections(config)
     config.output.mkdir(parents=True, exist_ok=True)
     pictures.check_picture(config.output / "report.png")
-    encode = TextEncoder(
-        read_embedder(config.model, "model"),
-        config.sequence_length,
-        config.batch_size,
-    )
+    encode = read_encoder(config)
     ways = _ways(encode.size, config.dimensions)
     fewest = min(len(each.documents) for each in collections.values())
     for way in ways:
@@ -62,34 +39,30 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
         measured.append(_measure(config, ways, documents, queries, collection))
-        ranking = retrieval.bm25(
-            collection.documents, collection.queries, _DEPTH
-        )
+        found = retrieval.bm25(collection.documents, collection.queries, _DEPTH)
         words.append(
-            measure_queries(ranking.documents, collection.relevant, _FIGURES)
+            measure_rankings(found.documents, collection.relevant, _FIGURES)
         )
     rows = _rows(ways, measured, encode.size, config.seed)
-    bm25 = {
-        name: float(np.mean([values[name].mean() for values in words]))
-        for name in _FIGURES
+    bm25 = {name: _mean(each[name] for each in words) for name in _FIGURES}
+    sizes = {
+        folder: {
+            "documents": len(collection.documents),
+            "queries": len(collection.queries),
+        }
+        for folder, collection in collections.items()
     }
     title = (
-        f"{config.model}, {sum(len(c.queries) for c in collections.values()):,}"
-        f" queries, {sum(len(c.documents) for c in collections.values()):,} "
-        f"documents of {', '.join(f.name for f in config.collection)}"
+        f"{config.model}, {sum(n['queries'] for n in sizes.values()):,} "
+        f"queries, {sum(n['documents'] for n in sizes.values()):,} documents "
+        f"of {', '.join(folder.name for folder in config.collection)}"
     )
     _print(rows, bm25, title)
     write_json(
         config.output / "report.json",
         {
             "model": str(config.model),
-            "collections": {
-                folder: {
-                    "documents": len(collection.documents),
-                    "queries": len(collection.queries),
-                }
-                for folder, collection in collections.items()
-            },
+            "collections": sizes,
             "rows": [dataclasses.asdict(row) for row in rows],
             "bm25": {
                 "ndcg_at_10": bm25["nDCG@10"],
@@ -102,7 +75,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
 
 
 def _ways(size, dimensions):
-    """Arguments of `new_index` for each row, all numbers first."""
+    """Returns the options of the index of each row, all dimensions first."""
     if dimensions is None:
         dimensions = (size // 2, size // 4)
     kept = [{"dimension": None, "reduction": "truncate"}]
@@ -120,7 +93,7 @@ def _ways(size, dimensions):
 
 
 def _measure(config, ways, documents, queries, collection):
-    """What each index of one collection does, in the order of `ways`."""
+    """Measures each index of one collection, in the order of `ways`."""
     import faiss
 
     indexes, found = [], []
@@ -129,18 +102,21 @@ def _measure(config, ways, documents, queries, collection):
         index = retrieval.build_index(documents, **way)
         seconds = time.perf_counter() - began
         ranking = retrieval.search_index(index, queries, _DEPTH)
-        figures = measure_queries(
-            ranking.documents, collection.relevant, _FIGURES
-        )
-        size = retrieval.bytes_per_document(index)
-        found.append(
-            {"seconds": seconds, "bytes": size, "times": [], **figures}
-        )
         indexes.append(index)
+        found.append(
+            {
+                "seconds": seconds,
+                "bytes": retrieval.bytes_per_document(index),
+                "times": [],
+                **measure_queries(
+                    ranking.documents, collection.relevant, _FIGURES
+                ),
+            }
+        )
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        # In turn, so that other work on the machine slows all.
+        # In turns, so that other work on the machine slows all of them.
         for _ in range(config.rounds):
             for index, figures in zip(indexes, found):
                 for row in range(min(len(queries), config.timed_queries)):
@@ -154,7 +130,7 @@ def _measure(config, ways, documents, queries, collection):
 
 
 def _rows(ways, measured, size, seed):
-    """Averages collections, each of which counts the same."""
+    """Averages over collections, which have equal weight."""
     rng = np.random.default_rng(seed)
     counts = [len(found[0]["nDCG@10"]) for found in measured]
     draws = [rng.integers(n, size=(_RESAMPLES, n)) for n in counts]
@@ -164,32 +140,33 @@ def _rows(ways, measured, size, seed):
         differences = [
             found[number]["nDCG@10"] - found[0]["nDCG@10"] for found in measured
         ]
-        resampled = np.mean(
-            [
-                difference[draw].mean(axis=1)
-                for difference, draw in zip(differences, draws)
-            ],
-            axis=0,
-        )
-        low, high = np.quantile(resampled, (0.025, 0.975))
+        resampled = [
+            difference[draw].mean(axis=1)
+            for difference, draw in zip(differences, draws)
+        ]
+        low, high = np.quantile(np.mean(resampled, axis=0), (0.025, 0.975))
         rows.append(
             Row(
                 dimension=way["dimension"] or size,
                 reduction=way["reduction"] if way["dimension"] else NATIVE,
                 precision=way["precision"],
                 search="approximate" if way["approximate"] else "exact",
-                ndcg_at_10=float(np.mean([f["nDCG@10"].mean() for f in each])),
-                difference=float(np.mean([d.mean() for d in differences])),
+                ndcg_at_10=_mean(found["nDCG@10"].mean() for found in each),
+                difference=_mean(values.mean() for values in differences),
                 interval=(float(low), float(high)),
-                recall_at_100=float(np.mean([f["R@100"].mean() for f in each])),
-                bytes_per_document=float(np.mean([f["bytes"] for f in each])),
-                milliseconds_per_query=float(
-                    np.mean([statistics.median(f["times"]) for f in each])
+                recall_at_100=_mean(found["R@100"].mean() for found in each),
+                bytes_per_document=_mean(found["bytes"] for found in each),
+                milliseconds_per_query=_mean(
+                    statistics.median(found["times"]) for found in each
                 ),
-                build_seconds=float(np.mean([f["seconds"] for f in each])),
+                build_seconds=_mean(found["seconds"] for found in each),
             )
         )
     return rows
+
+
+def _mean(values):
+    return float(np.mean(list(values)))
 
 
 def _print(rows, bm25, title):
@@ -200,7 +177,7 @@ def _print(rows, bm25, title):
         pad_edge=False,
         collapse_padding=True,
     )
-    for name in ("numbers", "precision", "search"):
+    for name in ("dimensions", "precision", "search"):
         table.add_column(name, no_wrap=True)
     for name in ("nDCG@10", "95% of diff.", "R@100", "bytes", "ms", "build s"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -1,9 +1,36 @@
 """Quality of indexes drawn against their bytes and their time."""
 
+import dataclasses
 import pathlib
 
 from keras_fixedhead import pictures
-from training.retrieval.index_row import NATIVE, Row
+
+NATIVE = "native"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way to keep and search embeddings, averaged over collections.
+
+    `reduction` is `"native"`, `"truncate"` or `"pca"`; `search` `"exact"` or
+    `"approximate"`. `difference` is that of nDCG@10 to all dimensions, float32,
+    exact; `interval` its 95%, by a paired bootstrap of the queries. Times are
+    the median of single queries on one thread, and of building the index on
+    all threads.
+    """
+
+    dimension: int
+    reduction: str
+    precision: str
+    search: str
+    ndcg_at_10: float
+    difference: float
+    interval: tuple[float, float]
+    recall_at_100: float
+    bytes_per_document: float
+    milliseconds_per_query: float
+    build_seconds: float
+
 
 _COLORS = {
     "float32": "#4269d0",
@@ -11,23 +38,15 @@ _COLORS = {
     "binary": "#2f9e6e",
     "binary_int8": "#8a5bc7",
 }
-_MARKERS = {NATIVE: "o", "truncate": "s", "pca": "^"}
-_LABELS = {
-    NATIVE: "all numbers",
-    "truncate": "first numbers",
-    "pca": "principal components",
+_REDUCTIONS = {  # marker and label
+    NATIVE: ("o", "all dimensions"),
+    "truncate": ("s", "first dimensions"),
+    "pca": ("^", "principal components"),
 }
 
 
 def pareto_front(rows: list[Row]) -> list[Row]:
-    """The rows than which none is both smaller and better.
-
-    Args:
-        rows: Any.
-
-    Returns:
-        Those rows, from the smallest to the largest.
-    """
+    """Returns the rows that no smaller one equals or beats, smallest first."""
     front: list[Row] = []
     for row in sorted(
         rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
@@ -42,15 +61,7 @@ def draw_report(
 ) -> None:
     """Draws quality against bytes, and against time.
 
-    Args:
-        rows: What was measured.
-        bm25: nDCG@10 of BM25.
-        title: Stands above.
-        output: The picture; its ending names the format.
-
-    Raises:
-        OSError: It cannot be written.
-        ValueError: Its ending names no format.
+    The dashed line, `bm25`, is the nDCG@10 of BM25.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import LogLocator
@@ -65,15 +76,14 @@ def draw_report(
         axis.axhline(bm25, color="#6b6b6b", linestyle="--", linewidth=1)
         for row in rows:
             color = _COLORS[row.precision]
-            exact = row.search == "exact"
             axis.plot(
                 getattr(row, x),
                 row.ndcg_at_10,
-                marker=_MARKERS[row.reduction],
+                marker=_REDUCTIONS[row.reduction][0],
                 markersize=8,
                 linestyle="none",
                 markeredgecolor=color,
-                markerfacecolor=color if exact else "white",
+                markerfacecolor=color if row.search == "exact" else "white",
             )
         axis.set_xscale("log")
         axis.grid(color="#e5e5e5")
@@ -86,7 +96,17 @@ def draw_report(
         linewidth=1.5,
         zorder=1,
     )
-    _label(sizes, rows)
+    exact = [row for row in rows if row.search == "exact"]
+    for row in exact:
+        sizes.annotate(
+            row.dimension,
+            (row.bytes_per_document, row.ndcg_at_10),
+            xytext=(0, 8 if row.reduction == "pca" else -16),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=_COLORS[row.precision],
+        )
     sizes.annotate(
         "BM25",
         (1, bm25),
@@ -97,9 +117,7 @@ def draw_report(
         fontsize=9,
         color="#6b6b6b",
     )
-    ticks = sorted(
-        {round(row.bytes_per_document) for row in rows if row.search == "exact"}
-    )
+    ticks = sorted({round(row.bytes_per_document) for row in exact})
     ticks = [
         tick
         for number, tick in enumerate(ticks)
@@ -107,12 +125,12 @@ def draw_report(
     ]
     sizes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     sizes.minorticks_off()
-    sizes.set_xlabel("bytes a document in the index")
+    sizes.set_xlabel("bytes per document in the index")
     sizes.set_ylabel("nDCG@10")
     times.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     times.xaxis.set_major_formatter("{x:g}")
     times.minorticks_off()
-    times.set_xlabel("milliseconds a query, one thread")
+    times.set_xlabel("milliseconds per query, one thread")
 
     def sample(color, marker, label, fill=True, line="none"):
         return Line2D(
@@ -130,12 +148,12 @@ def draw_report(
         handles=[
             *(sample(color, "o", name) for name, color in _COLORS.items()),
             *(
-                sample("#6b6b6b", marker, _LABELS[name])
-                for name, marker in _MARKERS.items()
+                sample("#6b6b6b", marker, label)
+                for name, (marker, label) in _REDUCTIONS.items()
                 if name in used
             ),
             sample("#6b6b6b", "o", "approximate search", fill=False),
-            sample("#b0b0b0", "", "none smaller and better", line="-"),
+            sample("#b0b0b0", "", "Pareto front", line="-"),
         ],
         loc="outside lower center",
         ncols=5,
@@ -144,18 +162,3 @@ def draw_report(
     )
     figure.suptitle(title, fontsize=11)
     pictures.save_figure(figure, output)
-
-
-def _label(axis, rows):
-    """Writes the dimension beside each exact search."""
-    for row in rows:
-        if row.search == "exact":
-            axis.annotate(
-                row.dimension,
-                (row.bytes_per_document, row.ndcg_at_10),
-                xytext=(0, 8 if row.reduction == "pca" else -16),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=_COLORS[row.precision],
-            )

@@ -4,7 +4,6 @@ Shape letters: M pairs of this replica, C pairs of all replicas, H hard
 negatives of a pair, D embedding size, N pairs of an evaluation.
 """
 
-import dataclasses
 import hashlib
 import pathlib
 
@@ -19,14 +18,10 @@ from keras_fixedhead import (
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
-from training.engine.encoder import (
-    copy_encoder,
-    make_encoder,
-    read_start,
-    read_tokenizer,
-)
-from training.engine.preset import preset_sha256
-from training.engine.task import Task
+from training.engine.checks import check_positive, check_whole_batch
+from training.engine.encoder import read_tokenizer
+from training.engine.finetuning_task import FinetuningTask
+from training.engine.sequences import in_order
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
 
@@ -40,16 +35,15 @@ _LOWEST_TEMPERATURE = 0.01
 
 
 class DualEncoder(keras.layers.Layer):
-    """An embedder shared by queries and documents, and a temperature.
+    """An embedder shared by queries and documents, and a temperature."""
 
-    Args:
-        embedder: A `FixedHeadTextEmbedder`.
-        temperature: Float, divides the scores.
-        learn_temperature: Bool, whether it trains.
-        packed: Bool, whether padding is left out of the computation.
-    """
-
-    def __init__(self, embedder, temperature, learn_temperature, packed):
+    def __init__(
+        self,
+        embedder: FixedHeadTextEmbedder,
+        temperature: float,
+        learn_temperature: bool,
+        packed: bool,
+    ):
         super().__init__(dtype=embedder.backbone.dtype_policy)
         self.embedder = embedder
         self.packed = packed
@@ -62,8 +56,8 @@ class DualEncoder(keras.layers.Layer):
         self.built = True
 
     @property
-    def temperature(self):
-        """Scalar tensor, what the scores are divided by."""
+    def temperature(self) -> tf.Tensor:
+        """The scalar that divides scores."""
         return keras.ops.maximum(
             keras.ops.exp(self.log_temperature), _LOWEST_TEMPERATURE
         )
@@ -75,147 +69,118 @@ class DualEncoder(keras.layers.Layer):
         return self.embedder(inputs, training=training)
 
 
-class RetrievalTask(Task):
+class RetrievalTask(FinetuningTask):
     """Contrastive training on pairs, with negatives from the whole batch.
 
     Reads `train.jsonl` from the data folder, and `vocabulary.txt` where there
     is no preset to start from.
-
-    Args:
-        config: The run.
-
-    Raises:
-        OSError: A file of the data folder is missing.
-        ValueError: A line of it, or a value of the configuration, is wrong.
     """
 
+    part = "retrieval"
     counts = ("examples",)
 
     def __init__(self, config: RetrieveConfig):
-        self._config = config
-        if config.run.accumulation_steps != 1:
-            raise ValueError(
-                "`accumulation_steps` must be 1: negatives are those of the "
-                "whole batch. "
-                f"Received: {config.run.accumulation_steps}"
-            )
-        self._start, self._model = read_start(config.model)
-        cut = self._start and self._start.embedding_dim
-        if cut is not None:
-            raise ValueError(
-                f"`init` {str(config.model.init)!r} must be a preset that is "
-                f"not cut: its embeddings have {cut} of "
-                f"{self._model.hidden_dim} numbers."
-            )
-        retrieval, model = config.retrieval, self._model
-        for name in ("query_length", "document_length"):
-            if not 2 < getattr(retrieval, name) <= model.max_sequence_length:
-                raise ValueError(
-                    f"`{name}` must be over 2 (the special tokens) and at "
-                    f"most max_sequence_length={model.max_sequence_length}. "
-                    f"Received: {getattr(retrieval, name)}"
-                )
-        if retrieval.temperature <= 0:
-            raise ValueError(
-                "`temperature` must be positive. "
-                f"Received: {retrieval.temperature}"
-            )
-        sizes = retrieval.matryoshka_dims
-        if len(set(sizes)) < len(sizes) or not all(
-            0 < size < model.hidden_dim for size in sizes
-        ):
-            raise ValueError(
-                "`matryoshka_dims` must be different sizes below "
-                f"hidden_dim={model.hidden_dim}. Received: {sizes}"
-            )
-        self._sizes = (model.hidden_dim, *sizes)
-        data = config.run.data
-        self._preprocessor = self._make_preprocessor(data, retrieval)
-        seed = config.training.seed
+        super().__init__(config)
+        self._check_options()
+        options, data = self._options, config.run.data
+        self._preprocessor = self._make_preprocessor()
         pairs = Pairs.of(read_jsonl(data / "train.jsonl"))
-        if retrieval.hard_negatives and not pairs.have_negatives:
+        if options.hard_negatives and not any(pairs.negative_keys):
             raise ValueError(
                 "`hard_negatives` must be 0: no pair of the data has "
-                f"`negatives`. Received: {retrieval.hard_negatives}"
+                f"`negatives`. Received: {options.hard_negatives}"
             )
-        self._training_pairs, self._validation_pairs = pairs.split(
-            retrieval.validation_pairs, seed
+        seed = config.training.seed
+        self._training, self._validation = pairs.split(
+            options.validation_pairs, seed
         )
-        used = len(self._training_pairs) + len(self._validation_pairs)
-        if used < len(pairs):
+        left_out = len(pairs) - len(self._training) - len(self._validation)
+        if left_out:
             self.warnings = [
-                f"{len(pairs) - used:,} of {len(pairs):,} pairs are left out: "
+                f"{left_out:,} of {len(pairs):,} pairs are left out: "
                 "their document is set aside for validation, but "
-                f"`validation_pairs`={retrieval.validation_pairs} has no room "
+                f"`validation_pairs`={options.validation_pairs} has no room "
                 "for them"
             ]
         self._batches = PairBatches(
-            retrieval,
+            options,
             config.training.global_batch_size,
             self._preprocessor,
             seed,
             packed=config.run.packed,
         )
 
-    def _make_preprocessor(self, data, retrieval):
-        prompts = {
-            "query": retrieval.query_prompt,
-            "document": retrieval.document_prompt,
-        }
-        given = {k: text for k, text in prompts.items() if text is not None}
-        tokenizer = read_tokenizer(
-            self._start, data / "vocabulary.txt", retrieval.lowercase
+    def _check_options(self):
+        options, hidden_dim = self._options, self._model.hidden_dim
+        check_whole_batch(self.config.run.accumulation_steps, "negatives")
+        cut = self._start and self._start.embedding_dim
+        if cut is not None:
+            raise ValueError(
+                f"`init` {str(self._model.init)!r} must be a preset that is "
+                f"not cut: its embeddings have {cut} of {hidden_dim} numbers."
+            )
+        self._check_lengths(
+            2,
+            query_length=options.query_length,
+            document_length=options.document_length,
         )
+        check_positive(temperature=options.temperature)
+        sizes = options.matryoshka_dims
+        if len(set(sizes)) < len(sizes) or not all(
+            0 < size < hidden_dim for size in sizes
+        ):
+            raise ValueError(
+                "`matryoshka_dims` must be different sizes below "
+                f"hidden_dim={hidden_dim}. Received: {sizes}"
+            )
+
+    def _make_preprocessor(self):
+        options = self._options
+        tokenizer = read_tokenizer(
+            self._start,
+            self.config.run.data / "vocabulary.txt",
+            options.lowercase,
+        )
+        prompts = {"query": "", "document": ""}
         if self._start is not None:
-            given = self._start.preprocessor.prompts | given
-        prompts = {"query": "", "document": "", **given}
+            prompts |= self._start.preprocessor.prompts
+        for name in ("query", "document"):
+            prompt = getattr(options, f"{name}_prompt")
+            if prompt is not None:
+                prompts[name] = prompt
         return FixedHeadTextEmbedderPreprocessor(
             tokenizer,
-            # Positions further on are not trained.
-            sequence_length=max(
-                retrieval.query_length, retrieval.document_length
-            ),
+            # Later positions are not trained.
+            sequence_length=max(options.query_length, options.document_length),
             prompts=prompts if any(prompts.values()) else None,
         )
 
     @property
     def metrics(self):
-        return tuple(f"loss_d{size}" for size in self._sizes[1:])
+        return tuple(f"loss_d{size}" for size in self._options.matryoshka_dims)
 
     @property
-    def settings(self):
-        config = self._config
-        model = dataclasses.asdict(config.model)
-        init = model.pop("init")
+    def data_sha256(self):
         names = ["train.jsonl"]
-        if init is None:
+        if self._start is None:
             names.append("vocabulary.txt")
+        contents = {n: (self.config.run.data / n).read_bytes() for n in names}
         return {
-            "model": model,
-            "init_sha256": init and preset_sha256(init, "init"),
-            "retrieval": dataclasses.asdict(config.retrieval),
-            "data_sha256": {
-                name: hashlib.sha256(
-                    (config.run.data / name).read_bytes()
-                ).hexdigest()
-                for name in names
-            },
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in contents.items()
         }
 
     def build(self):
-        model, retrieval = self._model, self._config.retrieval
-        pooling_mode = retrieval.pooling_mode
+        options = self._options
+        pooling_mode = options.pooling_mode
+        backbone = self._make_encoder()
         if self._start is None:
-            backbone = make_encoder(
-                model, self._preprocessor.tokenizer.vocabulary_size()
-            )
             for table in (
                 backbone.position_embedding.position_embeddings,
                 backbone.segment_embedding.embeddings,
             ):
                 table.assign(table.value * _SHARED_SCALE)
         else:
-            backbone = copy_encoder(self._start.backbone, model)
             pooling_mode = pooling_mode or self._start.pooling_mode
         embedder = FixedHeadTextEmbedder(
             backbone,
@@ -224,73 +189,68 @@ class RetrievalTask(Task):
         )
         self.model = DualEncoder(
             embedder,
-            retrieval.temperature,
-            retrieval.learn_temperature,
-            self._config.run.packed,
+            options.temperature,
+            options.learn_temperature,
+            self.config.run.packed,
         )
-
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._training_pairs, context, first_step)
 
     def totals(self, batch):
         return {"examples": tf.cast(tf.shape(batch["keys"])[0], tf.float32)}
 
+    def flops(self, totals):
+        return None  # tokens are not counted
+
     def loss(self, batch, totals):
-        queries = self.model(batch["query"], training=True)
-        documents = self.model(batch["document"], training=True)
-        # Between workers, `all_gather` takes only what has a device; what
-        # comes straight from the data has none.
-        keys = tf.identity(batch["keys"])
         replica = tf.distribute.get_replica_context()
 
         def gathered(values):
-            # [M, ...] -> [C, ...], through which gradients flow back to the
-            # replicas the candidates are from
+            # [M, ...] -> [C, ...]; gradients flow back to each replica.
             return replica.all_gather(values, axis=0)
 
-        candidate_queries, candidate_documents = map(
-            gathered, (queries, documents)
-        )
-        size = tf.shape(queries)[0]
-        labels = replica.replica_id_in_sync_group * size + tf.range(size)
-        negatives = excluded_negatives = None
+        queries = self.model(batch["query"], training=True)
+        documents = self.model(batch["document"], training=True)
+        embeddings = {
+            "queries": queries,
+            "documents": documents,
+            "candidate_queries": gathered(queries),
+            "candidate_documents": gathered(documents),
+        }
+        # Between workers, `all_gather` takes only tensors on a device, which
+        # those straight from the dataset are not.
+        keys = tf.identity(batch["keys"])
+        excluded_negatives = None
         if "negative" in batch:
             # [M H, D] -> [C H, D]
-            negatives = gathered(self.model(batch["negative"], training=True))
+            embeddings["negatives"] = gathered(
+                self.model(batch["negative"], training=True)
+            )
             negative_keys = gathered(tf.identity(batch["negative_keys"]))
             excluded_negatives = (negative_keys[None, :] < 0) | (
                 negative_keys[None, :] == keys[:, 1:]
             )  # [M, C H]
+        size = tf.shape(queries)[0]
+        labels = replica.replica_id_in_sync_group * size + tf.range(size)
         excluded = same_keys(keys, gathered(keys))
 
-        def share(size):
-            """This replica's part of the mean loss, of so many numbers."""
+        def share(dimension):
+            """Returns this replica's part of the mean loss at a dimension."""
             losses = symmetric_contrastive_loss(
-                *(
-                    _cut(rows, size)
-                    for rows in (
-                        queries,
-                        documents,
-                        candidate_queries,
-                        candidate_documents,
-                    )
-                ),
+                **{
+                    name: _cut(rows, dimension)
+                    for name, rows in embeddings.items()
+                },
                 labels=labels,
                 temperature=self.model.temperature,
                 excluded=excluded,
-                negatives=None if negatives is None else _cut(negatives, size),
                 excluded_negatives=excluded_negatives,
             )
             total = tf.reduce_sum(losses)
             return total / tf.cast(totals["examples"], total.dtype)
 
-        shares = [share(size) for size in self._sizes]
-        return tf.add_n(shares) / len(shares), dict(
-            zip(self.metrics, shares[1:], strict=True)
-        )
-
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._validation_pairs, context)
+        whole = share(self._model.hidden_dim)
+        cut = [share(size) for size in self._options.matryoshka_dims]
+        loss = tf.add_n([whole, *cut]) / (1 + len(cut))
+        return loss, dict(zip(self.metrics, cut, strict=True))
 
     def evaluation_step(self, batch):
         return {
@@ -303,11 +263,11 @@ class RetrievalTask(Task):
         return self.model.embedder, batch["document"]
 
     def figures(self, outputs):
-        real = outputs["index"] >= 0
-        keys = self._validation_pairs.keys[outputs["index"][real]]
-        queries, documents = outputs["query"][real], outputs["document"][real]
+        outputs = in_order(outputs)
+        queries, documents = outputs["query"], outputs["document"]
+        keys = self._validation.keys
         found = retrieval_figures(queries, documents, keys)
-        for size in self._sizes[1:]:
+        for size in self._options.matryoshka_dims:
             cut = retrieval_figures(
                 np.array(_cut(queries, size)),
                 np.array(_cut(documents, size)),
@@ -321,23 +281,20 @@ class RetrievalTask(Task):
 
 
 def _cut(embeddings, size):
-    """The first numbers of each row, of length 1 again."""
+    """Returns the first dimensions of each row, at unit length."""
     if size == embeddings.shape[-1]:
         return embeddings
     return keras.ops.normalize(embeddings[:, :size], axis=-1, order=2)
 
 
-def retrieval_figures(queries, documents, keys) -> dict[str, float]:
-    """How well each query finds its own document among all.
+def retrieval_figures(
+    queries: np.ndarray, documents: np.ndarray, keys: np.ndarray
+) -> dict[str, float]:
+    """Measures how well queries `[N, D]` find the documents in their rows.
 
-    Args:
-        queries: Float array `[N, D]`.
-        documents: Float array `[N, D]`, row i answers query i.
-        keys: Integer array `[N, 2]` as in `Pairs`: equal documents, and
-            documents of equal queries, do not count as wrong.
-
-    Returns:
-        `recall@1`, `recall@10` and `mrr@10`, shares between 0 and 1.
+    Ranks all documents `[N, D]`; equal documents, and documents of equal
+    queries, by `keys` `[N, 2]` as in `Pairs`, do not count as wrong. Returns
+    `recall@1`, `recall@10` and `mrr@10`, from 0 to 1.
     """
     scores = queries @ documents.T  # [N, N]
     duplicate = (keys[:, None, :] == keys[None, :, :]).any(axis=-1)

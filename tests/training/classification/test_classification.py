@@ -20,7 +20,6 @@ from training import finetune, predict
 from training.classification.configs import NAMED_RUNS, ClassifyConfig
 from training.classification.task import (
     ClassificationTask,
-    confusion_counts,
     source_name,
 )
 from training.engine.encoder import SHAPE, make_encoder
@@ -363,9 +362,26 @@ def test_names_of_figures(source, name):
     assert source_name(source) == name
 
 
-def test_confusion_by_hand():
-    counts = confusion_counts([0, 0, 2, 1], [0, 2, 2, 2], 3)
-    assert counts.tolist() == [[1, 0, 1], [0, 0, 1], [0, 0, 1]]
+def test_confusion_by_hand(data, tmp_path):
+    """Rows are true classes, columns the predicted ones."""
+    task = ClassificationTask(tiny.classification(data, tmp_path))
+    count = len(task._validation)
+    outputs = {
+        "index": np.arange(count),
+        "class": np.ones(count, "int32"),
+        "loss": np.linspace(0, 1, count),
+    }
+    figures = task.figures(outputs)
+    task.build()
+    task.save(tmp_path / "preset")
+    confusion = json.loads((tmp_path / "preset" / "confusion.json").read_text())
+    for name in ("dev_one", "dev_two"):
+        lines = (data / f"{name}.tsv").read_text().splitlines()[1:]
+        high = sum(line.endswith("\thigh") for line in lines)
+        low = len(lines) - high
+        assert high and low
+        assert confusion["counts"][name] == [[0, high], [0, low]]
+        assert figures[f"accuracy_{name}"] == low / len(lines)
 
 
 @pytest.mark.parametrize("name", NAMED_RUNS)

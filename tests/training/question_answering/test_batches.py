@@ -29,9 +29,7 @@ def windowed(preprocessor):
 
 
 def tokens(windowed, row):
-    end = int(windowed.lengths[: row + 1].sum())
-    ids = windowed.token_ids[end - int(windowed.lengths[row]) : end]
-    return [tiny.VOCABULARY[i] for i in ids]
+    return [tiny.VOCABULARY[i] for i in windowed.rows[row].token_ids]
 
 
 def test_answers_are_marked_where_they_are_whole(windowed):
@@ -71,9 +69,8 @@ def test_batches_are_the_windows(windowed, preprocessor):
     for batch in batches.evaluation(windowed, ONE):
         real = batch["index"].numpy() >= 0
         chosen = batch["index"].numpy()[real]
-        rows = [row for divided in windowed.windows for row in divided]
         length = batch["token_ids"].shape[1]
-        expected = preprocessor.pad([rows[i] for i in chosen], length)
+        expected = preprocessor.pad([windowed.rows[i] for i in chosen], length)
         for name, values in expected.items():
             assert batch[name].dtype == tf.int32
             np.testing.assert_array_equal(batch[name][real], values)

@@ -90,7 +90,7 @@ def _validation_pairs(config, workdir):
     tiny.write_pairs(data)
     run = dataclasses.replace(config.run, data=data)
     task = RetrievalTask(dataclasses.replace(config, run=run))
-    return task._validation_pairs
+    return task._validation
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_starts_from_a_preset(data, start, tmp_path):
     # Figures of each size are those of its first numbers.
     last = tiny.metrics(tmp_path / "run")[-1]
     config = tiny.retrieval(data_alone, tmp_path, **changes)
-    pairs = RetrievalTask(config)._validation_pairs
+    pairs = RetrievalTask(config)._validation
     queries, documents = (
         after.encode_text(texts, prompt=prompt, verbose=0)
         for texts, prompt in (

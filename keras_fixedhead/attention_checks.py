@@ -1,4 +1,4 @@
-"""Checks of the arguments and the inputs of attention.
+"""Checks of integers, and of the arguments and inputs of attention.
 
 Shape letters: B batch, S key length, D embedding size, W total width of all
 heads.

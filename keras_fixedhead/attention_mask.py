@@ -26,7 +26,8 @@ def combine_attention_masks(
     scalar tensor. The other arguments are those of `FixedMultiHeadAttention`.
     `query_start`, an int or int scalar tensor, is the position of the first
     query; key positions begin at 0. Returns a bool tensor of rank 4 that
-    broadcasts to `shape`, or `None` where nothing is masked."""
+    broadcasts to `shape`, or `None` where nothing is masked.
+    """
     batch, num_heads, target, source = shape
     masks = []
     for name, mask, expected, axes in (

@@ -16,7 +16,8 @@ class Window(typing.NamedTuple):
 
     The lists have no padding. The part starts at `context_start` in the
     sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
-    the C context tokens."""
+    the C context tokens.
+    """
 
     token_ids: list[int]
     segment_ids: list[int]
@@ -99,7 +100,8 @@ class Answer(typing.NamedTuple):
     """An answer: its text, and its range of characters in the context.
 
     `score` is the logit of the first token plus that of the last, and
-    `probability` the softmax of the scores of all returned answers."""
+    `probability` the softmax of the scores of all returned answers.
+    """
 
     text: str
     score: float
@@ -124,7 +126,8 @@ def decode(
     window where its first token has most context, and only the best of spans
     with equal text counts. But all spans are compared, not only those of the
     20 best first and last tokens. A context without tokens has one answer,
-    the empty one."""
+    the empty one.
+    """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)
     logits = [np.asarray(x, np.float64) for x in (start_logits, end_logits)]

@@ -39,8 +39,8 @@ def grow_head_size(
     The logits of a larger head are divided by a larger root, so a head's
     queries are multiplied by `sqrt(new size / old size)`, unless the model
     has an `attention_scale`. A head's new query columns and the new rows of
-    `attention_output` are zero; `seed` draws its new key and value columns.
-    Of these weights, the first training step changes the zeros only; key and
+    `attention_output` are zero, its new key and value columns random. Of
+    these weights, the first training step changes the zeros only; key and
     value columns have gradients from the second step.
     """
     backbone = backbone_of(model)
@@ -70,7 +70,7 @@ def grow_heads(
 ) -> keras.Model:
     """A model with `num_heads` heads in every layer and the same outputs.
 
-    `seed` draws the queries, keys and values of the new heads; their rows of
+    The queries, keys and values of the new heads are random; their rows of
     `attention_output` are zero. Of the new weights, the first training step
     changes these rows only; the others have gradients from the second step.
     """
@@ -228,8 +228,8 @@ def input_batches(
 def _rebuild(model, dropped=(), seed=0, **changes):
     """A copy of a model with other arguments of the backbone.
 
-    `dropped` are the numbers of the blocks to drop; `seed` draws new weights
-    of the attention layers. All other weights are those of `model`.
+    `dropped` are the numbers of the blocks to drop. New weights of attention
+    layers are random; all others are those of `model`.
     """
     _refuse_unlike_kernels(model)
     before = backbone_of(model)

@@ -34,7 +34,8 @@ def contrastive_loss(embeddings, candidates, labels, temperature, excluded):
     `[C, D]`, the int `labels` `[M]` of the true candidates, a `temperature`
     that divides the scores, and bool `excluded` `[M, C]`, candidates not to
     count as wrong, such as duplicates; the true ones always count. Returns
-    the loss `[M]` of each pair in nats, float32 at least."""
+    the loss `[M]` of each pair in nats, float32 at least.
+    """
     logits = _float_logits(embeddings, candidates, temperature)
     is_label = _is_label(labels, candidates)
     excluded = ops.logical_and(excluded, ops.logical_not(is_label))
@@ -60,7 +61,8 @@ def symmetric_contrastive_loss(
     `[C, D]` of all replicas, and `labels`, this replica's pairs among the
     candidates. `excluded` `[M, C]` applies to both directions. `negatives`
     `[H, D]` are further documents of all replicas that answer no query;
-    `excluded_negatives` `[M, H]` do not count as wrong."""
+    `excluded_negatives` `[M, H]` do not count as wrong.
+    """
     not_documents = excluded
     if negatives is not None:
         candidate_documents = ops.concatenate([candidate_documents, negatives])
@@ -88,7 +90,8 @@ def similarity_loss(
     whole batch, the teacher's `[M, D_teacher]` and `[C, D_teacher]`, the int
     `labels` `[M]` of this replica's texts among the candidates, and a
     `temperature` that divides similarities. Returns the divergence `[M]` in
-    nats, float32 at least."""
+    nats, float32 at least.
+    """
     is_self = _is_label(labels, candidates)
 
     def log_softmax(rows, columns):
@@ -112,7 +115,8 @@ def relation_loss(projection, teacher, padding_mask, num_heads):
     Takes projections `[M, T, W]` of all heads side by side, the teacher's
     `[M, T, W_teacher]`, a padding mask `[M, T]` (1 = real token), and a
     number of heads that divides W and W_teacher. Returns the mean divergence
-    `[M]` over heads and real tokens in nats, float32 at least."""
+    `[M]` over heads and real tokens in nats, float32 at least.
+    """
     mask = ops.cast(padding_mask, "bool")
 
     def log_relation(x):

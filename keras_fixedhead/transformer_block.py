@@ -12,13 +12,6 @@ import keras
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.layer_config import arguments_of, serialize_dtype
 
-# `keras.activations.get` knows GELU only in its exact (erf) form.
-_ACTIVATIONS = {
-    "gelu_approximate": functools.partial(
-        keras.activations.gelu, approximate=True
-    )
-}
-
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTransformerBlock(keras.layers.Layer):
@@ -78,7 +71,6 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         self.supports_masking = True
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
-        self.head_size = head_size
         self.attention_window = attention_window
         self.attention_scale = attention_scale
         self.dropout = dropout
@@ -95,10 +87,11 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
+        self.head_size = self.attention.head_size
 
     def build(self, inputs_shape):
         self.attention.build(inputs_shape)
-        # The layer replaces `None` with the sequence length.
+        # `None` has become the sequence length.
         self.head_size = self.attention.head_size
         self.attention_layer_norm = self._layer_norm("attention_layer_norm")
         self.attention_layer_norm.build(inputs_shape)
@@ -194,6 +187,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
 
 
 def resolve_activation(activation):
-    if isinstance(activation, str) and activation in _ACTIVATIONS:
-        return _ACTIVATIONS[activation]
+    """`keras.activations.get`, which only has GELU's exact (erf) form."""
+    if activation == "gelu_approximate":
+        return functools.partial(keras.activations.gelu, approximate=True)
     return keras.activations.get(activation)

@@ -120,7 +120,7 @@ def test_from_files(labeler, tmp_path, suffix):
         labeler.save_to_preset(str(source))
     service = load.load(source)
     assert type(service.model) is type(labeler)
-    assert service.embedding_dim is None
+    assert "embedding_dim" not in service.described
     with pytest.raises(ValueError, match="for a FixedHeadTextEmbedder, rec"):
         load.load(source, embedding_dim=5)
     encoder = load.load(source, raw_encoder=True)

@@ -58,7 +58,8 @@ def write(
     rows = pa.FixedSizeListArray.from_arrays(
         pa.array(vectors.ravel()), type=vector
     )
-    table = pa.table({"id": names, "text": texts, "vector": rows}, schema)
+    columns = {"id": names, "text": texts, "vector": rows}
+    table = pa.table(columns, schema=schema)
     with replaced(path) as partial:
         pq.write_table(
             table,

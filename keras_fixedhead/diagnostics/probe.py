@@ -107,7 +107,12 @@ class AttentionProbe:
                     _, sequences = found.setdefault(number, (call.layer, []))
                     sequences.extend(_sequences(call, rows))
         seen = {id(layer) for layer, _ in found.values()}
-        left_out = tuple(x.path for x in self._layers if id(x) not in seen)
+        left_out = tuple(
+            # A layer that was never called has no path yet.
+            layer.path or layer.name
+            for layer in self._layers
+            if id(layer) not in seen
+        )
         if not found:
             raise ValueError(
                 "`model` must compute attention with FixedMultiHeadAttention, "

@@ -107,7 +107,9 @@ class AttentionProbe:
                     _, sequences = found.setdefault(number, (call.layer, []))
                     sequences.extend(_sequences(call, rows))
         seen = {id(layer) for layer, _ in found.values()}
-        left_out = tuple(x.path for x in self._layers if id(x) not in seen)
+        left_out = tuple(
+            x.path or x.name for x in self._layers if id(x) not in seen
+        )
         if not found:
             raise ValueError(
                 "`model` must compute attention with FixedMultiHeadAttention, "

@@ -54,6 +54,40 @@ def test_arrows(part, never):
         assert never.isdisjoint(name for name, _ in imports(path)), path
 
 
+_TASKS = {
+    "masked_lm",
+    "causal_lm",
+    "classification",
+    "question_answering",
+    "retrieval",
+    "distillation",
+}
+
+
+def rooms(path):
+    """Returns the folders of `training` whose modules a file imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {
+        node.module.split(".")[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and node.module.startswith("training.")
+    }
+
+
+def test_tasks_know_the_engine_and_no_other_task():
+    allowed = {
+        "engine": {"engine", "curves"},
+        "corpus": {"engine", "corpus"},
+        **{task: {"engine", "corpus", task} for task in _TASKS},
+    }
+    for room, known in allowed.items():
+        paths = sorted((ROOT / "training" / room).glob("*.py"))
+        assert paths
+        for path in paths:
+            assert rooms(path) <= known, path
+
+
 def test_the_library_imports_tensorflow_only_for_text_and_lazily():
     for path in sorted((ROOT / "keras_fixedhead").rglob("*.py")):
         for name, at_once in imports(path):

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,8 +13,6 @@ from training.engine.configs import (
     RunConfig,
     TrainingConfig,
 )
-
-TASK = "training.causal_lm.task:LanguageModelTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +34,7 @@ class CausalLMConfig:
 class LanguageModelConfig(ExperimentConfig):
     """Training of a language model on text."""
 
+    task: ClassVar[str] = "training.causal_lm.task:LanguageModelTask"
     language_model: CausalLMConfig
 
 

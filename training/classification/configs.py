@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,8 +13,6 @@ from training.engine.configs import (
     StartConfig,
     TrainingConfig,
 )
-
-TASK = "training.classification.task:ClassificationTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +47,7 @@ class ClassificationConfig:
 class ClassifyConfig(FinetuneConfig):
     """Fine-tuning of an encoder to classify texts or pairs of texts."""
 
+    task: ClassVar[str] = "training.classification.task:ClassificationTask"
     classification: ClassificationConfig
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,9 +13,6 @@ from training.engine.configs import (
     RunConfig,
     TrainingConfig,
 )
-from training.masked_lm import configs as masked_lm
-
-TASK = "training.distillation.task:DistillationTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +53,7 @@ class DistillationConfig:
 class DistillConfig(ExperimentConfig):
     """Distillation of an embedder into a smaller one."""
 
+    task: ClassVar[str] = "training.distillation.task:DistillationTask"
     distillation: DistillationConfig
 
 
@@ -90,11 +89,16 @@ def compact() -> DistillConfig:
 
 def paper_d512() -> DistillConfig:
     """From a teacher of BERT-Large's size to d = 512, 32 heads of 128."""
-    first = masked_lm.paper_stage1()
     return DistillConfig(
         config="paper_d512",
-        model=dataclasses.replace(
-            first.model, num_heads=32, max_sequence_length=128
+        model=ModelConfig(
+            num_layers=24,
+            num_heads=32,
+            hidden_dim=512,
+            intermediate_dim=4096,
+            head_size=128,
+            max_sequence_length=128,
+            dtype="mixed_bfloat16",
         ),
         training=TrainingConfig(
             steps=100_000,
@@ -105,7 +109,13 @@ def paper_d512() -> DistillConfig:
         distillation=DistillationConfig(
             teacher=tyro.MISSING, sequence_length=128
         ),
-        run=dataclasses.replace(first.run, evaluation_interval=5_000),
+        run=RunConfig(
+            data=tyro.MISSING,
+            workdir=tyro.MISSING,
+            log_interval=100,
+            evaluation_interval=5_000,
+            checkpoint_interval=1_000,
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import tyro
 
+from training.engine.configs import ExperimentConfig
 from training.engine.errors import Interrupted, RunFailed, WorkerLost
 
 # From sysexits.h: the same command may succeed when it is tried again.
@@ -101,20 +102,17 @@ def exit_status(returncode: int) -> int:
 class TrainingVerb:
     """A command that trains one of several kinds of runs.
 
-    Each module of `configs` has `NAMED_RUNS`, functions that return runs of
-    one dataclass, by name, and `TASK`, the class that trains them, as
-    "module:class". The class is imported after the flags are read, because it
-    imports TensorFlow.
+    Each module of `configs` has `NAMED_RUNS`, functions that return an
+    `ExperimentConfig`, by name.
     """
 
     def __init__(self, name: str, description: str, *configs: ModuleType):
         self._name, self._description = name, description
-        self._named_runs, self._tasks = {}, {}
+        self._named_runs = {}
         for module in configs:
             self._named_runs |= module.NAMED_RUNS
-            self._tasks |= dict.fromkeys(module.NAMED_RUNS, module.TASK)
 
-    def parse(self, args: list[str] | None = None):
+    def parse(self, args: list[str] | None = None) -> ExperimentConfig:
         """Returns the run that `--config` names, changed by the other flags."""
         chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         chosen.add_argument("--config", default=next(iter(self._named_runs)))
@@ -142,12 +140,12 @@ class TrainingVerb:
             use_underscores=True,
         )
 
-    def train(self, config) -> dict[str, float]:
+    def train(self, config: ExperimentConfig) -> dict[str, float]:
         """Trains, or continues, a run; see `training.engine.loop.run_task`."""
         import_tensorflow()
         from training.engine.loop import run_task
 
-        module, _, task = self._tasks[config.config].partition(":")
+        module, _, task = config.task.partition(":")
         return run_task(config, getattr(importlib.import_module(module), task))
 
     def main(self, args: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ agree with an earlier run in the same work directory, to continue that run.
 
 import dataclasses
 import pathlib
+from typing import ClassVar
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16
 # vanish unless losses are scaled.
@@ -127,8 +128,13 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
-    """What all runs have in common."""
+    """What all runs have in common.
 
+    `task` names the class that trains it, "module:class". It is imported after
+    the flags are read, because it imports TensorFlow.
+    """
+
+    task: ClassVar[str]
     config: str
     """Named configuration, which the other flags change."""
     model: ModelConfig

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,8 +13,6 @@ from training.engine.configs import (
     RunConfig,
     TrainingConfig,
 )
-
-TASK = "training.masked_lm.task:MaskedLMTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +45,7 @@ class MaskedLMConfig:
 class PretrainConfig(ExperimentConfig):
     """Pre-training of an encoder on text."""
 
+    task: ClassVar[str] = "training.masked_lm.task:MaskedLMTask"
     masked_lm: MaskedLMConfig
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -12,8 +13,6 @@ from training.engine.configs import (
     StartConfig,
     TrainingConfig,
 )
-
-TASK = "training.question_answering.task:SpanLabelingTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +50,7 @@ class SpanLabelingConfig:
 class SquadConfig(FinetuneConfig):
     """Fine-tuning of an encoder to find answers in texts."""
 
+    task: ClassVar[str] = "training.question_answering.task:SpanLabelingTask"
     spans: SpanLabelingConfig
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import tyro
 
@@ -11,8 +12,6 @@ from training.engine.configs import (
     StartConfig,
     TrainingConfig,
 )
-
-TASK = "training.retrieval.task:RetrievalTask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +55,7 @@ class RetrievalConfig:
 class RetrieveConfig(FinetuneConfig):
     """Fine-tuning of an encoder for retrieval."""
 
+    task: ClassVar[str] = "training.retrieval.task:RetrievalTask"
     retrieval: RetrievalConfig
 
 

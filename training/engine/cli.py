@@ -102,8 +102,8 @@ def exit_status(returncode: int) -> int:
 class TrainingVerb:
     """A command that trains one of several kinds of runs.
 
-    Each module of `configs` has `NAMED_RUNS`, functions that return runs, by
-    name.
+    Each module of `configs` has `NAMED_RUNS`, functions that return an
+    `ExperimentConfig`, by name.
     """
 
     def __init__(self, name: str, description: str, *configs: ModuleType):

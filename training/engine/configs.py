@@ -130,8 +130,8 @@ class RunConfig:
 class ExperimentConfig:
     """What all runs have in common.
 
-    `task` is the class that trains it, `"module:class"`: importing it takes
-    seconds, which reading the flags need not wait for.
+    `task` names the class that trains it, "module:class". It is imported after
+    the flags are read, because it imports TensorFlow.
     """
 
     task: ClassVar[str]

@@ -100,7 +100,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             of length S. `query`, `key` and `value` then hold a part of that
             sequence. The layer writes the part into the cache and attends to
             the whole cache as far as the masks allow: pass
-            `use_causal_mask=True` to hide what is not written yet. Masks of
+            `use_causal_mask=True` to hide positions not written yet. Masks of
             keys and values are `[B, S]`; implicit ones are ignored. For
             generation, not for training.
         cache_update_index: int or int scalar tensor, where in the sequence

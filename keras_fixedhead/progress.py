@@ -11,6 +11,14 @@ import rich.progress
 _BETWEEN_LINES = 30  # seconds
 
 
+class SpeedColumn(rich.progress.ProgressColumn):
+    """How much is done per second."""
+
+    def render(self, task: rich.progress.Task) -> str:
+        speed = task.finished_speed or task.speed
+        return "" if speed is None else f"{speed:,.0f}/s"
+
+
 @contextlib.contextmanager
 def progress(
     label: str | None,

@@ -134,8 +134,8 @@ def load(folder: str | os.PathLike) -> Index:
 
 
 def _read_vectors(path, manifest):
-    # The checksum finds damage before FAISS reads the file. It is no protection
-    # from whoever writes the manifest, too.
+    # The checksum finds damage before FAISS reads the file. It does not protect
+    # from a person who also writes the manifest.
     with manifests.reading(
         path,
         "a FAISS index",

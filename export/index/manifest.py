@@ -1,6 +1,6 @@
 """The manifest of an index folder, checked: it may come from a stranger.
 
-Imports nothing that `--help` would wait for.
+Imports only what is quick to import, so that `--help` is.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from export.encoder import Encoder, Source
 from export.index import corpus, embedding, faiss_index, index_folder, parts
 from export.index.manifest import SHARD_DOCUMENTS, Options, read
 from keras_fixedhead import beir
-from keras_fixedhead.progress import progress
+from keras_fixedhead.progress import SpeedColumn, progress
 
 
 def update(
@@ -69,7 +69,11 @@ def update(
         )
     elif missing:
         with progress(
-            "documents", total, MofNCompleteColumn(), done=total - count
+            "documents",
+            total,
+            MofNCompleteColumn(),
+            SpeedColumn(),
+            done=total - count,
         ) as advance:
             for shard in missing:
                 embedding.embed_shard(opened, path, shard, folder, advance)

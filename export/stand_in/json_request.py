@@ -206,7 +206,7 @@ def _leaves(value, shape, dtype, level=0):
 
 
 def _to_array(leaves, shape, dtype):
-    """Makes an array of the first elements, as many as the shape has."""
+    """Makes an array of the shape from the first elements."""
     if dtype.kind in "iu" and dtype.itemsize < 4:
         array = np.array(leaves, _INT32).astype(dtype)
     elif dtype.kind == "f":

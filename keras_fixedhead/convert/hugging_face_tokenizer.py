@@ -264,7 +264,7 @@ def _tokenize(folder, vocabulary, lowercase, split_special_tokens):
         return None
     else:
         tokenizer = _fast_tokenizer(vocabulary, lowercase)
-    # `transformers` adds the special tokens that the file does not.
+    # `transformers` adds special tokens that are missing from the file.
     added = tokenizer.get_added_tokens_decoder().values()
     tokenizer.add_special_tokens(
         [

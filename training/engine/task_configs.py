@@ -20,9 +20,9 @@ class HeadConfig:
 
 
 def named_run(kind, /, **flags):
-    """Makes a run of a dataclass from flags, whichever part they are of.
+    """Makes a run from flags; each goes to the part that has such a field.
 
-    Flags that are not given and have no default stay required.
+    A flag without a value and without a default stays required.
     """
     required = {
         field.name: tyro.MISSING
@@ -48,6 +48,6 @@ def changed(run, /, **flags):
 
 
 def _taken(part, flags):
-    """Takes the fields of a dataclass out of the flags."""
+    """Removes the fields of a dataclass from the flags and returns them."""
     names = [field.name for field in dataclasses.fields(part)]
     return {name: flags.pop(name) for name in names if name in flags}

@@ -33,6 +33,10 @@ if sys.argv[:1] != ["-m"] or not any(
     from keras_fixedhead.text_embedder_preprocessor import (
         FixedHeadTextEmbedderPreprocessor,
     )
+    from keras_fixedhead.token_classifier import (
+        FixedHeadTokenClassifier,
+        FixedHeadTokenClassifierPreprocessor,
+    )
     from keras_fixedhead.tokenizer import FixedHeadTokenizer
     from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 
@@ -50,6 +54,8 @@ __all__ = [
     "FixedHeadTextClassifierPreprocessor",
     "FixedHeadTextEmbedder",
     "FixedHeadTextEmbedderPreprocessor",
+    "FixedHeadTokenClassifier",
+    "FixedHeadTokenClassifierPreprocessor",
     "FixedHeadTokenizer",
     "FixedHeadTransformerBlock",
     "FixedMultiHeadAttention",

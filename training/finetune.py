@@ -23,6 +23,7 @@ from training.classification import configs as classification
 from training.engine.cli import TrainingVerb
 from training.question_answering import configs as question_answering
 from training.retrieval import configs as retrieval
+from training.token_classification import configs as token_classification
 
 _verb = TrainingVerb(
     "training.finetune",
@@ -30,6 +31,7 @@ _verb = TrainingVerb(
     retrieval,
     classification,
     question_answering,
+    token_classification,
 )
 parse, train, main = _verb.parse, _verb.train, _verb.main
 

@@ -19,6 +19,8 @@ def predict(config: PredictConfig) -> None:
     cli.import_tensorflow()
     if config.task == "squad":
         from training.question_answering import prediction
+    elif config.task == "token_classification":
+        from training.token_classification import task as prediction
     else:
         from training.classification import prediction
 

@@ -113,8 +113,9 @@ def load(folder: pathlib.Path) -> Golden:
     for key, array in arrays.items():
         signature, *place = key.split("/")
         case = cases.setdefault(signature, Case({}, {}, None))
-        if array.dtype.kind == "U" and array.ndim == 1:
-            array = np.array([text.encode() for text in array], object)
+        if array.dtype.kind == "U":
+            texts = [text.encode() for text in array.ravel()]
+            array = np.array(texts, object).reshape(array.shape)
         if place == ["decided"]:
             cases[signature] = case._replace(decided=array)
         elif len(place) == 2 and place[0] in ("inputs", "outputs"):

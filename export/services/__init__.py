@@ -7,7 +7,13 @@ of the plain, padded Keras model.
 import keras
 
 import keras_fixedhead
-from export.services import causal_lm, classifier, embedder, span_labeler
+from export.services import (
+    causal_lm,
+    classifier,
+    embedder,
+    span_labeler,
+    token_classifier,
+)
 from export.services.golden_cases import golden_cases
 from export.services.service import (
     Service,
@@ -30,6 +36,7 @@ SERVICES = {
     keras_fixedhead.FixedHeadTextEmbedder: embedder.serve,
     keras_fixedhead.FixedHeadBackbone: embedder.serve_backbone,
     keras_fixedhead.FixedHeadTextClassifier: classifier.serve,
+    keras_fixedhead.FixedHeadTokenClassifier: token_classifier.serve,
     keras_fixedhead.FixedHeadSpanLabeler: span_labeler.serve,
     keras_fixedhead.FixedHeadCausalLM: causal_lm.serve,
 }

@@ -98,13 +98,16 @@ def _answered(service, inputs, padded, tell):
 
 def _stack(arrays):
     """Concatenates rows, `[N, T]` padded to the largest T."""
-    if arrays[0].ndim > 1:
-        longest = max(array.shape[1] for array in arrays)
-        arrays = [
-            np.pad(array, [(0, 0), (0, longest - array.shape[1])])
-            for array in arrays
-        ]
-    return np.concatenate(arrays)
+    if arrays[0].ndim == 1:
+        return np.concatenate(arrays)
+    dtype = np.result_type(*arrays)
+    shape = sum(map(len, arrays)), max(array.shape[1] for array in arrays)
+    stacked, start = np.zeros(shape, dtype), 0
+    for array in arrays:
+        end = start + len(array)
+        stacked[start:end, : array.shape[1]] = array
+        start = end
+    return stacked
 
 
 def _lengths(longest: int) -> Iterator[int]:

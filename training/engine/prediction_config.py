@@ -9,7 +9,7 @@ from typing import Literal
 class PredictConfig:
     """A model, and the file to predict for."""
 
-    task: Literal["squad", "classification"]
+    task: Literal["squad", "classification", "token_classification"]
     """squad answers questions; classification classifies texts or pairs."""
     model: pathlib.Path
     """Preset of the task, such as WORKDIR/preset of training.finetune."""
@@ -29,6 +29,9 @@ class PredictConfig:
     columns: tuple[str, ...] = ()
     """Classification: columns, or keys, of the text, of a second text if
     there is one, and of the label; see training.finetune."""
+    column: int | None = None
+    """Token classification: column of the labels, from 0; see
+    training.finetune."""
     unlabelled: bool = False
     """Classification: the input has no column of labels."""
     batch_size: int = 64

@@ -66,6 +66,20 @@ def new_classifier(labels=None, pooler=True):
     )
 
 
+def new_token_classifier(labels=None):
+    """Builds a token classifier of three classes with random weights."""
+    keras.utils.set_random_seed(11)
+    tokenizer = keras_fixedhead.FixedHeadTokenizer(VOCABULARY)
+    return keras_fixedhead.FixedHeadTokenClassifier(
+        _new_backbone(tokenizer),
+        num_classes=3,
+        preprocessor=keras_fixedhead.FixedHeadTokenClassifierPreprocessor(
+            tokenizer, sequence_length=29
+        ),
+        labels=labels,
+    )
+
+
 def new_causal_lm(**options):
     """Builds a language model whose next token depends on all before it."""
     keras.utils.set_random_seed(11)

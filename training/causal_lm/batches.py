@@ -7,9 +7,8 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from training.causal_lm.configs import CausalLMConfig
-from training.corpus.chunk_batches import ChunkBatches
-from training.corpus.chunks import chunk_bounds, texts
-from training.engine.checks import check_at_least
+from training.corpus.chunks import ChunkBatches, chunk_bounds, texts
+from training.engine.configs import check_at_least
 
 
 class LanguageModelBatches(ChunkBatches):

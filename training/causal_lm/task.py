@@ -13,7 +13,7 @@ from training.causal_lm.configs import LanguageModelConfig
 from training.corpus.task import CorpusTask
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task
-from training.engine.sequences import losses_and_hits
+from training.engine.task import losses_and_hits
 
 
 class LanguageModelTask(CorpusTask):

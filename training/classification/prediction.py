@@ -7,9 +7,9 @@ from keras_fixedhead import FixedHeadTextClassifier
 from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
 from training.corpus.labelled import read_rows
-from training.engine.prediction_config import PredictConfig
+from training.engine.configs import PredictConfig
 from training.engine.preset import read_task
-from training.engine.sequences import outputs_by_length
+from training.engine.task import outputs_by_length
 
 
 def predict(config: PredictConfig) -> dict[str, float]:

@@ -22,9 +22,8 @@ from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
 from training.corpus.labelled import Labelled, read_examples
-from training.engine.finetuning_task import FinetuningTask
 from training.engine.preset import read_pooling
-from training.engine.sequences import in_order, losses_and_hits
+from training.engine.task import FinetuningTask, in_order, losses_and_hits
 
 
 class ClassificationTask(FinetuningTask):

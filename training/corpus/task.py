@@ -9,7 +9,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from training.corpus.tokenized import check_shards, read_corpus
 from training.engine.encoder import refuse_differences
 from training.engine.preset import weights_sha256
-from training.engine.sequences import SequenceTask
+from training.engine.task import SequenceTask
 
 
 class CorpusTask(SequenceTask):

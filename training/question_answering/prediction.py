@@ -6,9 +6,9 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadSpanLabeler
 from keras_fixedhead.files import write_json
 from training.corpus.squad import read_questions
-from training.engine.prediction_config import PredictConfig
+from training.engine.configs import PredictConfig
 from training.engine.preset import read_task
-from training.engine.sequences import outputs_by_length
+from training.engine.task import outputs_by_length
 from training.question_answering.batches import WindowedQuestions
 
 

@@ -15,9 +15,8 @@ from keras_fixedhead import (
     FixedHeadSpanLabelerPreprocessor,
 )
 from training.corpus.squad import read_questions
-from training.engine.checks import check_positive
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.sequences import in_order, losses_and_hits
+from training.engine.configs import check_positive
+from training.engine.task import FinetuningTask, in_order, losses_and_hits
 from training.question_answering.batches import WindowBatches, WindowedQuestions
 from training.question_answering.configs import SquadConfig
 

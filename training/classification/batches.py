@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from training.corpus.labelled import Labelled
-from training.corpus.texts import of_length
-from training.engine.global_batch import ExampleBatches
+from training.corpus.texts import Labelled
+from training.engine.global_batch import ExampleBatches, of_length
 
 
 class LabelledBatches(ExampleBatches):

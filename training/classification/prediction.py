@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextClassifier
 from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
-from training.corpus.labelled import read_rows
+from training.corpus.texts import read_rows
 from training.engine.configs import PredictConfig
 from training.engine.preset import read_task
 from training.engine.task import outputs_by_length

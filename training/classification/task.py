@@ -21,7 +21,7 @@ from keras_fixedhead.planner import encoder_flops
 from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
-from training.corpus.labelled import Labelled, read_examples
+from training.corpus.texts import Labelled, read_examples
 from training.engine.preset import read_pooling
 from training.engine.task import FinetuningTask, in_order, losses_and_hits
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import re
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -17,14 +18,49 @@ from keras_fixedhead import (
     FixedHeadTextClassifier,
     FixedHeadTextClassifierPreprocessor,
 )
+from keras_fixedhead.beir import write_records
+from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
-from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
-from training.corpus.labelled import Labelled, read_examples
+from training.corpus.labelled import Labelled, read_examples, read_rows
+from training.corpus.texts import of_length
 from training.engine.finetuning_task import FinetuningTask
-from training.engine.preset import read_pooling
-from training.engine.sequences import in_order, losses_and_hits
+from training.engine.global_batch import ExampleBatches
+from training.engine.prediction_config import PredictConfig
+from training.engine.preset import read_pooling, read_task
+from training.engine.sequences import (
+    in_order,
+    losses_and_hits,
+    outputs_by_length,
+)
+
+
+class LabelledBatches(ExampleBatches):
+    """Batches of M texts: `labels`, int32 `[M]`, and the model's inputs.
+
+    These are `token_ids`, `padding_mask` and `segment_ids`, int32 `[M, T]`.
+    """
+
+    def reader(self, examples: Labelled) -> Callable:
+        columns = [tf.constant(examples.first)]
+        if examples.second is not None:
+            columns.append(tf.constant(examples.second))
+        labels = tf.constant(examples.labels)
+
+        def batch(indices):
+            features = self.preprocessor.pad_to_longest(
+                *(tf.gather(texts, indices) for texts in columns)
+            )
+            if not self.packed:
+                features = of_length(
+                    features,
+                    self.preprocessor.sequence_length,
+                    self.preprocessor.tokenizer.pad_token_id,
+                )
+            return {**features, "labels": tf.gather(labels, indices)}
+
+        return batch
 
 
 class ClassificationTask(FinetuningTask):
@@ -217,3 +253,64 @@ def _joined(parts):
         names=parts[0].names,
         left_out=collections.Counter(),
     )
+
+
+def predict(config: PredictConfig) -> dict[str, float]:
+    """Writes a line per example: its label and all probabilities.
+
+    Returns `accuracy`, a fraction of the examples that come with a label, and
+    `examples`, their number; empty if none does.
+    """
+    classifier = read_task(config.model, "model", FixedHeadTextClassifier)
+    rows = list(read_rows(config.input, config.columns, not config.unlabelled))
+    if not rows:
+        raise ValueError(
+            f"`input` {config.input!r} must have an example. Received: none"
+        )
+    names = classifier.labels or [
+        str(number) for number in range(classifier.num_classes)
+    ]
+    probabilities = _probabilities(
+        classifier, [row.texts for row in rows], config.batch_size
+    )
+    found = [names[number] for number in probabilities.argmax(axis=-1)]
+    records = [
+        {"label": label, "probabilities": dict(zip(names, numbers))}
+        for label, numbers in zip(found, probabilities.tolist())
+    ]
+    with replaced(config.output) as partial:
+        write_records(partial, records)
+    right = [
+        row.label == label
+        # Numbers may stand for names, as in training.
+        or row.label == str(names.index(label))
+        for row, label in zip(rows, found)
+        if row.label is not None
+    ]
+    if not right:
+        return {}
+    return {"accuracy": float(np.mean(right)), "examples": len(right)}
+
+
+def _probabilities(classifier, texts, batch_size):
+    """Returns a float32 array `[examples, classes]`."""
+    classify = tf.function(
+        lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
+        reduce_retracing=True,
+        autograph=False,
+    )
+    found = np.empty((len(texts), classifier.num_classes), "float32")
+
+    def compute(numbers):
+        columns = zip(*(texts[number] for number in numbers))
+        inputs = classifier.preprocessor.pad_to_longest(
+            *(tf.constant(column) for column in columns)
+        )
+        return {"probabilities": classify(inputs)}
+
+    lengths = [sum(map(len, row)) for row in texts]
+    for numbers, outputs in outputs_by_length(
+        lengths, compute, batch_size, "classifying"
+    ):
+        found[numbers] = outputs["probabilities"]
+    return found

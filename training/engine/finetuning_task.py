@@ -1,9 +1,10 @@
 """The base class of tasks that fine-tune an encoder.
 
 A task is a folder: `configs.py` with its options (`HeadConfig`), its run
-(`FinetuneConfig`) and `NAMED_RUNS`, which `training/finetune.py` lists;
-`batches.py` with `ExampleBatches`; `task.py` with a `FinetuningTask`, which the
-run names; and `prediction.py`, which `training/predict.py` calls.
+(`FinetuneConfig`) and `NAMED_RUNS`, which `training/finetune.py` lists; and
+`task.py` with its `ExampleBatches` (in `batches.py` if they are long), a
+`FinetuningTask`, which the run names, and `predict`, which
+`training/predict.py` calls.
 """
 
 import abc

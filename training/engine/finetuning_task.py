@@ -25,6 +25,7 @@ from training.engine.encoder import (
 from training.engine.global_batch import ExampleBatches
 from training.engine.preset import preset_sha256
 from training.engine.sequences import SequenceTask
+from training.engine.task_configs import HeadConfig
 
 
 class FinetuningTask(SequenceTask):
@@ -44,6 +45,13 @@ class FinetuningTask(SequenceTask):
     def __init__(self, config: FinetuneConfig):
         self.config = config
         self._options = getattr(config, self.part)
+        if isinstance(self._options, HeadConfig):
+            rate = self._options.head_dropout
+            if not 0.0 <= rate < 1.0:
+                raise ValueError(
+                    "`head_dropout` must be from 0 to below 1. "
+                    f"Received: {rate}"
+                )
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property

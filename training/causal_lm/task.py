@@ -4,7 +4,8 @@ Shape letters: M sequences of this replica, T tokens, P real tokens of a
 batch, V vocabulary size.
 """
 
-import numpy as np
+import math
+
 import tensorflow as tf
 
 from keras_fixedhead import (
@@ -15,11 +16,10 @@ from keras_fixedhead import (
 from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
 from training.corpus.chunk_batches import ChunkBatches
 from training.corpus.chunks import chunk_bounds, texts
-from training.corpus.task import CorpusTask
+from training.corpus.task import CorpusTask, summed_losses_and_hits
 from training.engine.checks import check_at_least
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task
-from training.engine.sequences import losses_and_hits
 
 
 class LanguageModelBatches(ChunkBatches):
@@ -89,6 +89,7 @@ class LanguageModelTask(CorpusTask):
     part = "language_model"
     metrics = ("accuracy",)
     inputs = ("token_ids", "padding_mask")
+    model: FixedHeadCausalLM
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
@@ -115,7 +116,7 @@ class LanguageModelTask(CorpusTask):
             packed=config.run.packed,
         )
 
-    def build(self):
+    def build(self) -> None:
         model, init = self.config.model, self.config.language_model.init
         self.model = FixedHeadCausalLM(
             make_encoder(
@@ -128,57 +129,34 @@ class LanguageModelTask(CorpusTask):
                 read_task(init, "init", FixedHeadCausalLM, dtype=model.dtype)
             )
 
-    def loss(self, batch, totals):
-        # Each token that the model reads has one to predict.
-        losses, hits = (
-            tf.reduce_sum(sums) / tf.cast(totals["tokens"], sums.dtype)
-            for sums in self._judge(batch, training=True)
-        )
-        return losses, {"accuracy": hits}
-
-    def _judge(self, batch, training):
-        """Returns losses in nats and hits of each example, `[M]`, summed."""
+    def _sums(self, batch, training):
         logits, packing = self.model.predict_packed(  # [P, V]
             self.model_inputs(batch),
             training=training,
             fixed_size=not self.config.run.packed,
         )
-        judged = losses_and_hits(logits, packing.pack(batch["labels"]))
-        judged = packing.pad(tf.stack(judged, axis=-1))  # [M, T, 2]
-        real = tf.cast(batch["padding_mask"], judged.dtype)[..., tf.newaxis]
-        return tf.unstack(tf.reduce_sum(judged * real, axis=1), axis=-1)
+        # Each token that the model reads has one to predict.
+        losses, hits = summed_losses_and_hits(
+            logits, batch["labels"], packing, batch["padding_mask"]
+        )
+        return {"loss": losses, "accuracy": hits}
 
-    def flops(self, totals):
+    def flops(self, totals: dict[str, float]) -> float:
         backbone = self.model.backbone
         logits = 2 * backbone.hidden_dim * backbone.vocabulary_size
         return super().flops(totals) + 3 * totals["tokens"] * logits
 
-    def attention_inputs(self, batch):
+    def attention_inputs(self, batch: dict) -> tuple:
         # The backbone, unlike the model, reads segments.
         segments = tf.zeros_like(batch["token_ids"])
         return self.model, {**self.model_inputs(batch), "segment_ids": segments}
 
-    def evaluation_step(self, batch):
-        losses, hits = self._judge(batch, training=False)
-        return {
-            "index": batch["index"],
-            "losses": losses,
-            "hits": hits,
-            "pieces": tf.reduce_sum(batch["padding_mask"], axis=1),
-        }
-
-    def figures(self, outputs):
-        real = outputs["index"] >= 0
-        sums = {
-            name: float(outputs[name][real].sum(dtype="float64"))
-            for name in ("losses", "hits", "pieces")
-        }
-        loss = sums["losses"] / sums["pieces"]
-        return {
-            "heldout_loss": loss,
-            "heldout_accuracy": sums["hits"] / sums["pieces"],
-            "heldout_perplexity_per_word_piece": float(np.exp(loss)),
-            "heldout_perplexity_per_word": float(
-                np.exp(loss * self._pieces_per_word)
+    def figures(self, outputs: dict) -> dict[str, float]:
+        figures = super().figures(outputs)
+        loss = figures["heldout_loss"]
+        return figures | {
+            "heldout_perplexity_per_word_piece": math.exp(loss),
+            "heldout_perplexity_per_word": math.exp(
+                loss * self._pieces_per_word
             ),
         }

@@ -11,7 +11,7 @@ have answers or labels in the file.
 import sys
 
 from training.engine import cli
-from training.engine.prediction_config import PredictConfig
+from training.engine.configs import PredictConfig
 
 
 def predict(config: PredictConfig) -> None:

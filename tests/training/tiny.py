@@ -24,8 +24,8 @@ from training.engine.configs import (
     RunConfig,
     StartConfig,
     TrainingConfig,
+    changed,
 )
-from training.engine.task_configs import changed
 from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
 from training.question_answering.configs import SpanLabelingConfig, SquadConfig
 from training.retrieval.configs import RetrievalConfig, RetrieveConfig

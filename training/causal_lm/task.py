@@ -14,10 +14,9 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
-from training.corpus.chunk_batches import ChunkBatches
-from training.corpus.chunks import chunk_bounds, texts
+from training.corpus.chunks import ChunkBatches, chunk_bounds, texts
 from training.corpus.task import CorpusTask, summed_losses_and_hits
-from training.engine.checks import check_at_least
+from training.engine.configs import check_at_least
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task
 

@@ -25,11 +25,11 @@ from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
 from training.corpus.labelled import Labelled, read_examples, read_rows
 from training.corpus.texts import of_length
-from training.engine.finetuning_task import FinetuningTask
+from training.engine.configs import PredictConfig
 from training.engine.global_batch import ExampleBatches
-from training.engine.prediction_config import PredictConfig
 from training.engine.preset import read_pooling, read_task
-from training.engine.sequences import (
+from training.engine.task import (
+    FinetuningTask,
     in_order,
     losses_and_hits,
     outputs_by_length,

@@ -11,7 +11,7 @@ from keras_fixedhead.packing import Packing
 from training.corpus.tokenized import check_shards, read_corpus
 from training.engine.encoder import refuse_differences
 from training.engine.preset import weights_sha256
-from training.engine.sequences import SequenceTask, losses_and_hits
+from training.engine.task import SequenceTask, losses_and_hits
 
 
 class CorpusTask(SequenceTask):

@@ -20,7 +20,7 @@ from keras_fixedhead.principal_components import principal_components
 from training.corpus.texts import read_texts, tokenized
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
-from training.engine.checks import (
+from training.engine.configs import (
     check_length,
     check_positive,
     check_whole_batch,
@@ -28,8 +28,8 @@ from training.engine.checks import (
 from training.engine.encoder import make_encoder
 from training.engine.global_batch import evaluation_batches, training_batches
 from training.engine.preset import preset_sha256, read_embedder
-from training.engine.sequences import SequenceTask, in_order
 from training.engine.strategy import worker_number
+from training.engine.task import SequenceTask, in_order
 
 _NEIGHBOURS = 10
 

@@ -1,9 +1,11 @@
-"""What commands share: flags, messages, signals, exit statuses."""
+"""What commands share: flags, messages, errors, signals, locks, statuses."""
 
 import argparse
 import contextlib
+import fcntl
 import importlib
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +14,6 @@ from types import ModuleType
 import tyro
 
 from training.engine.configs import ExperimentConfig
-from training.engine.errors import Interrupted, RunFailed, WorkerLost
 
 # From sysexits.h: the same command may succeed when it is tried again.
 EX_TEMPFAIL = 75
@@ -160,3 +161,37 @@ class TrainingVerb:
             self.train(config)
 
         return run(verb, self.parse(args), self._name)
+
+
+class Interrupted(Exception):
+    """A signal stopped the run, which saved a checkpoint after `step`."""
+
+    def __init__(self, signum: int, step: int):
+        self.signum = signum
+        self.step = step
+        super().__init__(
+            f"stopped by {signal.Signals(signum).name} after step {step}; "
+            "the same command continues from there"
+        )
+
+
+class WorkerLost(Exception):
+    """Another worker is gone, and this one cannot go on without it."""
+
+
+class RunFailed(Exception):
+    """TensorFlow failed: a shard is missing, the disk is full, ..."""
+
+
+@contextlib.contextmanager
+def held(folder: pathlib.Path, busy: str) -> Iterator[None]:
+    """Locks a folder by a file `lock`, until the block or the process ends.
+
+    Raises a `ValueError` with the message `busy` if another process holds it.
+    """
+    with open(folder / "lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(busy) from None
+        yield

@@ -6,7 +6,9 @@ agree with an earlier run in the same work directory, to continue that run.
 
 import dataclasses
 import pathlib
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+import tyro
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16
 # vanish unless losses are scaled.
@@ -150,3 +152,125 @@ class FinetuneConfig(ExperimentConfig):
     """What all fine-tuning has in common."""
 
     model: StartConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """The head's dropout, and the tokenizer."""
+
+    head_dropout: float = 0.1
+    """Fraction of the head's input dropped in training."""
+    vocabulary: pathlib.Path | None = None
+    """File with one token per line; required without init."""
+    lowercase: bool | None = None
+    """Whether the tokenizer lowercases and strips accents. None: as init does,
+    else yes."""
+
+
+def named_run(kind, /, **flags):
+    """Makes a run from flags; each goes to the part that has such a field.
+
+    A flag without a value and without a default stays required.
+    """
+    required = {
+        field.name: tyro.MISSING
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING
+    }
+    parts = {
+        field.name: named_run(field.type, **_taken(field.type, flags))
+        for field in dataclasses.fields(kind)
+        if dataclasses.is_dataclass(field.type)
+    }
+    return kind(**(required | parts | flags))
+
+
+def changed(run, /, **flags):
+    """Returns a run with other values of some flags."""
+    parts = {
+        field.name: changed(part, **_taken(part, flags))
+        for field in dataclasses.fields(run)
+        if dataclasses.is_dataclass(part := getattr(run, field.name))
+    }
+    return dataclasses.replace(run, **parts, **flags)
+
+
+def _taken(part, flags):
+    """Removes the fields of a dataclass from the flags and returns them."""
+    names = [field.name for field in dataclasses.fields(part)]
+    return {name: flags.pop(name) for name in names if name in flags}
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictConfig:
+    """A model, and the file to predict for."""
+
+    task: Literal["squad", "classification"]
+    """squad answers questions; classification classifies texts or pairs."""
+    model: pathlib.Path
+    """Preset of the task, such as WORKDIR/preset of training.finetune."""
+    input: str
+    """SQuAD's JSON or tfds:squad/v1.1:SPLIT; a .tsv, .csv or .jsonl file of
+    texts or tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
+    output: pathlib.Path
+    """File to write. For SQuAD the official format, a JSON object from each
+    question's id to its answer; for classes a .jsonl with a line an example."""
+    n_best_output: pathlib.Path | None = None
+    """SQuAD: a JSON file for the best answers to each question, with their
+    probabilities."""
+    n_best: int = 20
+    """SQuAD: the most answers to a question in n_best_output."""
+    max_answer_length: int = 30
+    """SQuAD: the most tokens of an answer."""
+    columns: tuple[str, ...] = ()
+    """Classification: columns, or keys, of the text, of a second text if
+    there is one, and of the label; see training.finetune."""
+    unlabelled: bool = False
+    """Classification: the input has no column of labels."""
+    batch_size: int = 64
+    """Sequences computed at once."""
+
+
+def check_at_least(least: int, **values: float):
+    """Raises a `ValueError` for the first value under `least`."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(
+                f"`{name}` must be at least {least}. Received: {value}"
+            )
+
+
+def check_positive(**values: float):
+    """Raises a `ValueError` for the first value that is not positive."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {value}")
+
+
+def check_fraction(**values: float):
+    """Raises a `ValueError` for the first value outside of 0 to 1."""
+    for name, value in values.items():
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(
+                f"`{name}` must be between 0 and 1. Received: {value}"
+            )
+
+
+def check_length(longest: int, special_tokens: int, **lengths: int):
+    """Checks that sequences have room for a token, and positions for them."""
+    for name, length in lengths.items():
+        if not special_tokens < length <= longest:
+            raise ValueError(
+                f"`{name}` must be over {special_tokens} (the special tokens) "
+                f"and at most max_sequence_length={longest}. "
+                f"Received: {length}"
+            )
+
+
+def check_whole_batch(accumulation_steps: int, compared: str):
+    """Checks that a loss that compares examples sees the whole batch."""
+    if accumulation_steps != 1:
+        raise ValueError(
+            f"`accumulation_steps` must be 1: {compared} are those of the "
+            f"whole batch. Received: {accumulation_steps}"
+        )

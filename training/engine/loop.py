@@ -14,18 +14,21 @@ import tensorflow as tf
 
 from keras_fixedhead.diagnostics import AttentionSummaries
 from training.curves import draw_curves
-from training.engine.checkpoints import RestoredCheckpointManager
+from training.engine.cli import Interrupted, RunFailed
 from training.engine.configs import (
     DTYPES,
     ExperimentConfig,
     RunConfig,
     TrainingConfig,
 )
-from training.engine.errors import Interrupted, RunFailed
-from training.engine.interruption import SignalStop, explained
 from training.engine.optimizer import build_optimizer
 from training.engine.preset import write_preset
 from training.engine.records import RunRecords
+from training.engine.recovery import (
+    RestoredCheckpointManager,
+    SignalStop,
+    explained,
+)
 from training.engine.strategy import (
     distribute,
     draw_for_each_replica,

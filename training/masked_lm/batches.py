@@ -15,10 +15,14 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_fixedhead import FixedHeadTokenizer
-from training.corpus.chunk_batches import ChunkBatches
-from training.corpus.chunks import chunk_bounds, sentence_pairs, texts
+from training.corpus.chunks import (
+    ChunkBatches,
+    chunk_bounds,
+    sentence_pairs,
+    texts,
+)
 from training.corpus.tokenized import Shard
-from training.engine.checks import check_at_least, check_fraction
+from training.engine.configs import check_at_least, check_fraction
 from training.masked_lm.configs import MaskedLMConfig
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from keras_fixedhead.files import replaced, write_json
 from training.corpus.folder import read_manifest
-from training.engine.lock import held
+from training.engine.cli import held
 
 _STAMPS = "sources.json"
 

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from keras_fixedhead import FixedHeadTokenizer
-from training.corpus.stream import SPLITS
+from training.corpus.folder import SPLITS
 from training.corpus.tokenized import (
     Corpus,
     Shard,

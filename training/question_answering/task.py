@@ -16,11 +16,10 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.files import write_json
 from training.corpus.squad import read_questions
-from training.engine.checks import check_positive
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.prediction_config import PredictConfig
+from training.engine.configs import PredictConfig, check_positive
 from training.engine.preset import read_task
-from training.engine.sequences import (
+from training.engine.task import (
+    FinetuningTask,
     in_order,
     losses_and_hits,
     outputs_by_length,

@@ -18,8 +18,8 @@ from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
 from keras_fixedhead.diagnostics import attention_report
 from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
-from training.corpus.stream import Stream
-from training.engine.schedule import WarmupDecay
+from training.corpus.folder import Stream
+from training.engine.optimizer import WarmupDecay
 from training.reproduce.cells import encoder_shape
 from training.reproduce.plan import Run
 from training.reproduce.scales import Scale

@@ -21,7 +21,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead.files import write_json
-from training.engine.lock import held
+from training.engine.cli import held
 from training.reproduce import worker
 from training.reproduce.plan import Plan, Run
 

@@ -15,7 +15,7 @@ import traceback
 import keras
 
 from keras_fixedhead.files import write_json
-from training.corpus.stream import read_stream
+from training.corpus.folder import read_stream
 from training.reproduce import contexts, language
 from training.reproduce.scales import Scale
 

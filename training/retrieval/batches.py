@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
 from training.corpus.texts import tokenized
-from training.engine.checks import check_at_least, check_fraction
+from training.engine.configs import check_at_least, check_fraction
 from training.engine.global_batch import ExampleBatches, Share, scaled, shuffled
 from training.retrieval.configs import RetrievalConfig
 

@@ -12,7 +12,7 @@ import rich.table
 from keras_fixedhead import pictures, retrieval
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_queries, measure_rankings
-from training.engine.checks import check_positive
+from training.engine.configs import check_positive
 from training.retrieval.configs import ReportConfig
 from training.retrieval.evaluation import read_collections, read_encoder
 

@@ -19,7 +19,7 @@ from tests.training.engine.two_replicas import weights
 from training import distill
 from training.distillation import configs
 from training.distillation.task import DistillationTask, shared_neighbours
-from training.engine.errors import Interrupted
+from training.engine.cli import Interrupted
 from training.engine.records import RunRecords
 from training.engine.strategy import get_strategy
 

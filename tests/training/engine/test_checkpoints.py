@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.engine.checkpoints import RestoredCheckpointManager
+from training.engine.recovery import RestoredCheckpointManager
 
 
 class Run:

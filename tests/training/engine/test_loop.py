@@ -13,8 +13,8 @@ import tensorflow as tf
 from keras_fixedhead import FixedMultiHeadAttention
 from keras_fixedhead.diagnostics import attention_report
 from tests.training.tiny import metrics
+from training.engine.cli import Interrupted, RunFailed
 from training.engine.configs import RunConfig, TrainingConfig
-from training.engine.errors import Interrupted, RunFailed
 from training.engine.loop import attention_summaries, train_and_evaluate
 from training.engine.records import RunRecords
 from training.engine.strategy import get_strategy

@@ -14,9 +14,9 @@ from training.engine.configs import TrainingConfig
 from training.engine.optimizer import (
     ClippedAdamW,
     ClippedSGD,
+    WarmupDecay,
     build_optimizer,
 )
-from training.engine.schedule import WarmupDecay
 
 CONFIG = TrainingConfig(
     steps=100, global_batch_size=3, learning_rate=0.5, warmup_steps=0

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from tests.training import workers
-from training.engine.rendezvous import wait_for_workers
+from training.engine.strategy import wait_for_workers
 
 
 def start(addresses, index):
     """A process that prints a line once all workers are there."""
     return run(
-        "from training.engine.rendezvous import wait_for_workers; "
+        "from training.engine.strategy import wait_for_workers; "
         f"wait_for_workers({addresses}, {addresses[index]!r}); print('there')"
     )
 

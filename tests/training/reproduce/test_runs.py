@@ -16,7 +16,7 @@ import pytest
 
 from keras_fixedhead.theory import construct_projections
 from tests.training import tiny
-from training.corpus.stream import Stream, read_stream
+from training.corpus.folder import Stream, read_stream
 from training.prepare.__main__ import main as prepare
 from training.reproduce import contexts, language, worker
 from training.reproduce.__main__ import main as reproduce

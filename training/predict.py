@@ -15,14 +15,14 @@ from training.engine.configs import PredictConfig
 
 
 def predict(config: PredictConfig) -> None:
-    """Predicts, writes and prints; see `prediction.py` of the task."""
+    """Predicts, writes and prints; see `predict` of the task's `task.py`."""
     cli.import_tensorflow()
     if config.task == "squad":
-        from training.question_answering import prediction
+        from training.question_answering import task
     else:
-        from training.classification import prediction
+        from training.classification import task
 
-    for name, value in prediction.predict(config).items():
+    for name, value in task.predict(config).items():
         print(f"{name} {value:.4f}")
     print(f"wrote {config.output}")
 

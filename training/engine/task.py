@@ -1,10 +1,10 @@
 """The interface between a task and the training loop, and base classes.
 
 A fine-tuning task is a folder: `configs.py` with its options (`HeadConfig`),
-its run (`FinetuneConfig`) and `NAMED_RUNS`; `batches.py` with
-`ExampleBatches`; `task.py` with a `FinetuningTask`, which the run names; and
-`prediction.py`, if `training.predict` uses its models. `training/tasks.py`
-lists the folders.
+its run (`FinetuneConfig`) and `NAMED_RUNS`; and `task.py` with `ExampleBatches`
+(in `batches.py` if they are long), a `FinetuningTask`, which the run names, and
+`predict`, if `training.predict` uses its models. `training/tasks.py` lists the
+folders.
 
 Shape letters: M sequences of a batch, T tokens, N examples of all evaluations,
 C classes.
@@ -23,7 +23,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.progress import progress
-from training.engine.configs import FinetuneConfig, check_length
+from training.engine.configs import FinetuneConfig, HeadConfig, check_length
 from training.engine.encoder import (
     check_vocabulary,
     copy_encoder,
@@ -214,6 +214,13 @@ class FinetuningTask(SequenceTask):
     def __init__(self, config: FinetuneConfig):
         self.config = config
         self._options = getattr(config, self.part)
+        if isinstance(self._options, HeadConfig):
+            rate = self._options.head_dropout
+            if not 0.0 <= rate < 1.0:
+                raise ValueError(
+                    "`head_dropout` must be from 0 to below 1. "
+                    f"Received: {rate}"
+                )
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property

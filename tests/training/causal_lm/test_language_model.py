@@ -16,9 +16,8 @@ from keras_fixedhead import (
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.training import tiny
 from training import language_model
-from training.causal_lm.batches import LanguageModelBatches
 from training.causal_lm.configs import CausalLMConfig
-from training.causal_lm.task import LanguageModelTask
+from training.causal_lm.task import LanguageModelBatches, LanguageModelTask
 from training.corpus.tokenized import Document, Shard, write_shard
 
 # KerasHub's CausalLM compiles itself when it is made.

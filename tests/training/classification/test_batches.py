@@ -13,7 +13,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from tests.training import tiny
-from training.classification.batches import LabelledBatches
+from training.classification.task import LabelledBatches
 from training.corpus.texts import NO_LABEL, read_examples
 
 NLI = ("entailment", "neutral", "contradiction")

@@ -35,7 +35,7 @@ def tokenize(
     All workers must see the work folder under this path. Returns the counts of
     all `Tally`s.
     """
-    options = PipelineOptions([f"--{option}" for option in config.beam])
+    options = PipelineOptions([f"--{option}" for option in config.beam or ()])
     if not work.joinpath("data", "vocabulary.txt").exists():
         if config.vocabulary is None:
             path = sample_path(work)

@@ -23,13 +23,16 @@ from training.corpus.pairs import (
 )
 from training.prepare.configs import PairsConfig
 from training.prepare.docstrings import installed_folders, read_docstrings
-from training.prepare.folder import (
-    arguments_of,
-    finish,
-    made_before,
-    new_folder,
-)
-from training.prepare.sources import stamps
+from training.prepare.folder import Output
+
+# Documents with this fraction of their distinct words in common are
+# near-duplicates: copies of a function in two packages, or overloads.
+_MIN_JACCARD = 0.75
+# Bands and rows of the index: it proposes documents of this similarity with
+# probability 1 - (1 - 0.75**5)**25 = 0.999.
+_BANDS, _ROWS = 25, 5
+
+_WORD = re.compile(r"\w+")
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
@@ -53,16 +56,16 @@ def prepare_pairs(config: PairsConfig) -> dict:
             "`heldout_split` must be None without `heldout_source`. "
             f"Received: {config.heldout_split!r}"
         )
-    arguments = arguments_of(config)
-    files = stamps(_file_names(config))
-    manifest = made_before(config, "pairs", arguments, files)
-    if manifest is not None:
-        return manifest
+    output = Output(config, "pairs", _file_names(config))
+    if output.made_before is not None:
+        return output.made_before
 
     if config.heldout_source is None:
         train, heldout, counts, left_out = _split_source(config)
     else:
-        train, heldout, counts, left_out = _read_both_sources(config)
+        train, heldout, counts, left_out = _read_both_sources(
+            config, config.heldout_source
+        )
     if config.vocabulary is None:
         with Console(stderr=True).status("Learning the vocabulary"):
             tokens = vocabulary.learn_vocabulary(
@@ -73,8 +76,6 @@ def prepare_pairs(config: PairsConfig) -> dict:
     else:
         tokens = vocabulary.read_vocabulary(config.vocabulary)
     manifest = {
-        "kind": "pairs",
-        "arguments": arguments,
         "counts": {
             **counts,
             "training pairs": len(train),
@@ -85,14 +86,14 @@ def prepare_pairs(config: PairsConfig) -> dict:
         },
         "left_out": left_out,
     }
-    with new_folder(config.output) as folder:
+    with output.new_folder() as folder:
         write_jsonl(folder / "train.jsonl", train)
         write_beir(folder / "heldout", heldout, split="test")
         vocabulary.write_vocabulary(folder / "vocabulary.txt", tokens)
-        return finish(folder, config.output, manifest, files)
+        return output.finish(folder, manifest)
 
 
-def _file_names(config):
+def _file_names(config: PairsConfig) -> list[str]:
     names = [] if config.source == "python" else [config.source]
     for other in (config.heldout_source, config.vocabulary):
         if other is not None:
@@ -106,14 +107,14 @@ def _file_names(config):
     return names + tables
 
 
-def _read_source(config) -> tuple[list[Pair], dict[str, int]]:
+def _read_source(config: PairsConfig) -> tuple[list[Pair], dict[str, int]]:
     if config.source == "python":
         return read_docstrings(installed_folders())
     return read_pairs(config.source, config.source_split)
 
 
-def _split_source(config) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns pairs to train on, held-out ones, counts, and what is left."""
+def _split_source(config: PairsConfig) -> tuple[list[Pair], Beir, dict, dict]:
+    """Returns training pairs, held-out ones, counts, and counts left out."""
     pairs, left_out = _read_source(config)
     with Console(stderr=True).status("Joining near-duplicates"):
         split = split_pairs(pairs, config.heldout, config.seed)
@@ -131,13 +132,15 @@ def _split_source(config) -> tuple[list[Pair], Beir, dict, dict]:
     return split.train, as_beir(split.heldout), counts, left_out
 
 
-def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns the same, without training pairs of held-out queries."""
+def _read_both_sources(
+    config: PairsConfig, source: str
+) -> tuple[list[Pair], Beir, dict, dict]:
+    """Returns the same; training pairs have no held-out queries."""
     pairs, left_out = _read_source(config)
     count = len(pairs) + sum(left_out.values())
-    heldout = read_judged(config.heldout_source, config.heldout_split)
+    heldout = read_judged(source, config.heldout_split)
     if heldout is None:
-        rows = read_jsonl(config.heldout_source)
+        rows = read_jsonl(source)
         heldout = as_beir(rows)
         count += len(rows)
         if len(heldout.judgements) < len(rows):
@@ -145,7 +148,7 @@ def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
             left_out["repeats of a held-out pair"] = repeats
     else:
         count += len(heldout.judgements)
-        for reason, n in unanswered(config.heldout_source, heldout).items():
+        for reason, n in unanswered(source, heldout).items():
             left_out[f"held-out {reason}"] = n
             count += n
     heldout_queries = {
@@ -165,20 +168,6 @@ def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
     return train, heldout, {"rows read": count}, left_out
 
 
-# Documents with this fraction of their distinct words in common are
-# near-duplicates: copies of a function in two packages, or overloads.
-_MIN_JACCARD = 0.75
-# Bands and rows of the index: it proposes documents of this similarity with
-# probability 1 - (1 - 0.75**5)**25 = 0.999.
-_BANDS, _ROWS = 25, 5
-
-_WORD = re.compile(r"\w+")
-
-# Why a pair is left out.
-_REPEATS = "repeats of a training pair"
-_HELD_OUT_COPIES = "near-duplicates of a held-out pair"
-
-
 class Split(typing.NamedTuple):
     """Pairs to train on and pairs held out, from different clusters."""
 
@@ -193,20 +182,19 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 
     The seed and the first identifier of a cluster, in alphabetical order,
     decide whether it is held out, so other pairs can come and go. Identifiers
-    must be unique.
-
-    One pair of each held-out cluster is held out, so that its query has one
-    right document. Training pairs leave out copies, word for word, of another
-    pair, and negatives that are documents of held-out clusters. Both keep the
-    order of `pairs`.
+    must be unique. Of a held-out cluster one pair is held out, so that its
+    query has one right document. Training pairs leave out exact copies of
+    another pair, and negatives that are documents of held-out clusters.
     """
     clusters = cluster_pairs(pairs)
-    train, held_out, unseen = set(), set(), set()
+    train: set[Pair] = set()
+    held_out: set[Pair] = set()
+    unseen: set[tuple[str, ...]] = set()
     left_out: collections.Counter[str] = collections.Counter()
     for cluster in clusters:
         if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
             held_out.add(cluster[0])
-            left_out[_HELD_OUT_COPIES] += len(cluster) - 1
+            left_out["near-duplicates of a held-out pair"] += len(cluster) - 1
             unseen.update(words_of(pair.document) for pair in cluster)
         else:
             # Backwards, so that the first of equal pairs stays.
@@ -215,7 +203,8 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
                 for pair in cluster[::-1]
             }
             train.update(by_words.values())
-            left_out[_REPEATS] += len(cluster) - len(by_words)
+            copies = len(cluster) - len(by_words)
+            left_out["repeats of a training pair"] += copies
 
     def seen(negatives):
         return tuple(n for n in negatives if words_of(n) not in unseen)
@@ -238,7 +227,7 @@ def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     Texts are compared as words, without case and punctuation. MinHash sketches
     of a document's distinct words in a locality-sensitive index (Broder 1997;
     Indyk and Motwani 1998) propose candidates; the exact Jaccard index
-    decides. Clusters, and the pairs in each, keep the order of `pairs`.
+    decides. The order of `pairs` is kept.
     """
     words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS

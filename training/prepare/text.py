@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
@@ -14,30 +14,26 @@ from keras_fixedhead.progress import progress
 from training.corpus import vocabulary
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
-from training.prepare.folder import (
-    arguments_of,
-    as_json,
-    finish,
-    made_before,
-    work_folder,
-)
+from training.prepare.folder import Output
 from training.prepare.shards import divide, summarize, write_shards
 from training.prepare.sources import (
     Sample,
     Sources,
     check_outside,
     find_sources,
-    stamps,
     without,
 )
 from training.prepare.workers import THREADS, worker_pool
+
+# Documents between two updates of the progress bar.
+_BETWEEN_UPDATES = 1_000
 
 
 def prepare_text(config: TextConfig) -> dict:
     """Writes a folder of tokenized documents, and returns its manifest.
 
-    One that was made with the same arguments is left as it is; an unfinished
-    one is continued. Shards are those of `training.corpus.tokenized`.
+    A folder made with the same arguments is left as it is; an unfinished one
+    is continued. Shards are those of `training.corpus.tokenized`.
     """
     heldout = config.heldout
     if heldout is None:
@@ -51,15 +47,13 @@ def prepare_text(config: TextConfig) -> dict:
         value = getattr(config, name)
         if value is not None and value <= 0:
             raise ValueError(f"`{name}` must be positive. Received: {value}")
-    arguments = arguments_of(config)
     names = [*config.source, *config.heldout_source]
     if config.vocabulary is not None:
         names.append(str(config.vocabulary))
     check_outside(config.output, names)
-    files = stamps(names)
-    manifest = made_before(config, "text", arguments, files)
-    if manifest is not None:
-        return manifest
+    output = Output(config, "text", names)
+    if output.made_before is not None:
+        return output.made_before
 
     train_sources, heldout_sources = (
         find_sources(names, config.tfds_data_dir, config.lines_are_documents)
@@ -71,12 +65,7 @@ def prepare_text(config: TextConfig) -> dict:
         heldout_part=heldout,
         seed=config.seed,
     )
-    plan = {
-        "arguments": arguments,
-        "sources": as_json(dataclasses.asdict(sources)),
-        "files": files,
-    }
-    with work_folder(config.output, plan, config.overwrite) as work:
+    with output.work_folder(dataclasses.asdict(sources)) as work:
         if config.beam is None:
             met = tokenize(config, sources, work)
         else:
@@ -95,26 +84,17 @@ def prepare_text(config: TextConfig) -> dict:
             )
         tokens = work.joinpath("data", "vocabulary.txt").read_bytes()
         manifest["counts"]["tokens in the vocabulary"] = tokens.count(b"\n")
-        return finish(
-            work / "data",
-            config.output,
-            {"kind": "text", "arguments": arguments} | manifest,
-            files,
-        )
-
-
-# Documents between two updates of the progress bar.
-_BETWEEN_UPDATES = 1_000
+        return output.finish(work / "data", manifest)
 
 
 def tokenize(
     config: TextConfig, sources: Sources, work: pathlib.Path
-) -> collections.Counter:
+) -> collections.Counter[str]:
     """Writes the vocabulary and the shards that the work folder lacks.
 
     This process reads the sources, once to learn a vocabulary and once to
-    tokenize, and hands the documents of each shard to a worker. Returns what
-    `Tally.counts` counted.
+    tokenize, and hands the documents of each shard to a worker process.
+    Returns `Tally.counts`.
     """
     if not work.joinpath("data", "vocabulary.txt").exists():
         if config.vocabulary is None:
@@ -137,12 +117,12 @@ def tokenize(
 
 
 def sample_path(work: pathlib.Path) -> pathlib.Path:
-    """The text of the work folder to learn a vocabulary from."""
+    """The text in the work folder to learn a vocabulary from."""
     return work / "sample.txt"
 
 
 def write_vocabulary(config: TextConfig, work: pathlib.Path) -> None:
-    """Writes the vocabulary that is given, or learned from the sample."""
+    """Writes the given vocabulary, or one learned from the sample."""
     if config.vocabulary is None:
         tokens = vocabulary.learn_vocabulary(
             sample_path(work).read_bytes().split(b"\n"),
@@ -155,8 +135,10 @@ def write_vocabulary(config: TextConfig, work: pathlib.Path) -> None:
         vocabulary.write_vocabulary(partial, tokens)
 
 
-def _read(label, sources, tally) -> Iterator[tuple[str, bytes]]:
-    """Yields the documents of the sources, and shows how much is read."""
+def _read(
+    label: str, sources: Sources, tally: Tally
+) -> Generator[tuple[str, bytes]]:
+    """Yields splits and documents, and shows how much is read."""
     columns = DownloadColumn(), TransferSpeedColumn()
     reported = 0
     with progress(label, sources.num_bytes, *columns) as advance:

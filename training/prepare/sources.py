@@ -42,6 +42,10 @@ class File:
         """Divides the source into sources that workers can read."""
         return [self]
 
+    def identity(self) -> object:
+        """A key that is the same under each name of the source."""
+        return os.path.realpath(self.path)
+
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
@@ -61,10 +65,7 @@ class TfdsSplit:
         """Yields the documents, one per example."""
         before = tally.bytes_read
         examples = read_dataset(
-            self._builder(),
-            self.split,
-            f"{_TFDS}{self.name}:{self.split}",
-            [self.feature],
+            self._builder(), self.split, str(self), [self.feature]
         )
         for number, example in enumerate(examples, start=1):
             tally.bytes_read = before + (
@@ -75,7 +76,7 @@ class TfdsSplit:
 
     def parts(self) -> list["Source"]:
         """Divides a whole split into its files."""
-        splits = self.splits()
+        splits = self._builder().info.splits
         if self.split not in splits:
             return [self]
         return [
@@ -83,9 +84,26 @@ class TfdsSplit:
             for n in range(splits[self.split].num_shards)
         ]
 
-    def splits(self):
-        """Returns the `tfds.core.SplitDict` of the dataset."""
-        return self._builder().info.splits
+    def identity(self) -> object:
+        return self
+
+    def overlaps(self, other: "Source") -> bool:
+        """Whether another source has examples in common with this one."""
+        if not isinstance(other, TfdsSplit):
+            return False
+        if (self.name, self.data_dir) != (other.name, other.data_dir):
+            return False
+        splits = self._builder().info.splits
+        return any(
+            a.filename == b.filename
+            and a.skip < b.skip + b.take
+            and b.skip < a.skip + a.take
+            for a in splits[self.split].file_instructions
+            for b in splits[other.split].file_instructions
+        )
+
+    def __str__(self) -> str:
+        return f"{_TFDS}{self.name}:{self.split}"
 
     def _builder(self):
         import tensorflow_datasets as tfds
@@ -132,8 +150,8 @@ class Sources:
 class Sample:
     """Draws documents of at most `max_bytes`, those with the smallest hashes.
 
-    Neither their order nor merging samples makes a difference. The first
-    document is drawn even if it is longer.
+    The order of documents makes no difference. One document is always drawn,
+    even if it is longer.
     """
 
     def __init__(self, max_bytes: int, seed: int):
@@ -177,14 +195,15 @@ def find_sources(
     A name is a file, a glob, a folder (its .txt and .jsonl files, also with
     .gz), or a dataset `tfds:...`, which is prepared if needed.
     """
-    first: dict = {}
+    first: dict[object, Source] = {}
     for name in names:
+        found: Sequence[Source]
         if name.startswith(_TFDS):
             found = [_find_dataset(name, tfds_data_dir)]
         else:
             found = _find_files(name, lines_are_documents)
         for source in found:
-            first.setdefault(_identity(source), source)
+            first.setdefault(source.identity(), source)
     return list(first.values())
 
 
@@ -193,38 +212,17 @@ def without(
 ) -> list[Source]:
     """Returns the sources that are not held out."""
     for source in sources:
+        if not isinstance(source, TfdsSplit):
+            continue
         for other in heldout:
-            if source != other and _overlap(source, other):
+            if source != other and source.overlaps(other):
                 raise ValueError(
                     "`heldout_source` must be a whole source, or apart from "
-                    f"all of them. Received: {_TFDS}{other.name}:"
-                    f"{other.split} and the source {source.split}"
+                    f"all of them. Received: {other} and the source "
+                    f"{source.split}"
                 )
-    held_out = {_identity(source) for source in heldout}
-    return [source for source in sources if _identity(source) not in held_out]
-
-
-def _identity(source):
-    """Returns the same key for a source under each of its names."""
-    if isinstance(source, File):
-        return os.path.realpath(source.path)
-    return source
-
-
-def _overlap(one, other):
-    """Whether two different sources have examples in common."""
-    if not isinstance(one, TfdsSplit) or not isinstance(other, TfdsSplit):
-        return False
-    if (one.name, one.data_dir) != (other.name, other.data_dir):
-        return False
-    splits = one.splits()
-    return any(
-        a.filename == b.filename
-        and a.skip < b.skip + b.take
-        and b.skip < a.skip + a.take
-        for a in splits[one.split].file_instructions
-        for b in splits[other.split].file_instructions
-    )
+    held_out = {source.identity() for source in heldout}
+    return [source for source in sources if source.identity() not in held_out]
 
 
 def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
@@ -256,11 +254,11 @@ def stamps(names: Sequence[str]) -> list | None:
         return None
 
 
-def _find_files(name, lines_are_documents=False) -> list[File]:
+def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
     paths = [name] if os.path.exists(name) else glob.glob(name, recursive=True)
     if not paths:
         raise FileNotFoundError(f"`source` {name!r}: there is no such file")
-    files = []
+    files: list[pathlib.Path] = []
     for path in map(pathlib.Path, sorted(paths)):
         if path.is_dir():
             files += sorted(
@@ -276,16 +274,13 @@ def _find_files(name, lines_are_documents=False) -> list[File]:
             f"`source` must be text ({', '.join(_SUFFIXES)} in a folder). "
             f"Received: {name!r}"
         )
-    found = []
-    for path in files:
-        stat = path.stat()
-        found.append(
-            File(path, stat.st_size, stat.st_mtime_ns, lines_are_documents)
-        )
-    return found
+    return [
+        File(file, stat.st_size, stat.st_mtime_ns, lines_are_documents)
+        for file, stat in ((file, file.stat()) for file in files)
+    ]
 
 
-def _find_dataset(name, data_dir) -> TfdsSplit:
+def _find_dataset(name: str, data_dir: pathlib.Path | None) -> TfdsSplit:
     builder, split = open_dataset(name, "source", data_dir)
     info = builder.info
     num_examples = info.splits[split].num_examples

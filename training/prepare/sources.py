@@ -14,10 +14,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from training.corpus.datasets import PREFIX as _TFDS
-from training.corpus.datasets import open_dataset, read_dataset
+from training.corpus.datasets import Dataset, is_named, open_dataset
 from training.prepare.documents import Tally, read_file, read_text
 
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
@@ -48,70 +45,42 @@ class File:
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsSplit:
-    """A split, or part of one, of a prepared TensorFlow dataset.
+class DatasetTexts:
+    """The texts of a named dataset, in its column `feature`."""
 
-    `feature` is its text; `num_bytes` is estimated from `num_examples`.
-    """
-
-    name: str
-    split: str
-    data_dir: str | None
+    dataset: Dataset
     feature: str
-    num_bytes: int
-    num_examples: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.dataset.num_bytes
 
     def documents(self, tally: Tally) -> Iterator[bytes]:
         """Yields the documents, one per example."""
         before = tally.bytes_read
-        examples = read_dataset(
-            self._builder(), self.split, str(self), [self.feature]
-        )
-        for number, example in enumerate(examples, start=1):
+        texts = self.dataset.texts(self.feature)
+        for number, text in enumerate(texts, start=1):
             tally.bytes_read = before + (
-                self.num_bytes * number // self.num_examples
+                self.num_bytes * number // self.dataset.num_examples
             )
-            text = io.BytesIO(example[self.feature])
-            yield from read_text(text, tally.counts, divide=None)
+            yield from read_text(io.BytesIO(text), tally.counts, divide=None)
 
     def parts(self) -> list["Source"]:
-        """Divides a whole split into its files."""
-        splits = self._builder().info.splits
-        if self.split not in splits:
-            return [self]
-        return [
-            dataclasses.replace(self, split=f"{self.split}[{n}shard]")
-            for n in range(splits[self.split].num_shards)
-        ]
+        """Divides the source into sources that workers can read."""
+        parts = self.dataset.parts()
+        return [dataclasses.replace(self, dataset=part) for part in parts]
 
     def identity(self) -> object:
         return self
 
     def overlaps(self, other: "Source") -> bool:
         """Whether another source has examples in common with this one."""
-        if not isinstance(other, TfdsSplit):
-            return False
-        if (self.name, self.data_dir) != (other.name, other.data_dir):
-            return False
-        splits = self._builder().info.splits
-        return any(
-            a.filename == b.filename
-            and a.skip < b.skip + b.take
-            and b.skip < a.skip + a.take
-            for a in splits[self.split].file_instructions
-            for b in splits[other.split].file_instructions
+        return isinstance(other, DatasetTexts) and self.dataset.overlaps(
+            other.dataset
         )
 
-    def __str__(self) -> str:
-        return f"{_TFDS}{self.name}:{self.split}"
 
-    def _builder(self):
-        import tensorflow_datasets as tfds
-
-        return tfds.builder(self.name, data_dir=self.data_dir)
-
-
-Source = File | TfdsSplit
+Source = File | DatasetTexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +100,13 @@ class Sources:
     def num_bytes(self) -> int:
         """Size of all sources."""
         return sum(s.num_bytes for s in self.train + self.heldout)
+
+    def plan(self) -> dict:
+        """Returns what decides the documents, for a record of it."""
+        plan = dataclasses.asdict(self)
+        for source in plan["train"] + plan["heldout"]:
+            source.update(source.pop("dataset", {}))  # flat, as in old records
+        return plan
 
     def documents(self, tally: Tally) -> Iterator[tuple[str, bytes]]:
         """Yields the split of each document, and the document."""
@@ -198,7 +174,7 @@ def find_sources(
     first: dict[object, Source] = {}
     for name in names:
         found: Sequence[Source]
-        if name.startswith(_TFDS):
+        if is_named(name):
             found = [_find_dataset(name, tfds_data_dir)]
         else:
             found = _find_files(name, lines_are_documents)
@@ -212,14 +188,14 @@ def without(
 ) -> list[Source]:
     """Returns the sources that are not held out."""
     for source in sources:
-        if not isinstance(source, TfdsSplit):
+        if not isinstance(source, DatasetTexts):
             continue
         for other in heldout:
             if source != other and source.overlaps(other):
                 raise ValueError(
                     "`heldout_source` must be a whole source, or apart from "
-                    f"all of them. Received: {other} and the source "
-                    f"{source.split}"
+                    f"all of them. Received: {other.dataset} and the source "
+                    f"{source.dataset}"
                 )
     held_out = {source.identity() for source in heldout}
     return [source for source in sources if source.identity() not in held_out]
@@ -247,7 +223,7 @@ def stamps(names: Sequence[str]) -> list | None:
         return [
             [os.fspath(file.path), file.num_bytes, file.modified]
             for name in names
-            if not name.startswith(_TFDS)
+            if not is_named(name)
             for file in _find_files(name)
         ]
     except (OSError, ValueError):
@@ -280,32 +256,14 @@ def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
     ]
 
 
-def _find_dataset(name: str, data_dir: pathlib.Path | None) -> TfdsSplit:
-    builder, split = open_dataset(name, "source", data_dir)
-    info = builder.info
-    num_examples = info.splits[split].num_examples
-    in_all = sum(part.num_examples for part in info.splits.values())
-    return TfdsSplit(
-        name=":".join(info.full_name.rsplit("/", 1)),
-        split=split,
-        data_dir=None if data_dir is None else os.fspath(data_dir),
-        feature=_text_feature(name, info.features),
-        num_bytes=int(info.dataset_size) * num_examples // in_all,
-        num_examples=num_examples,
-    )
-
-
-def _text_feature(name, features):
-    strings = [
-        key
-        for key, feature in features.items()
-        if feature.shape == () and np.dtype(feature.np_dtype).kind == "O"
-    ]
+def _find_dataset(name: str, data_dir: pathlib.Path | None) -> DatasetTexts:
+    dataset = open_dataset(name, "source", data_dir)
+    strings = dataset.strings()
     if "text" in strings:
-        return "text"
+        return DatasetTexts(dataset, "text")
     if len(strings) != 1:
         raise ValueError(
             f"`source` {name!r} must have the feature `text`, or one string. "
             f"Its strings: {sorted(strings)}"
         )
-    return strings[0]
+    return DatasetTexts(dataset, *strings)

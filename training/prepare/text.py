@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import dataclasses
 import os
 import pathlib
 from collections.abc import Generator
@@ -65,7 +64,7 @@ def prepare_text(config: TextConfig) -> dict:
         heldout_part=heldout,
         seed=config.seed,
     )
-    with output.work_folder(dataclasses.asdict(sources)) as work:
+    with output.work_folder(sources.plan()) as work:
         if config.beam is None:
             met = tokenize(config, sources, work)
         else:

@@ -4,7 +4,6 @@ A named dataset begins with its kind, such as
 tfds:NAME[/CONFIG][:VERSION][:SPLIT], of TensorFlow Datasets.
 """
 
-import abc
 import csv
 import dataclasses
 import os
@@ -23,58 +22,12 @@ _TFDS_NAME = re.compile(
 )
 
 
-class Dataset(abc.ABC):
-    """A named dataset, or a part of one.
-
-    A class of `KINDS` opens one by its name, which `argument` of a command is,
-    and is a frozen dataclass, so that parts can be compared and recorded. `str`
-    returns its name.
-    """
-
-    num_bytes: int
-    """Size, which may be an estimate."""
-    num_examples: int
-
-    @classmethod
-    @abc.abstractmethod
-    def open(
-        cls, name: str, argument: str, data_dir: str | os.PathLike | None
-    ) -> "Dataset":
-        """Opens a dataset by its name, without the prefix."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def short_name(name: str) -> str:
-        """Returns what tells a dataset from others beside it."""
-
-    @abc.abstractmethod
-    def columns(self) -> Collection[str]:
-        """Returns the names of all columns."""
-
-    @abc.abstractmethod
-    def strings(self) -> Collection[str]:
-        """Returns the names of the columns that hold strings."""
-
-    @abc.abstractmethod
-    def records(self, columns: Collection[str]) -> Iterator[dict]:
-        """Yields some columns of the examples, as JSON values."""
-
-    @abc.abstractmethod
-    def texts(self, column: str) -> Iterator[bytes]:
-        """Yields the texts in a column."""
-
-    @abc.abstractmethod
-    def parts(self) -> Sequence["Dataset"]:
-        """Divides the dataset into parts that workers can read."""
-
-    @abc.abstractmethod
-    def overlaps(self, other: "Dataset") -> bool:
-        """Whether two datasets have examples in common."""
-
-
 @dataclasses.dataclass(frozen=True)
-class TfdsSplit(Dataset):
-    """A split, or part of one, of a prepared TensorFlow dataset."""
+class TfdsSplit:
+    """A split, or part of one, of a prepared TensorFlow dataset.
+
+    `num_bytes` is estimated from `num_examples`.
+    """
 
     name: str
     split: str
@@ -86,7 +39,10 @@ class TfdsSplit(Dataset):
     def open(
         cls, name: str, argument: str, data_dir: str | os.PathLike | None
     ) -> "TfdsSplit":
-        """Prepares the dataset if needed."""
+        """Opens a dataset, a flag's value, by its name without the prefix.
+
+        Prepares it if needed. Errors call it `argument`.
+        """
         # Slow to import, and needed only by those who name a dataset.
         import tensorflow_datasets as tfds
 
@@ -114,13 +70,16 @@ class TfdsSplit(Dataset):
 
     @staticmethod
     def short_name(name: str) -> str:
+        """Returns what tells a dataset from others beside it."""
         dataset, split = _parse_tfds(name, "source")
         return split or dataset
 
     def columns(self) -> Collection[str]:
+        """Returns the names of all columns."""
         return self._builder().info.features.keys()
 
     def strings(self) -> Collection[str]:
+        """Returns the names of the columns of strings."""
         return [
             name
             for name, feature in self._builder().info.features.items()
@@ -128,7 +87,10 @@ class TfdsSplit(Dataset):
         ]
 
     def records(self, columns: Collection[str]) -> Iterator[dict]:
-        """Yields examples; a class is its name, or -1 if it has none."""
+        """Yields some columns of the examples, as JSON values.
+
+        A class is its name, or -1 if it has none.
+        """
         features = self._builder().info.features
         for example in self._examples(columns):
             record = {name: _plain(value) for name, value in example.items()}
@@ -138,11 +100,12 @@ class TfdsSplit(Dataset):
             yield record
 
     def texts(self, column: str) -> Iterator[bytes]:
+        """Yields the texts in a column."""
         for example in self._examples([column]):
             yield example[column]
 
     def parts(self) -> Sequence["TfdsSplit"]:
-        """Divides a whole split into its files."""
+        """Divides a whole split into its files, for workers to read."""
         splits = self._builder().info.splits
         if self.split not in splits:
             return [self]
@@ -151,7 +114,8 @@ class TfdsSplit(Dataset):
             for n in range(splits[self.split].num_shards)
         ]
 
-    def overlaps(self, other: Dataset) -> bool:
+    def overlaps(self, other: "Dataset") -> bool:
+        """Whether two datasets have examples in common."""
         if not isinstance(other, TfdsSplit):
             return False
         if (self.name, self.data_dir) != (other.name, other.data_dir):
@@ -194,6 +158,9 @@ class TfdsSplit(Dataset):
             raise OSError(f"{self}: cannot be read: {error}") from error
 
 
+# Another kind of dataset has the methods of `TfdsSplit`, and is frozen, so that
+# parts can be compared and recorded.
+Dataset = TfdsSplit
 KINDS: dict[str, type[Dataset]] = {"tfds": TfdsSplit}
 
 

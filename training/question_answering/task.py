@@ -57,7 +57,7 @@ class SpanLabelingTask(FinetuningTask):
             "validation", options.validation, options.validation_questions
         )
 
-    def _read(self, argument, source, most) -> WindowedQuestions:
+    def _read(self, argument, source, most):
         """Divides a source's questions, or `most` of them, into windows."""
         questions = read_questions(source, self.warnings.append)
         if most is not None and most < len(questions):

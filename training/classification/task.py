@@ -23,10 +23,9 @@ from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import PREFIX, parse_name
-from training.corpus.labelled import Labelled, read_examples, read_rows
-from training.corpus.texts import of_length
+from training.corpus.texts import Labelled, read_examples, read_rows
 from training.engine.configs import PredictConfig
-from training.engine.global_batch import ExampleBatches
+from training.engine.global_batch import ExampleBatches, of_length
 from training.engine.preset import read_pooling, read_task
 from training.engine.task import (
     FinetuningTask,

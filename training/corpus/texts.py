@@ -1,15 +1,272 @@
-"""Single texts: read from files, and tokenized as inputs of an encoder.
+"""Texts, and labelled texts and pairs: from files and named datasets."""
 
-Shape letters: B batch, T sequence length.
-"""
-
+import collections
+import csv
+import dataclasses
+import hashlib
+import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+import re
+import typing
+from collections.abc import Callable, Iterator, Sequence
 
-import tensorflow as tf
+import numpy as np
 
-from keras_fixedhead import FixedHeadTextEmbedderPreprocessor, beir
+from keras_fixedhead import beir
+from training.corpus.datasets import PREFIX, open_dataset, read_dataset
+
+# Columns of MNLI and SNLI, as published and in TensorFlow Datasets, and of
+# GLUE's other tasks.
+_KNOWN_COLUMNS = (
+    ("sentence1", "sentence2", "gold_label"),
+    ("sentence1", "sentence2", "label"),
+    ("premise", "hypothesis", "label"),
+    ("sentence", "label"),
+    ("text", "label"),
+)
+
+# Stand for a label where annotators disagreed or labels are secret.
+_NO_LABEL = ("-", "-1")
+
+NO_LABEL = "no label"
+
+_INTEGER = re.compile(r"-?\d+")
+
+_TABLES = (".tsv", ".txt", ".csv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """N labelled texts, or pairs of texts if `second` is not `None`.
+
+    `labels` is an int32 array `[N]` of indices into `names`; `left_out` counts
+    the examples that were left out, by reason.
+    """
+
+    first: list[str]
+    second: list[str] | None
+    labels: np.ndarray
+    names: tuple[str, ...]
+    left_out: collections.Counter[str]
+
+    def __len__(self):
+        return len(self.first)
+
+    def renumbered(self, names: Sequence[str], source: str) -> "Labelled":
+        """Returns the same examples, labelled by index into other `names`."""
+        numbers = {name: number for number, name in enumerate(names)}
+        unknown = [
+            self.names[label]
+            for label in np.unique(self.labels)
+            if self.names[label] not in numbers
+        ]
+        if unknown:
+            raise ValueError(
+                f"{source} must have the labels {', '.join(names)} of the "
+                "training data, or numbers that --labels gives names. "
+                f"Received: {', '.join(unknown)}"
+            )
+        renumber = np.array([numbers.get(name, -1) for name in self.names])
+        return dataclasses.replace(
+            self,
+            labels=renumber[self.labels].astype(np.int32),
+            names=tuple(names),
+        )
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of texts and labels."""
+        content = [self.first, self.second, self.labels.tolist(), self.names]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+class Row(typing.NamedTuple):
+    """An example: where it is (for errors), one or two texts, the label."""
+
+    where: str
+    texts: list[str]
+    label: str | None
+
+
+def read_examples(
+    source: str | os.PathLike,
+    columns: Sequence[str] = (),
+    labels: Sequence[str] = (),
+) -> Labelled:
+    """Reads the examples of `read_rows` that have a label.
+
+    `labels` names the classes, in the order of the numbers that may stand for
+    them. By default they are the labels found: names in alphabetical order,
+    numbers in numerical order.
+    """
+    source = os.fspath(source)
+    rows = []
+    left_out: collections.Counter[str] = collections.Counter()
+    for row in read_rows(source, columns):
+        if row.label is None:
+            left_out[NO_LABEL] += 1
+        else:
+            rows.append(row)
+    if not rows:
+        raise ValueError(
+            f"{source} must hold an example with a label. Received: "
+            f"{left_out[NO_LABEL]} without"
+        )
+    names = tuple(labels)
+    if not names:
+        found = {row.label for row in rows}
+        numeric = all(map(_INTEGER.fullmatch, found))
+        names = tuple(sorted(found, key=int if numeric else None))
+    first, *second = map(list, zip(*(row.texts for row in rows)))
+    return Labelled(
+        first,
+        second[0] if second else None,
+        np.array(_class_numbers(rows, names), np.int32),
+        names,
+        left_out,
+    )
+
+
+def read_rows(
+    source: str | os.PathLike,
+    columns: Sequence[str] = (),
+    labelled: bool = True,
+) -> Iterator[Row]:
+    """Reads texts in order; the label is `None` where it is `-` or -1.
+
+    Args:
+        source: A `.tsv` or `.txt` file (tabs and no quoting, like GLUE's),
+            `.csv` (with quoting), `.jsonl`, or a dataset, `tfds:...`.
+        columns: Columns, or keys, of the text, of the second text if there is
+            one, and of the label; numbers, from 0, for a file without a
+            header. Not needed if they are named as in MNLI, SNLI or GLUE.
+        labelled: Whether there is a column of labels, named last.
+    """
+    source = os.fspath(source)
+    if columns and len(columns) - labelled not in (1, 2):
+        raise ValueError(
+            "`columns` must be those of a text, perhaps a second one, and "
+            f"{'the' if labelled else 'no'} label. "
+            f"Received: {' '.join(columns)}"
+        )
+    suffix = pathlib.Path(source).suffix
+    if source.startswith(PREFIX):
+        records = _dataset_records(source, columns, labelled)
+    elif suffix == ".jsonl":
+        records = beir.read_records(source)
+    elif suffix in _TABLES:
+        records = _table_records(source, columns, labelled)
+    else:
+        raise ValueError(
+            f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
+            f"with {PREFIX}"
+        )
+    for where, record in records:
+        columns = _choose(record, columns, where, labelled)
+        label = _label(record, columns[-1], where) if labelled else None
+        keys = columns[:-1] if labelled else columns
+        texts = [beir.text(record, key, where) for key in keys]
+        yield Row(where, texts, None if label in _NO_LABEL else label)
+
+
+def _class_numbers(rows, names):
+    numbers = {name: number for number, name in enumerate(names)}
+    found = []
+    for where, _, label in rows:
+        number = numbers.get(label)
+        if number is None and _INTEGER.fullmatch(label):
+            number = int(label)
+        if number is None or not 0 <= number < len(names):
+            raise ValueError(
+                f"{where}: the label must be one of {', '.join(names)}, or a "
+                f"number from 0 to {len(names) - 1}. Received: {label!r}"
+            )
+        found.append(number)
+    return found
+
+
+def _choose(available, columns, where, labelled) -> Sequence[str]:
+    """Returns `columns`, or known ones, if all of them are available."""
+    known = [columns] if columns else _KNOWN_COLUMNS
+    if not labelled and not columns:
+        known = [names[:-1] for names in known]
+    for names in known:
+        if all(name in available for name in names):
+            return names
+    wanted = " ".join(columns) or " ".join(known[0]) + ", or --columns"
+    raise ValueError(
+        f"{where}: must have the columns {wanted}. "
+        f"Received: {' '.join(map(str, available))[:200]}"
+    )
+
+
+def _label(record, key, where) -> str:
+    value = record[key]
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise ValueError(
+            f"{where}: {key!r} must be a name or a whole number. "
+            f"Received: {value!r}"
+        )
+    if value == "":
+        raise ValueError(f"{where}: {key!r} must not be empty.")
+    return str(value)
+
+
+def _table_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
+    rows = _table_rows(source)
+    if columns and all(column.isdecimal() for column in columns):
+        for where, row in rows:
+            yield where, {str(n): value for n, value in enumerate(row)}
+        return
+    where, header = next(rows, (source, []))
+    _choose(header, columns, where, labelled)
+    for where, row in rows:
+        if len(row) != len(header):
+            raise ValueError(
+                f"{where}: must have {len(header)} columns, like the header. "
+                f"Received {len(row)}: {str(row)[:200]}"
+            )
+        # Reversed, so that the first of two columns of one name counts.
+        yield where, dict(zip(reversed(header), reversed(row)))
+
+
+def _table_rows(source) -> Iterator[tuple[str, list[str]]]:
+    """Yields ("file:line", values) of the lines that are not empty."""
+    # Spaces and other kinds of line feeds belong to the text.
+    with open(source, encoding="utf-8-sig", newline="\n") as lines:
+        try:
+            if source.endswith(".csv"):
+                table = csv.reader(lines, strict=True)
+                for row in table:
+                    if row:
+                        yield f"{source}:{table.line_num}", row
+                return
+            for number, line in enumerate(lines, start=1):
+                line = line.removesuffix("\n").removesuffix("\r")
+                if line:
+                    yield f"{source}:{number}", line.split("\t")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{source} is not UTF-8: {error}") from error
+        except csv.Error as error:
+            raise ValueError(f"{source}:{table.line_num}: {error}") from error
+
+
+def _dataset_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
+    builder, split = open_dataset(source, "source")
+    features = builder.info.features
+    wanted = _choose(features, columns, source, labelled)
+    examples = read_dataset(builder, split, source, wanted)
+    for number, example in enumerate(examples):
+        record = {}
+        for name, value in example.items():
+            if isinstance(value, bytes):
+                record[name] = value.decode()
+            elif value >= 0 and hasattr(features[name], "int2str"):
+                record[name] = features[name].int2str(int(value))
+            else:
+                record[name] = int(value)
+        yield f"{source}[{number}]", record
 
 
 def read_texts(
@@ -36,45 +293,6 @@ def read_texts(
     if blank and say is not None:
         say(f"{path}: {blank:,} left out as blank")
     return texts
-
-
-def tokenized(
-    preprocessor: FixedHeadTextEmbedderPreprocessor,
-    text: tf.Tensor,
-    prompt: str | None,
-    sequence_length: int,
-    fixed_size: bool,
-) -> dict[str, tf.Tensor]:
-    """Tokenizes a string tensor `[B]` into int32 tensors `[B, T]`, in graphs.
-
-    `prompt` names the prompt to put before each text. With `fixed_size`, T is
-    `sequence_length`: a static shape, which XLA compiles once. Otherwise T is
-    the length of the longest text.
-    """
-    features = preprocessor.pad_to_longest(
-        text, prompt=prompt, sequence_length=sequence_length
-    )
-    if not fixed_size:
-        return features
-    return of_length(
-        features, sequence_length, preprocessor.tokenizer.pad_token_id
-    )
-
-
-def of_length(
-    features: dict[str, tf.Tensor], sequence_length: int, pad_token_id: int
-) -> dict[str, tf.Tensor]:
-    """Pads int32 tensors `[B, T]` to the static `[B, sequence_length]`.
-
-    `pad_token_id` fills `token_ids`; zeros fill the other features.
-    """
-    missing = sequence_length - tf.shape(features["token_ids"])[1]
-    padded = {}
-    for name, values in features.items():
-        fill = pad_token_id if name == "token_ids" else 0
-        values = tf.pad(values, [[0, 0], [0, missing]], constant_values=fill)
-        padded[name] = tf.ensure_shape(values, [None, sequence_length])
-    return padded
 
 
 def _texts(path: pathlib.Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.principal_components import principal_components
-from training.corpus.texts import read_texts, tokenized
+from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
 from training.engine.configs import (
@@ -27,7 +27,11 @@ from training.engine.configs import (
     check_whole_batch,
 )
 from training.engine.encoder import make_encoder
-from training.engine.global_batch import evaluation_batches, training_batches
+from training.engine.global_batch import (
+    evaluation_batches,
+    tokenized,
+    training_batches,
+)
 from training.engine.preset import preset_sha256, read_embedder
 from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order

@@ -22,8 +22,7 @@ from keras_fixedhead.context_windows import (
 )
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question
-from training.corpus.texts import of_length
-from training.engine.global_batch import ExampleBatches
+from training.engine.global_batch import ExampleBatches, of_length
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,9 +19,14 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
-from training.corpus.texts import tokenized
 from training.engine.configs import check_at_least, check_fraction
-from training.engine.global_batch import ExampleBatches, Share, scaled, shuffled
+from training.engine.global_batch import (
+    ExampleBatches,
+    Share,
+    scaled,
+    shuffled,
+    tokenized,
+)
 from training.retrieval.configs import RetrievalConfig
 
 # Paragraphs, and sentences within them.

@@ -14,7 +14,7 @@ from keras_fixedhead import (
 )
 from tests.training import tiny
 from training.classification.task import LabelledBatches
-from training.corpus.labelled import NO_LABEL, read_examples
+from training.corpus.texts import NO_LABEL, read_examples
 
 NLI = ("entailment", "neutral", "contradiction")
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data" / "nli"

@@ -98,8 +98,6 @@ def report(
     """
     from keras_fixedhead.files import write_json
 
-    if not runs:
-        raise ValueError("`runs` must name at least one work directory.")
     rows = sorted(map(read_row, runs), key=lambda row: row.parameters)
     names = _chosen(rows, names)
     output.mkdir(parents=True, exist_ok=True)
@@ -217,6 +215,10 @@ class AccuracyReportConfig:
     figures: tuple[str, ...] = ()
     """Held-out metrics to report. Default: those that all runs have, without
     losses."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("`runs` must name at least one work directory.")
 
 
 def accuracy_report(config: AccuracyReportConfig) -> None:

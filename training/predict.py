@@ -8,20 +8,18 @@ of texts. Prints exact match and F1, or the accuracy, for the examples that
 have answers or labels in the file.
 """
 
+import importlib
 import sys
 
 from training.engine import cli
-from training.engine.configs import PredictConfig
+from training.tasks import TASKS, PredictConfig
 
 
 def predict(config: PredictConfig) -> None:
     """Predicts, writes and prints; see `predict` of the task's `task.py`."""
     cli.import_tensorflow()
-    if config.task == "squad":
-        from training.question_answering import task
-    else:
-        from training.classification import task
-
+    folder = TASKS[config.task].configs.__package__
+    task = importlib.import_module(f"{folder}.task")
     for name, value in task.predict(config).items():
         print(f"{name} {value:.4f}")
     print(f"wrote {config.output}")

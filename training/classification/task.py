@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,9 +21,8 @@ from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
 from training.classification.configs import ClassifyConfig
-from training.corpus.datasets import PREFIX, parse_name
+from training.corpus.datasets import source_name
 from training.corpus.texts import Labelled, read_examples, read_rows
-from training.engine.configs import PredictConfig
 from training.engine.global_batch import ExampleBatches, of_length
 from training.engine.preset import read_pooling, read_task
 from training.engine.task import (
@@ -33,6 +31,7 @@ from training.engine.task import (
     losses_and_hits,
     outputs_by_length,
 )
+from training.tasks import PredictConfig
 
 
 class LabelledBatches(ExampleBatches):
@@ -208,16 +207,6 @@ class ClassificationTask(FinetuningTask):
         (folder / "confusion.json").write_text(
             json.dumps(confusion, indent=2) + "\n", encoding="utf-8"
         )
-
-
-def source_name(source: str) -> str:
-    """Returns the name of a source's metrics: its file's or its split's."""
-    if source.startswith(PREFIX):
-        dataset, split = parse_name(source, "validation")
-        name = split or dataset
-    else:
-        name = pathlib.Path(source).stem
-    return re.sub(r"\W+", "_", name).strip("_")
 
 
 def _kind(examples):

@@ -1,12 +1,10 @@
 """Texts, and labelled texts and pairs: from files and named datasets."""
 
 import collections
-import csv
 import dataclasses
 import hashlib
 import json
 import os
-import pathlib
 import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from keras_fixedhead import beir
-from training.corpus.datasets import PREFIX, open_dataset, read_dataset
+from training.corpus.datasets import is_named, read_records
 
 # Columns of MNLI and SNLI, as published and in TensorFlow Datasets, and of
 # GLUE's other tasks.
@@ -32,8 +30,6 @@ _NO_LABEL = ("-", "-1")
 NO_LABEL = "no label"
 
 _INTEGER = re.compile(r"-?\d+")
-
-_TABLES = (".tsv", ".txt", ".csv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,13 +131,10 @@ def read_rows(
 ) -> Iterator[Row]:
     """Reads texts in order; the label is `None` where it is `-` or -1.
 
-    Args:
-        source: A `.tsv` or `.txt` file (tabs and no quoting, like GLUE's),
-            `.csv` (with quoting), `.jsonl`, or a dataset, `tfds:...`.
-        columns: Columns, or keys, of the text, of the second text if there is
-            one, and of the label; numbers, from 0, for a file without a
-            header. Not needed if they are named as in MNLI, SNLI or GLUE.
-        labelled: Whether there is a column of labels, named last.
+    `source` is one of `read_records`. `columns` are those, or the keys, of the
+    text, of the second text if there is one and, if `labelled`, of the label;
+    numbers, from 0, for a table without a header. They may be omitted if they
+    are named as in MNLI, SNLI or GLUE.
     """
     source = os.fspath(source)
     if columns and len(columns) - labelled not in (1, 2):
@@ -150,20 +143,13 @@ def read_rows(
             f"{'the' if labelled else 'no'} label. "
             f"Received: {' '.join(columns)}"
         )
-    suffix = pathlib.Path(source).suffix
-    if source.startswith(PREFIX):
-        records = _dataset_records(source, columns, labelled)
-    elif suffix == ".jsonl":
-        records = beir.read_records(source)
-    elif suffix in _TABLES:
-        records = _table_records(source, columns, labelled)
-    else:
-        raise ValueError(
-            f"{source}: must end in {', '.join(_TABLES)} or .jsonl, or begin "
-            f"with {PREFIX}"
-        )
-    for where, record in records:
-        columns = _choose(record, columns, where, labelled)
+
+    def choose(available, where):
+        return _choose(available, columns, where, labelled)
+
+    header = not columns or not all(name.isdecimal() for name in columns)
+    for where, record in read_records(source, choose, header):
+        columns = choose(record, where)
         label = _label(record, columns[-1], where) if labelled else None
         keys = columns[:-1] if labelled else columns
         texts = [beir.text(record, key, where) for key in keys]
@@ -213,62 +199,6 @@ def _label(record, key, where) -> str:
     return str(value)
 
 
-def _table_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
-    rows = _table_rows(source)
-    if columns and all(column.isdecimal() for column in columns):
-        for where, row in rows:
-            yield where, {str(n): value for n, value in enumerate(row)}
-        return
-    where, header = next(rows, (source, []))
-    _choose(header, columns, where, labelled)
-    for where, row in rows:
-        if len(row) != len(header):
-            raise ValueError(
-                f"{where}: must have {len(header)} columns, like the header. "
-                f"Received {len(row)}: {str(row)[:200]}"
-            )
-        # Reversed, so that the first of two columns of one name counts.
-        yield where, dict(zip(reversed(header), reversed(row)))
-
-
-def _table_rows(source) -> Iterator[tuple[str, list[str]]]:
-    """Yields ("file:line", values) of the lines that are not empty."""
-    # Spaces and other kinds of line feeds belong to the text.
-    with open(source, encoding="utf-8-sig", newline="\n") as lines:
-        try:
-            if source.endswith(".csv"):
-                table = csv.reader(lines, strict=True)
-                for row in table:
-                    if row:
-                        yield f"{source}:{table.line_num}", row
-                return
-            for number, line in enumerate(lines, start=1):
-                line = line.removesuffix("\n").removesuffix("\r")
-                if line:
-                    yield f"{source}:{number}", line.split("\t")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{source} is not UTF-8: {error}") from error
-        except csv.Error as error:
-            raise ValueError(f"{source}:{table.line_num}: {error}") from error
-
-
-def _dataset_records(source, columns, labelled) -> Iterator[tuple[str, dict]]:
-    builder, split = open_dataset(source, "source")
-    features = builder.info.features
-    wanted = _choose(features, columns, source, labelled)
-    examples = read_dataset(builder, split, source, wanted)
-    for number, example in enumerate(examples):
-        record = {}
-        for name, value in example.items():
-            if isinstance(value, bytes):
-                record[name] = value.decode()
-            elif value >= 0 and hasattr(features[name], "int2str"):
-                record[name] = features[name].int2str(int(value))
-            else:
-                record[name] = int(value)
-        yield f"{source}[{number}]", record
-
-
 def read_texts(
     path: str | os.PathLike,
     most: int | None = None,
@@ -276,10 +206,11 @@ def read_texts(
 ) -> list[str]:
     """Reads the texts that are not blank, at most `most`.
 
-    The file has a text a line, or is a `.jsonl` file with `text` and perhaps
-    `title`, such as a BEIR corpus. `say` is told how many texts were blank.
+    The file has a text a line. A `.jsonl` file, such as a BEIR corpus, or a
+    named dataset has `text` and perhaps `title`. `say` is told how many texts
+    were blank.
     """
-    path = pathlib.Path(path)
+    path = os.fspath(path)
     texts, blank = [], 0
     for text in _texts(path):
         if not text:
@@ -295,17 +226,27 @@ def read_texts(
     return texts
 
 
-def _texts(path: pathlib.Path) -> Iterator[str]:
-    if path.suffix == ".jsonl":
-        for where, record in beir.read_records(path):
+def _texts(source: str) -> Iterator[str]:
+    if is_named(source) or source.endswith(".jsonl"):
+        for where, record in read_records(source, _text_and_title):
             text = beir.text(record, "text", where)
             if "title" in record:
                 text = f"{beir.text(record, 'title', where)} {text}"
             yield text.strip()
         return
-    with open(path, encoding="utf-8") as lines:
+    with open(source, encoding="utf-8") as lines:
         try:
             for line in lines:
                 yield line.strip()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8: {error}") from error
+            raise ValueError(f"{source} is not UTF-8: {error}") from error
+
+
+def _text_and_title(available, where):
+    """Chooses the columns of a dataset."""
+    if "text" not in available:
+        raise ValueError(
+            f"{where}: must have the column text. "
+            f"Received: {' '.join(available)}"
+        )
+    return {"text", "title"} & set(available)

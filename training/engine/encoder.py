@@ -8,6 +8,7 @@ from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTokenizer,
 )
+from keras_fixedhead.convert.bert_files import read_vocabulary
 from training.engine.configs import ModelConfig, StartConfig
 from training.engine.preset import read_embedder
 from training.engine.records import differences
@@ -106,11 +107,8 @@ def read_tokenizer(
     start, or True.
     """
     if start is None:
-        text = vocabulary.read_text(encoding="utf-8")
         return FixedHeadTokenizer(
-            # Not splitlines(), which splits at more than line feeds.
-            text.removesuffix("\n").split("\n"),
-            lowercase=lowercase is not False,
+            read_vocabulary(vocabulary), lowercase=lowercase is not False
         )
     tokenizer = start.preprocessor.tokenizer
     if lowercase not in (None, tokenizer.lowercase):

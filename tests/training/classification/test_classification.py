@@ -18,7 +18,8 @@ from tests.training import tiny
 from tests.training.task_tests import Case, TaskTests
 from training import finetune, predict
 from training.classification.configs import NAMED_RUNS
-from training.classification.task import ClassificationTask, source_name
+from training.classification.task import ClassificationTask
+from training.corpus.datasets import source_name
 from training.engine.encoder import SHAPE, make_encoder
 
 # KerasHub's tasks have a compile() of their own.

@@ -48,7 +48,7 @@ class CorpusTask(SequenceTask):
         return getattr(self.config, self.part)
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         settings = dataclasses.asdict(self._examples)
         init = settings.pop("init")
         init_sha256 = None if init is None else weights_sha256(init, "init")
@@ -59,7 +59,7 @@ class CorpusTask(SequenceTask):
         }
 
     @property
-    def warnings(self):
+    def warnings(self) -> list[str]:
         model = self.config.model
         head_size = model.head_size or model.max_sequence_length
         length = self._examples.sequence_length
@@ -93,10 +93,10 @@ class CorpusTask(SequenceTask):
         self.model.set_weights(earlier.get_weights())
 
     @abc.abstractmethod
-    def _sums(self, batch, training: bool) -> dict[str, tf.Tensor]:
+    def _sums(self, batch: dict, training: bool) -> dict[str, tf.Tensor]:
         """Returns each example's losses, in nats, and hits, summed, `[M]`."""
 
-    def _counts(self, batch) -> dict[str, tf.Tensor]:
+    def _counts(self, batch: dict) -> dict[str, tf.Tensor]:
         """Returns each example's part of `totals`, float `[M]`."""
         tokens = tf.reduce_sum(batch["padding_mask"], axis=1)
         return {
@@ -108,11 +108,11 @@ class CorpusTask(SequenceTask):
         """Returns the total that a metric is a mean over."""
         return "tokens"
 
-    def totals(self, batch):
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
         counts = self._counts(batch)
         return {name: tf.reduce_sum(each) for name, each in counts.items()}
 
-    def loss(self, batch, totals):
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         shares = {}
         for name, sums in self._sums(batch, training=True).items():
             count = tf.cast(totals[self._counted(name)], sums.dtype)
@@ -120,14 +120,14 @@ class CorpusTask(SequenceTask):
         losses = [shares[name] for name in shares if name.endswith("loss")]
         return tf.add_n(losses), shares
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         return {
             "index": batch["index"],
             **self._sums(batch, training=False),
             **self._counts(batch),
         }
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         real = outputs["index"] >= 0
         sums = {
             name: values[real].sum(dtype="float64")

@@ -55,7 +55,9 @@ class DrawnItemSelector(tf_text.RandomItemSelector):
         super().__init__(max_selections, selection_rate, unselectable_ids)
         self._order = order
 
-    def get_selection_mask(self, input_ids, axis=1):
+    def get_selection_mask(
+        self, input_ids: tf.RaggedTensor, axis: int = 1
+    ) -> tf.RaggedTensor:
         """Returns a ragged bool tensor `[B, (items)]`: the selected items.
 
         Ids are ragged, `[B, (items)]` or `[B, (items), (tokens)]`.
@@ -90,11 +92,13 @@ class DrawnMaskValuesChooser(tf_text.MaskValuesChooser):
     Takes `Draws`, then the arguments of `tensorflow_text.MaskValuesChooser`.
     """
 
-    def __init__(self, draws: Draws, *args):
+    def __init__(self, draws: Draws, *args: float):
         super().__init__(*args)
         self._draws = draws
 
-    def get_mask_values(self, masked_lm_ids):
+    def get_mask_values(
+        self, masked_lm_ids: tf.RaggedTensor
+    ) -> tf.RaggedTensor:
         """Returns what replaces the selected ids, ragged `[B, (selected)]`."""
         where = _coordinates(masked_lm_ids)
         action = tf.gather_nd(self._draws.action, where)
@@ -172,7 +176,7 @@ class PretrainingBatches(ChunkBatches):
             ]
         )
 
-    def _deal(self, shards: Sequence[Shard]):
+    def _deal(self, shards: Sequence[Shard]) -> list[list[Shard]]:
         dealt = super()._deal(shards)
         if self.config.next_sentence and any(
             sum(len(shard.document_lengths) for shard in window) < 2

@@ -176,11 +176,7 @@ class PairBatches(ExampleBatches):
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
-        """Returns endless shuffled and augmented batches from `first_step` on.
-
-        Each epoch leaves out what does not fill a global batch, another part
-        each time.
-        """
+        """Returns endless shuffled and augmented batches; see `shuffled`."""
         share = Share.of(context, self.global_batch_size)
         shape = [share.replicas, share.size]
         queries = tf.constant(pairs.queries)

@@ -322,12 +322,12 @@ class ChunkBatches(abc.ABC):
             tf.constant([self.seed, stream], tf.int64), number
         )
 
-    def _deal(self, shards: Sequence[Shard]) -> list[Sequence[Shard]]:
+    def _deal(self, shards: Sequence[Shard]) -> list[list[Shard]]:
         """Deals the shards into windows that fit in memory."""
         tokens = sum(int(shard.document_lengths.sum()) for shard in shards)
         count = max(math.ceil(tokens / self._shuffle_tokens), 1)
         count = min(count, len(shards))
-        return [shards[number::count] for number in range(count)]
+        return [list(shards[number::count]) for number in range(count)]
 
     def _plan(
         self, shards: Sequence[Shard]

@@ -116,7 +116,7 @@ def import_tensorflow() -> None:
 
 
 @contextlib.contextmanager
-def handling(handlers: Mapping[int, Callable]) -> Iterator[None]:
+def handling(handlers: Mapping[signal.Signals, Callable]) -> Iterator[None]:
     """Handles signals, given by number, until the block is left."""
     previous = {
         signum: signal.signal(signum, handler)

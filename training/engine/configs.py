@@ -197,7 +197,7 @@ def changed(run: _Part, /, **flags: Any) -> _Part:
     parts = {
         name: changed(value, **_taken(value, flags))
         for name, value in values.items()
-        if dataclasses.is_dataclass(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type)
     }
     return dataclasses.replace(run, **parts, **flags)
 

@@ -104,9 +104,7 @@ class Supervisor:
             for worker in self._workers:
                 self._processes.append(_start(worker))
             self._wait(
-                lambda: (
-                    self._ended() or self._signum > 0 or self._failed() != []
-                )
+                lambda: bool(self._ended() or self._signum or self._failed())
             )
             self._wait(self._ended, self._config.grace_period)
         finally:
@@ -149,7 +147,7 @@ class Supervisor:
                     )
 
 
-def _start(worker):
+def _start(worker: Worker) -> subprocess.Popen:
     with contextlib.ExitStack() as stack:
         output = None
         if worker.log is not None:

@@ -28,7 +28,7 @@ from keras_fixedhead.diagnostics import __main__ as diagnostics
 from tests.export import tiny
 from tests.keras_fixedhead import hugging_face
 from training.convert import sources
-from training.corpus.stream import read_stream
+from training.corpus.folder import read_stream
 from training.engine import preset as training_preset
 
 ROOT = pathlib.Path(__file__).parents[1]

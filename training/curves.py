@@ -30,6 +30,12 @@ class CurvesConfig:
     """Picture to write; its ending names the format. None writes curves.png
     into the first work directory."""
 
+    def __post_init__(self) -> None:
+        if not self.workdirs:
+            raise ValueError(
+                "`workdirs` must name at least one work directory."
+            )
+
 
 def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
     """Draws each metric of `metrics.jsonl` in a panel, with all runs in it."""
@@ -103,8 +109,6 @@ def _read(workdir):
 
 def curves(config: CurvesConfig) -> None:
     """Draws the picture that the flags ask for."""
-    if not config.workdirs:
-        raise ValueError("`workdirs` must name at least one work directory.")
     output = config.output or config.workdirs[0] / "curves.png"
     draw_curves(config.workdirs, output)
     print(f"wrote {output}")

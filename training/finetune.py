@@ -19,19 +19,11 @@ lists them.
 
 import sys
 
-from training.classification import configs as classification
 from training.engine.cli import TrainingVerb
-from training.question_answering import configs as question_answering
-from training.retrieval import configs as retrieval
-from training.token_classification import configs as token_classification
+from training.tasks import TASKS
 
 _verb = TrainingVerb(
-    "training.finetune",
-    __doc__,
-    retrieval,
-    classification,
-    question_answering,
-    token_classification,
+    "training.finetune", __doc__, *(task.configs for task in TASKS.values())
 )
 parse, train, main = _verb.parse, _verb.train, _verb.main
 

@@ -2,6 +2,7 @@ r"""Trains a language model on text and leaves WORKDIR/preset.
 
     python -m training.prepare text --source novels/ \
         --vocabulary_size 8000 --output runs/lm/data
+
     python -m training.language_model --config small_lm \
         --data runs/lm/data --workdir runs/lm/train
 

@@ -8,23 +8,19 @@ of texts. Prints exact match and F1, or the accuracy, for the examples that
 have answers or labels in the file.
 """
 
+import importlib
 import sys
 
 from training.engine import cli
-from training.engine.prediction_config import PredictConfig
+from training.tasks import TASKS, PredictConfig
 
 
 def predict(config: PredictConfig) -> None:
-    """Predicts, writes and prints; see `prediction.py` of the task."""
+    """Predicts, writes and prints; see `predict` of the task's `task.py`."""
     cli.import_tensorflow()
-    if config.task == "squad":
-        from training.question_answering import prediction
-    elif config.task == "token_classification":
-        from training.token_classification import task as prediction
-    else:
-        from training.classification import prediction
-
-    for name, value in prediction.predict(config).items():
+    folder = TASKS[config.task].configs.__package__
+    task = importlib.import_module(f"{folder}.task")
+    for name, value in task.predict(config).items():
         print(f"{name} {value:.4f}")
     print(f"wrote {config.output}")
 

@@ -99,3 +99,10 @@ def test_errors_leave_nothing(tmp_path, capsys, workdir, output, message):
     assert message.format(tmp_path) in error
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"one", "folder.png", *written}
+
+
+def test_no_folder_is_an_unreadable_command_line(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([])
+    assert exit.value.code == 2
+    assert "`workdirs` must name at least one" in capsys.readouterr().err

@@ -24,8 +24,8 @@ from training.engine.configs import (
     RunConfig,
     StartConfig,
     TrainingConfig,
+    changed,
 )
-from training.engine.task_configs import changed
 from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
 from training.question_answering.configs import SpanLabelingConfig, SquadConfig
 from training.retrieval.configs import RetrievalConfig, RetrieveConfig
@@ -231,13 +231,20 @@ def _common(data, workdir, head_size):
     }
 
 
+def values(config) -> dict:
+    """The values of a run's flags, by name."""
+    given = {}
+    for field in dataclasses.fields(config):
+        part = getattr(config, field.name)
+        if dataclasses.is_dataclass(part):
+            given |= dataclasses.asdict(part)
+    return given
+
+
 def flags(config, named):
     """The command line of a run, from one of the named configurations."""
-    given = {}
-    for part in _parts(config):
-        given |= dataclasses.asdict(getattr(config, part))
     args = ["--config", named]
-    for name, value in given.items():
+    for name, value in values(config).items():
         if isinstance(value, bool):
             args.append(f"--{name}" if value else f"--no_{name}")
         elif isinstance(value, tuple):
@@ -245,14 +252,6 @@ def flags(config, named):
         else:
             args += [f"--{name}", str(value)]
     return args
-
-
-def _parts(config):
-    return [
-        field.name
-        for field in dataclasses.fields(config)
-        if dataclasses.is_dataclass(getattr(config, field.name))
-    ]
 
 
 def write_text(folder: pathlib.Path) -> pathlib.Path:

@@ -5,8 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
-from training.engine.configs import ExperimentConfig
-from training.engine.task_configs import named_run
+from training.engine.configs import ExperimentConfig, named_run
 
 
 @dataclasses.dataclass(frozen=True)

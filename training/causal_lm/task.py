@@ -4,16 +4,74 @@ Shape letters: M sequences of this replica, T tokens, P real tokens of a
 batch, V vocabulary size.
 """
 
-import numpy as np
+import math
+
 import tensorflow as tf
 
-from keras_fixedhead import FixedHeadCausalLM, FixedHeadCausalLMPreprocessor
-from training.causal_lm.batches import LanguageModelBatches
-from training.causal_lm.configs import LanguageModelConfig
-from training.corpus.task import CorpusTask
+from keras_fixedhead import (
+    FixedHeadCausalLM,
+    FixedHeadCausalLMPreprocessor,
+    FixedHeadTokenizer,
+)
+from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
+from training.corpus.chunks import ChunkBatches, chunk_bounds, texts
+from training.corpus.task import CorpusTask, summed_losses_and_hits
+from training.engine.configs import check_at_least
 from training.engine.encoder import make_encoder
 from training.engine.preset import read_task
-from training.engine.sequences import losses_and_hits
+
+
+class LanguageModelBatches(ChunkBatches):
+    """Batches of M chunks, in which each token is predicted once.
+
+    A row is [CLS], the tokens of a chunk and, if the chunk ends its document,
+    [SEP]. The model reads all but the last, `token_ids`, and predicts all but
+    the first, `labels`; both, and `padding_mask`, are int32 `[M, T]`. So a
+    document of one chunk gives what `FixedHeadCausalLMPreprocessor` makes of
+    its text.
+    """
+
+    def __init__(
+        self,
+        config: CausalLMConfig,
+        global_batch_size: int,
+        tokenizer: FixedHeadTokenizer,
+        seed: int,
+        packed: bool = True,
+    ):
+        check_at_least(2, sequence_length=config.sequence_length)
+        super().__init__(
+            global_batch_size,
+            seed,
+            # One is [CLS]; the model does not read [SEP].
+            config.sequence_length - 1,
+            config.shuffle_tokens,
+            config.evaluation_examples,
+        )
+        self.tokenizer = tokenizer
+        self._length = None if packed else config.sequence_length
+
+    def _examples(self, window, chunks, indices):
+        start, end, document = chunk_bounds(window, chunks)
+        ends = end == tf.gather(window.document_starts, document + 1)
+        column = tf.ones_like(chunks, tf.int32)[:, tf.newaxis]  # [M, 1]
+        rows = tf.concat(
+            [
+                column * self.tokenizer.start_token_id,
+                texts(window, start, end),
+                tf.ragged.boolean_mask(
+                    column * self.tokenizer.end_token_id, ends[:, tf.newaxis]
+                ),
+            ],
+            axis=1,
+        )
+        shape = [None, self._length]
+        inputs, pad = rows[:, :-1], self.tokenizer.pad_token_id
+        return {
+            "token_ids": inputs.to_tensor(pad, shape=shape),
+            "padding_mask": tf.ones_like(inputs).to_tensor(shape=shape),
+            "labels": rows[:, 1:].to_tensor(pad, shape=shape),
+        }
 
 
 class LanguageModelTask(CorpusTask):
@@ -30,6 +88,7 @@ class LanguageModelTask(CorpusTask):
     part = "language_model"
     metrics = ("accuracy",)
     inputs = ("token_ids", "padding_mask")
+    model: FixedHeadCausalLM
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__(config)
@@ -56,7 +115,7 @@ class LanguageModelTask(CorpusTask):
             packed=config.run.packed,
         )
 
-    def build(self):
+    def build(self) -> None:
         model, init = self.config.model, self.config.language_model.init
         self.model = FixedHeadCausalLM(
             make_encoder(
@@ -69,57 +128,34 @@ class LanguageModelTask(CorpusTask):
                 read_task(init, "init", FixedHeadCausalLM, dtype=model.dtype)
             )
 
-    def loss(self, batch, totals):
-        # Each token that the model reads has one to predict.
-        losses, hits = (
-            tf.reduce_sum(sums) / tf.cast(totals["tokens"], sums.dtype)
-            for sums in self._judge(batch, training=True)
-        )
-        return losses, {"accuracy": hits}
-
-    def _judge(self, batch, training):
-        """Returns losses in nats and hits of each example, `[M]`, summed."""
+    def _sums(self, batch, training):
         logits, packing = self.model.predict_packed(  # [P, V]
             self.model_inputs(batch),
             training=training,
             fixed_size=not self.config.run.packed,
         )
-        judged = losses_and_hits(logits, packing.pack(batch["labels"]))
-        judged = packing.pad(tf.stack(judged, axis=-1))  # [M, T, 2]
-        real = tf.cast(batch["padding_mask"], judged.dtype)[..., tf.newaxis]
-        return tf.unstack(tf.reduce_sum(judged * real, axis=1), axis=-1)
+        # Each token that the model reads has one to predict.
+        losses, hits = summed_losses_and_hits(
+            logits, batch["labels"], packing, batch["padding_mask"]
+        )
+        return {"loss": losses, "accuracy": hits}
 
-    def flops(self, totals):
+    def flops(self, totals: dict[str, float]) -> float:
         backbone = self.model.backbone
         logits = 2 * backbone.hidden_dim * backbone.vocabulary_size
         return super().flops(totals) + 3 * totals["tokens"] * logits
 
-    def attention_inputs(self, batch):
+    def attention_inputs(self, batch: dict) -> tuple:
         # The backbone, unlike the model, reads segments.
         segments = tf.zeros_like(batch["token_ids"])
         return self.model, {**self.model_inputs(batch), "segment_ids": segments}
 
-    def evaluation_step(self, batch):
-        losses, hits = self._judge(batch, training=False)
-        return {
-            "index": batch["index"],
-            "losses": losses,
-            "hits": hits,
-            "pieces": tf.reduce_sum(batch["padding_mask"], axis=1),
-        }
-
-    def figures(self, outputs):
-        real = outputs["index"] >= 0
-        sums = {
-            name: float(outputs[name][real].sum(dtype="float64"))
-            for name in ("losses", "hits", "pieces")
-        }
-        loss = sums["losses"] / sums["pieces"]
-        return {
-            "heldout_loss": loss,
-            "heldout_accuracy": sums["hits"] / sums["pieces"],
-            "heldout_perplexity_per_word_piece": float(np.exp(loss)),
-            "heldout_perplexity_per_word": float(
-                np.exp(loss * self._pieces_per_word)
+    def figures(self, outputs: dict) -> dict[str, float]:
+        figures = super().figures(outputs)
+        loss = figures["heldout_loss"]
+        return figures | {
+            "heldout_perplexity_per_word_piece": math.exp(loss),
+            "heldout_perplexity_per_word": math.exp(
+                loss * self._pieces_per_word
             ),
         }

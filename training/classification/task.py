@@ -1,14 +1,14 @@
-"""The classification task: texts, or pairs of texts, and their labels.
+"""Classification of texts, or pairs of texts: batches, task and prediction.
 
-Shape letters: M examples of this replica, C classes.
+Shape letters: M examples of this replica, T tokens, C classes, N examples of
+a file.
 """
 
-import collections
+import dataclasses
 import hashlib
-import itertools
 import json
 import pathlib
-import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,14 +17,45 @@ from keras_fixedhead import (
     FixedHeadTextClassifier,
     FixedHeadTextClassifierPreprocessor,
 )
+from keras_fixedhead.beir import write_records
+from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
-from training.classification.batches import LabelledBatches
 from training.classification.configs import ClassifyConfig
-from training.corpus.datasets import PREFIX, parse_name
-from training.corpus.labelled import Labelled, read_examples
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.preset import read_pooling
-from training.engine.sequences import in_order, losses_and_hits
+from training.corpus.datasets import source_name
+from training.corpus.texts import Labelled, read_examples, read_rows
+from training.engine.global_batch import ExampleBatches, of_length
+from training.engine.preset import read_pooling, read_task
+from training.engine.task import (
+    FinetuningTask,
+    in_order,
+    losses_and_hits,
+    outputs_by_length,
+)
+from training.tasks import PredictConfig
+
+
+class LabelledBatches(ExampleBatches):
+    """Batches of the model's inputs, int32 `[M, T]`, and `labels`, `[M]`."""
+
+    def reader(self, examples: Labelled) -> Callable:
+        columns = [tf.constant(examples.first)]
+        if examples.second is not None:
+            columns.append(tf.constant(examples.second))
+        labels = tf.constant(examples.labels)
+
+        def batch(indices):
+            features = self.preprocessor.pad_to_longest(
+                *(tf.gather(texts, indices) for texts in columns)
+            )
+            if not self.packed:
+                features = of_length(
+                    features,
+                    self.preprocessor.sequence_length,
+                    self.preprocessor.tokenizer.pad_token_id,
+                )
+            return {**features, "labels": tf.gather(labels, indices)}
+
+        return batch
 
 
 class ClassificationTask(FinetuningTask):
@@ -34,16 +65,12 @@ class ClassificationTask(FinetuningTask):
     sources = ("validation", "vocabulary", "columns", "labels")
     batches = LabelledBatches
     metrics = ("accuracy",)
+    model: FixedHeadTextClassifier
 
     def __init__(self, config: ClassifyConfig):
         super().__init__(config)
         options = self._options
         self._check_lengths(3, sequence_length=options.sequence_length)
-        if not 0.0 <= options.head_dropout < 1.0:
-            raise ValueError(
-                "`head_dropout` must be from 0 to below 1. "
-                f"Received: {options.head_dropout}"
-            )
         self._preprocessor = FixedHeadTextClassifierPreprocessor(
             self._read_tokenizer(), sequence_length=options.sequence_length
         )
@@ -56,7 +83,14 @@ class ClassificationTask(FinetuningTask):
             )
         self._parts = self._read_validation()
         self._validation = _joined(list(self._parts.values()))
-        self._confusion = {}
+        sources = {"the training data": self._training, **self._parts}
+        self.warnings = [
+            f"{count:,} examples of {source} left out: {reason}"
+            for source, part in sources.items()
+            for reason, count in part.left_out.items()
+        ]
+        # Of each source; rows are the true classes, columns the predicted.
+        self._confusion: dict[str, list[list[int]]] = {}
 
     def _read_validation(self) -> dict[str, Labelled]:
         """Reads the held-out examples of each source, by its name."""
@@ -66,7 +100,7 @@ class ClassificationTask(FinetuningTask):
                 "`validation` must name at least one held-out source. "
                 "Received: none"
             )
-        parts = {}
+        parts: dict[str, Labelled] = {}
         for source in options.validation:
             name = source_name(source)
             if name in parts:
@@ -85,7 +119,7 @@ class ClassificationTask(FinetuningTask):
         return parts
 
     @property
-    def data_sha256(self):
+    def data_sha256(self) -> dict[str, str]:
         data = {"training": self._training, **self._parts}
         digests = {name: part.sha256 for name, part in data.items()}
         if self._options.vocabulary is not None:
@@ -94,21 +128,12 @@ class ClassificationTask(FinetuningTask):
         return digests
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         return {**super().settings, "labels": list(self._training.names)}
 
-    @property
-    def warnings(self):
-        sources = {"the training data": self._training, **self._parts}
-        return [
-            f"{count:,} examples of {source} left out: {reason}"
-            for source, part in sources.items()
-            for reason, count in part.left_out.items()
-        ]
-
-    def build(self):
+    def build(self) -> None:
         pooling_mode, pooler = self._options.pooling_mode, False
-        if self._start is not None:
+        if self._start is not None and self._model.init is not None:
             pooler = self._start.backbone.pooler
             pooling_mode = pooling_mode or read_pooling(self._model.init)
         pooling_mode = pooling_mode or ("cls" if pooler else "mean")
@@ -121,15 +146,6 @@ class ClassificationTask(FinetuningTask):
             labels=self._training.names,
         )
 
-    def loss(self, batch, totals):
-        losses, hits = losses_and_hits(
-            self._logits(batch, training=True), batch["labels"]
-        )
-        examples = tf.cast(totals["examples"], losses.dtype)
-        return tf.reduce_sum(losses) / examples, {
-            "accuracy": tf.reduce_sum(hits) / examples
-        }
-
     def _logits(self, batch, training):
         """Returns a float tensor `[M, C]`."""
         return self.model.classify_packed(
@@ -138,19 +154,26 @@ class ClassificationTask(FinetuningTask):
             fixed_size=not self.config.run.packed,
         )
 
-    def flops(self, totals):
-        # Every sequence counts as one of average length; the head is
-        # negligible.
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
+        losses, hits = losses_and_hits(
+            self._logits(batch, training=True), batch["labels"]
+        )
+        examples = tf.cast(totals["examples"], losses.dtype)
+        return tf.reduce_sum(losses) / examples, {
+            "accuracy": tf.reduce_sum(hits) / examples
+        }
+
+    def flops(self, totals: dict[str, float]) -> float | None:
+        if self.model.pooling_mode != "cls":
+            return super().flops(totals)
+        # The last block computes the first token of each example only.
         tokens, examples = totals["tokens"], totals["examples"]
-        cls = self.model.pooling_mode == "cls"
         of_a_token = encoder_flops(
-            self.model.backbone,
-            tokens / examples,
-            examples / tokens if cls else 1,
+            self.model.backbone, tokens / examples, examples / tokens
         )
         return 3 * tokens * of_a_token
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         logits = self._logits(batch, training=False)
         losses, _ = losses_and_hits(logits, batch["labels"])
         return {
@@ -159,7 +182,7 @@ class ClassificationTask(FinetuningTask):
             "loss": losses,
         }
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         """Returns `accuracy_NAME` and `heldout_loss_NAME` of each source."""
         outputs = in_order(outputs)
         classes, losses = outputs["class"], outputs["loss"]
@@ -174,12 +197,11 @@ class ClassificationTask(FinetuningTask):
             figures[f"heldout_loss_{name}"] = float(losses[mine].mean())
         return figures
 
-    def save(self, folder: pathlib.Path):
+    def save(self, folder: pathlib.Path) -> None:
         """Writes the preset and, for people, `confusion.json`."""
         super().save(folder)
         confusion = {
             "labels": list(self._training.names),
-            # Rows are the true classes, columns the predicted ones.
             "counts": self._confusion,
         }
         (folder / "confusion.json").write_text(
@@ -187,33 +209,75 @@ class ClassificationTask(FinetuningTask):
         )
 
 
-def source_name(source: str) -> str:
-    """Returns the name of a source's metrics: its file's or its split's."""
-    if source.startswith(PREFIX):
-        dataset, split = parse_name(source, "validation")
-        name = split or dataset
-    else:
-        name = pathlib.Path(source).stem
-    return re.sub(r"\W+", "_", name).strip("_")
-
-
 def _kind(examples):
     return "single texts" if examples.second is None else "pairs of texts"
 
 
-def _joined(parts):
+def _joined(parts: Sequence[Labelled]) -> Labelled:
     """Joins the examples of several sources, in their order."""
-
-    def texts(name):
-        columns = [getattr(part, name) for part in parts]
-        if columns[0] is None:
-            return None
-        return list(itertools.chain.from_iterable(columns))
-
-    return Labelled(
-        first=texts("first"),
-        second=texts("second"),
+    second = [text for part in parts for text in part.second or ()]
+    return dataclasses.replace(
+        parts[0],
+        first=[text for part in parts for text in part.first],
+        second=None if parts[0].second is None else second,
         labels=np.concatenate([part.labels for part in parts]),
-        names=parts[0].names,
-        left_out=collections.Counter(),
     )
+
+
+def predict(config: PredictConfig) -> dict[str, float]:
+    """Writes a line per example: its label and all probabilities.
+
+    Returns `accuracy`, a fraction of the examples that come with a label, and
+    `examples`, their number; empty if none does.
+    """
+    classifier = read_task(config.model, "model", FixedHeadTextClassifier)
+    rows = list(read_rows(config.input, config.columns, not config.unlabelled))
+    if not rows:
+        raise ValueError(
+            f"`input` {config.input!r} must have an example. Received: none"
+        )
+    names = classifier.labels or [
+        str(number) for number in range(classifier.num_classes)
+    ]
+    texts = [row.texts for row in rows]
+    probabilities = _probabilities(classifier, texts, config.batch_size)
+    found = [names[number] for number in probabilities.argmax(axis=-1)]
+    records = [
+        {"label": label, "probabilities": dict(zip(names, numbers))}
+        for label, numbers in zip(found, probabilities.tolist())
+    ]
+    with replaced(config.output) as partial:
+        write_records(partial, records)
+    right = [
+        # Numbers may stand for names, as in training.
+        row.label in (label, str(names.index(label)))
+        for row, label in zip(rows, found)
+        if row.label is not None
+    ]
+    if not right:
+        return {}
+    return {"accuracy": float(np.mean(right)), "examples": len(right)}
+
+
+def _probabilities(classifier, texts, batch_size):
+    """Returns a float32 array `[N, C]`."""
+    classify = tf.function(
+        lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
+        reduce_retracing=True,
+        autograph=False,
+    )
+
+    def compute(numbers):
+        columns = zip(*(texts[number] for number in numbers))
+        inputs = classifier.preprocessor.pad_to_longest(
+            *(tf.constant(column) for column in columns)
+        )
+        return {"probabilities": classify(inputs)}
+
+    found = np.empty((len(texts), classifier.num_classes), "float32")
+    lengths = [sum(map(len, row)) for row in texts]
+    for numbers, outputs in outputs_by_length(
+        lengths, compute, batch_size, "classifying"
+    ):
+        found[numbers] = outputs["probabilities"]
+    return found

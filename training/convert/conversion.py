@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import sys
+import typing
 from collections.abc import Iterator
 
 import keras
@@ -21,7 +22,6 @@ from training.convert.check import (
     inputs_of,
     tokenize_in_graph,
 )
-from training.convert.configs import ConvertConfig
 from training.convert.sources import (
     is_own_preset,
     read_own_preset,
@@ -30,6 +30,9 @@ from training.convert.sources import (
 from training.corpus.texts import read_texts
 from training.engine.preset import write_preset
 from training.prepare.docstrings import read_docstrings
+
+if typing.TYPE_CHECKING:
+    from training.convert.__main__ import ConvertConfig
 
 # Flags and the attributes of a `BertSource` that they override.
 _OVERRIDES = {
@@ -41,7 +44,7 @@ _OVERRIDES = {
 }
 
 
-def convert(config: ConvertConfig) -> keras.Model:
+def convert(config: "ConvertConfig") -> keras.Model:
     """Builds, compares and writes the model that `config` describes.
 
     An error means that nothing was written.

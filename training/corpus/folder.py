@@ -1,8 +1,14 @@
-"""The manifest that every data folder has."""
+"""Data folders: their manifest, and the arrays of `training.prepare stream`.
 
+A machine without TensorFlow can read both.
+"""
+
+import dataclasses
 import hashlib
 import json
 import pathlib
+
+import numpy as np
 
 
 def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
@@ -23,3 +29,37 @@ def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
             f"wrote. Received: {'something else' if found is None else found}"
         )
     return manifest, hashlib.sha256(content).hexdigest()
+
+
+SPLITS = ("train", "tuning", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """A folder that `python -m training.prepare stream` wrote.
+
+    `sha256` is the manifest's, which holds the hash of each array. `splits`
+    are memory-mapped integer arrays `[tokens]`: `[CLS]`, tokens and `[SEP]` of
+    one document after the other.
+    """
+
+    vocabulary_size: int
+    sha256: str
+    counts: dict[str, int]
+    splits: dict[str, np.ndarray]
+
+
+def read_stream(folder: pathlib.Path) -> Stream:
+    """Reads a folder of arrays; a `ValueError` names one that was changed."""
+    manifest, sha256 = read_manifest(folder, "stream")
+    counts = manifest["counts"]
+    splits = {}
+    for split in SPLITS:
+        path = folder / f"{split}.npy"
+        splits[split] = np.load(path, mmap_mode="r")
+        if len(splits[split]) != counts[f"{split} tokens"]:
+            raise ValueError(
+                f"{path} is damaged, or was changed after it was written. "
+                "Prepare the folder again"
+            )
+    return Stream(counts["tokens in the vocabulary"], sha256, counts, splits)

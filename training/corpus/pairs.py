@@ -8,6 +8,7 @@ import typing
 from collections.abc import Sequence
 
 from keras_fixedhead import beir
+from training.corpus.datasets import is_named, read_records
 from training.corpus.squad import read_squad
 
 _NEGATIVE = re.compile(r"negative(_\d+)?")
@@ -65,20 +66,23 @@ def read_judged(
 
 
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
-    """Reads pairs from a file of one JSON object a line.
+    """Reads pairs from JSON lines, or from the examples of a named dataset.
 
-    An object has the strings `query` and `document`, and optionally an `id`
-    (default: the line's number) and `negatives`, a list of documents that do
+    One has the strings `query` and `document`, and optionally an `id`
+    (default: its number) and `negatives`, a list of documents that do
     not answer the query. It may instead use sentence-transformers' names:
     `anchor`, `positive`, and `negative` or `negative_1`, `negative_2`, ...
     """
     pairs: dict[str, Pair] = {}
-    for where, record in beir.read_records(path):
-        line_number = where.rpartition(":")[2]
+    if is_named(path):
+        records = read_records(path, lambda available, where: available)
+    else:
+        records = beir.read_records(path)
+    for where, record in records:
         query = _either(record, "query", "anchor", where)
         document = _either(record, "document", "positive", where)
         pair = Pair(
-            beir.identifier(record.get("id", line_number), "id", where),
+            beir.identifier(record.get("id", _number(where)), "id", where),
             beir.text(record, query, where),
             beir.text(record, document, where),
             _negatives(record, where),
@@ -95,6 +99,11 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
             )
         pairs[pair.id] = pair
     return list(pairs.values())
+
+
+def _number(where):
+    """Returns the number of a line, or of an example in brackets."""
+    return where.removesuffix("]").replace("[", ":").rpartition(":")[2]
 
 
 def _either(record, ours, theirs, where):
@@ -176,7 +185,7 @@ def as_beir(pairs: Sequence[Pair]) -> beir.Beir:
     """
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
-    judgements = {}
+    judgements: dict[beir.Judgement, None] = {}
     for pair in pairs:
         query = queries.setdefault(pair.query, pair.id)
         document = documents.setdefault(pair.document, pair.id)

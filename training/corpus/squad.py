@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator
 
 from keras_fixedhead import beir
-from training.corpus.datasets import PREFIX, open_dataset, read_dataset
+from training.corpus.datasets import is_named, read_records
 
 
 class Answer(typing.NamedTuple):
@@ -60,11 +60,12 @@ def read_questions(
     answers are not where the data say.
     """
     name = os.fspath(source)
-    if name.startswith(PREFIX):
+    if is_named(name):
         records = _dataset_records(name, tfds_data_dir)
     else:
         records = _json_records(source)
-    questions, counts = [], collections.Counter()
+    questions = []
+    counts: collections.Counter[str] = collections.Counter()
     for where, record in records:
         if answered and record.get("is_impossible", False):
             counts["impossible questions, left out"] += 1
@@ -85,7 +86,9 @@ def read_questions(
     return questions
 
 
-def _located(record, context, where, counts) -> Answer:
+def _located(
+    record: dict, context: str, where: str, counts: collections.Counter[str]
+) -> Answer:
     """Corrects where an answer starts, if its text is there only once."""
     start = _get(record, "answer_start", where)
     if isinstance(start, bool) or not isinstance(start, int):
@@ -103,45 +106,39 @@ def _located(record, context, where, counts) -> Answer:
     return Answer(text, first)
 
 
-def _json_records(path) -> Iterator[tuple[str, dict]]:
+def _json_records(path: str | os.PathLike) -> Iterator[tuple[str, dict]]:
     """Yields where a question is, and the question with its context."""
     for _, context, questions in _paragraphs(path):
         for where, question in questions:
             yield where, {"answers": [], **question, "context": context}
 
 
-def _dataset_records(source, data_dir) -> Iterator[tuple[str, dict]]:
-    """Yields the same from a TensorFlow dataset with SQuAD's features."""
-    builder, split = open_dataset(source, "source", data_dir)
-    features = builder.info.features
-    wanted = {"id", "question", "context", "answers"}
-    if missing := wanted - features.keys():
-        raise ValueError(
-            f"{source}: must have SQuAD's features. It lacks: "
-            f"{', '.join(sorted(missing))}"
-        )
-    wanted |= {"is_impossible"} & features.keys()
-    examples = read_dataset(builder, split, source, wanted)
-    for number, example in enumerate(examples):
-        answers = example["answers"]
-        yield (
-            f"{source}[{number}]",
-            {
-                "id": example["id"].decode(),
-                "question": example["question"].decode(),
-                "context": example["context"].decode(),
-                "is_impossible": bool(example.get("is_impossible", False)),
-                "answers": [
-                    {"text": text.decode(), "answer_start": int(start)}
-                    for text, start in zip(
-                        answers["text"], answers["answer_start"], strict=True
-                    )
-                ],
-            },
-        )
+def _dataset_records(
+    source: str, data_dir: str | os.PathLike | None
+) -> Iterator[tuple[str, dict]]:
+    """Yields the same from a dataset with SQuAD's features."""
+
+    def choose(available, where):
+        wanted = {"id", "question", "context", "answers"}
+        if missing := wanted - set(available):
+            raise ValueError(
+                f"{where}: must have SQuAD's features. It lacks: "
+                f"{', '.join(sorted(missing))}"
+            )
+        return wanted | ({"is_impossible"} & set(available))
+
+    for where, record in read_records(source, choose, data_dir=data_dir):
+        answers = record["answers"]
+        places = zip(answers["text"], answers["answer_start"], strict=True)
+        record["answers"] = [
+            {"text": text, "answer_start": start} for text, start in places
+        ]
+        yield where, record
 
 
-def _paragraphs(path) -> Iterator[tuple[str, str, list[tuple[str, dict]]]]:
+def _paragraphs(
+    path: str | os.PathLike,
+) -> Iterator[tuple[str, str, list[tuple[str, dict]]]]:
     """Yields name, context, and where each question is and the question."""
     try:
         articles = json.loads(pathlib.Path(path).read_bytes())["data"]

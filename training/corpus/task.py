@@ -1,22 +1,24 @@
 """What tasks on the documents of a data folder have in common."""
 
+import abc
 import dataclasses
-import pathlib
 
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
+from keras_fixedhead.packing import Packing
 from training.corpus.tokenized import check_shards, read_corpus
 from training.engine.encoder import refuse_differences
 from training.engine.preset import weights_sha256
-from training.engine.sequences import SequenceTask
+from training.engine.task import SequenceTask, losses_and_hits
 
 
 class CorpusTask(SequenceTask):
     """A task on a data folder of `python -m training.prepare text`.
 
     A subclass sets `part`, the name of the part of its configuration that has
-    `sequence_length` and `init`, and `_batches`, its `ChunkBatches`.
+    `sequence_length` and `init`, and `_batches`, its `ChunkBatches`. Its
+    metrics are means over what `_counts` counts, such as tokens.
     """
 
     part: str
@@ -36,6 +38,15 @@ class CorpusTask(SequenceTask):
                 "to evaluate on. Prepare it with --heldout or "
                 "--heldout_source"
             )
+        head_size = model.head_size or model.max_sequence_length
+        if head_size < length:
+            self.warnings = [
+                f"heads of size {head_size} cannot represent every attention "
+                f"pattern over {length} tokens, a bottleneck (Bhojanapalli et "
+                "al. 2020, Theorem 1)"
+            ]
+        self._training = self._corpus.train
+        self._validation = self._corpus.heldout
         self._tokenizer = FixedHeadTokenizer(
             self._corpus.vocabulary, lowercase=self._corpus.lowercase
         )
@@ -45,7 +56,7 @@ class CorpusTask(SequenceTask):
         return getattr(self.config, self.part)
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         settings = dataclasses.asdict(self._examples)
         init = settings.pop("init")
         init_sha256 = None if init is None else weights_sha256(init, "init")
@@ -54,19 +65,6 @@ class CorpusTask(SequenceTask):
             "init_sha256": init_sha256,
             "data_sha256": self._corpus.manifest_sha256,
         }
-
-    @property
-    def warnings(self):
-        model = self.config.model
-        head_size = model.head_size or model.max_sequence_length
-        length = self._examples.sequence_length
-        if head_size >= length:
-            return []
-        return [
-            f"heads of size {head_size} cannot represent every attention "
-            f"pattern over {length} tokens, a bottleneck (Bhojanapalli et al. "
-            "2020, Theorem 1)"
-        ]
 
     def _start_from(self, earlier, values=None):
         """Copies the weights of `init`, a model of the same shape.
@@ -89,17 +87,71 @@ class CorpusTask(SequenceTask):
             )
         self.model.set_weights(earlier.get_weights())
 
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._corpus.train, context, first_step)
+    @abc.abstractmethod
+    def _sums(self, batch: dict, training: bool) -> dict[str, tf.Tensor]:
+        """Returns each example's losses, in nats, and hits, summed, `[M]`."""
 
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._corpus.heldout, context)
+    def _counts(self, batch: dict) -> dict[str, tf.Tensor]:
+        """Returns each example's part of `totals`, float `[M]`."""
+        tokens = tf.reduce_sum(batch["padding_mask"], axis=1)
+        return {
+            "tokens": tf.cast(tokens, tf.float32),
+            "examples": tf.ones(tf.shape(tokens)),
+        }
 
-    def save(self, folder: pathlib.Path):
-        self.model.save_to_preset(str(folder))
+    def _counted(self, name: str) -> str:
+        """Returns the total that a metric is a mean over."""
+        return "tokens"
 
-    def check_data(self, error):
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
+        counts = self._counts(batch)
+        return {name: tf.reduce_sum(each) for name, each in counts.items()}
+
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
+        shares = {}
+        for name, sums in self._sums(batch, training=True).items():
+            count = tf.cast(totals[self._counted(name)], sums.dtype)
+            shares[name] = tf.reduce_sum(sums) / count
+        losses = [shares[name] for name in shares if name.endswith("loss")]
+        return tf.add_n(losses), shares
+
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
+        return {
+            "index": batch["index"],
+            **self._sums(batch, training=False),
+            **self._counts(batch),
+        }
+
+    def figures(self, outputs: dict) -> dict[str, float]:
+        real = outputs["index"] >= 0
+        sums = {
+            name: values[real].sum(dtype="float64")
+            for name, values in outputs.items()
+        }
+        return {
+            f"heldout_{name}": float(sums[name] / sums[self._counted(name)])
+            for name in outputs
+            if name not in ("index", *self.counts)
+        }
+
+    def check_data(self, error: tf.errors.OpError) -> None:
         if isinstance(error, tf.errors.DataLossError):
             # The error does not say which shard is damaged.
             corpus = read_corpus(self._corpus.folder)
             check_shards([*corpus.train, *corpus.heldout])
+
+
+def summed_losses_and_hits(
+    logits: tf.Tensor, labels: tf.Tensor, packing: Packing, weights: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns `losses_and_hits`, weighted and summed over each example, `[M]`.
+
+    `logits` are packed or padded, `labels` and `weights` `[M, T]`.
+    """
+    judged = losses_and_hits(
+        tf.reshape(logits, [-1, logits.shape[-1]]), packing.pack(labels)
+    )
+    judged = packing.pad(tf.stack(judged, axis=-1))  # [M, T, 2]
+    weights = tf.cast(weights, judged.dtype)[..., tf.newaxis]
+    losses, hits = tf.unstack(tf.reduce_sum(judged * weights, axis=1), axis=-1)
+    return losses, hits

@@ -1,6 +1,7 @@
 """The WordPiece vocabulary: learned from text, or read from a file."""
 
 import os
+import pathlib
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -9,6 +10,7 @@ from tensorflow_text.tools.wordpiece_vocab import (
 )
 
 from keras_fixedhead import graph_text
+from keras_fixedhead.convert import bert_files
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
 # Rarer words tell nothing about sub-words and cost most of the time.
@@ -85,8 +87,7 @@ def learn_vocabulary(
 
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
     """Reads and checks a vocabulary of one token a line."""
-    with open(path, encoding="utf-8") as stream:
-        tokens = [line.rstrip("\n") for line in stream]
+    tokens = bert_files.read_vocabulary(pathlib.Path(path))
     lines: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
         if token.split() != [token]:

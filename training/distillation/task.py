@@ -6,6 +6,7 @@ size of the student, E that of the teacher, N texts of an evaluation.
 
 import dataclasses
 import hashlib
+import pathlib
 
 import keras
 import numpy as np
@@ -17,25 +18,31 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.losses import relation_loss, similarity_loss
 from keras_fixedhead.principal_components import principal_components
-from training.corpus.texts import read_texts, tokenized
+from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings
-from training.engine.checks import (
+from training.engine.configs import (
     check_length,
     check_positive,
     check_whole_batch,
 )
 from training.engine.encoder import make_encoder
-from training.engine.global_batch import evaluation_batches, training_batches
+from training.engine.global_batch import (
+    evaluation_batches,
+    tokenized,
+    training_batches,
+)
 from training.engine.preset import preset_sha256, read_embedder
-from training.engine.sequences import SequenceTask, in_order
 from training.engine.strategy import worker_number
+from training.engine.task import SequenceTask, in_order
 
 _NEIGHBOURS = 10
 
 
 class DistillationTask(SequenceTask):
     """Training on a teacher's embeddings of texts."""
+
+    model: FixedHeadTextEmbedder
 
     def __init__(self, config: DistillConfig):
         self.config = config
@@ -116,7 +123,7 @@ class DistillationTask(SequenceTask):
             )
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         settings = dataclasses.asdict(self._options)
         for name in ("teacher", "cache"):
             del settings[name]
@@ -127,7 +134,7 @@ class DistillationTask(SequenceTask):
             "data_sha256": hashlib.sha256(texts).hexdigest(),
         }
 
-    def build(self):
+    def build(self) -> None:
         options, model = self._options, self.config.model
         teacher, preprocessor = self._teacher, self._teacher.preprocessor
         self.model = FixedHeadTextEmbedder(
@@ -162,13 +169,15 @@ class DistillationTask(SequenceTask):
         self._components = tf.constant(
             principal_components(self._targets, model.hidden_dim), tf.float32
         )
-        self._teacher = None
+        del self._teacher
         if options.attention_weight:
             # Read again, in the strategy's scope: it runs in every update, so
             # each device needs it.
             self._teacher = read_embedder(options.teacher, "teacher")
 
-    def training_dataset(self, context, first_step):
+    def training_dataset(
+        self, context: tf.distribute.InputContext, first_step: int
+    ) -> tf.data.Dataset:
         training = self.config.training
         held_out = self._options.validation_texts
         return training_batches(
@@ -180,7 +189,9 @@ class DistillationTask(SequenceTask):
             context,
         )
 
-    def evaluation_dataset(self, context):
+    def evaluation_dataset(
+        self, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
         held_out = self._options.validation_texts
         return evaluation_batches(
             self._reader(slice(held_out)),
@@ -213,7 +224,7 @@ class DistillationTask(SequenceTask):
 
         return batch
 
-    def loss(self, batch, totals):
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         weights = self._weights
         inputs = self.model_inputs(batch)
         fixed_size = not self.config.run.packed
@@ -281,12 +292,12 @@ class DistillationTask(SequenceTask):
             embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
         )
 
-    def flops(self, totals):
+    def flops(self, totals: dict[str, float]) -> float | None:
         if self._weights["attention"]:
             return None  # the teacher computes, too
         return super().flops(totals)
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         embeddings = self.model.embed_packed(
             self.model_inputs(batch),
             fixed_size=not self.config.run.packed,
@@ -298,7 +309,7 @@ class DistillationTask(SequenceTask):
             "cosines": self._cosines(embeddings, teacher),
         }
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
         held_out = self._targets[: self._options.validation_texts]
         return {
@@ -308,7 +319,7 @@ class DistillationTask(SequenceTask):
             ),
         }
 
-    def save(self, folder):
+    def save(self, folder: pathlib.Path) -> None:
         self.model.save_to_preset(str(folder))
 
 

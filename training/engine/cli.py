@@ -1,18 +1,21 @@
-"""What commands share: flags, messages, signals, exit statuses."""
+"""What commands share: flags, messages, errors, signals, locks, statuses."""
 
 import argparse
 import contextlib
+import fcntl
 import importlib
 import os
+import pathlib
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
+from typing import Any
 
 import tyro
 
 from training.engine.configs import ExperimentConfig
-from training.engine.errors import Interrupted, RunFailed, WorkerLost
 
 # From sysexits.h: the same command may succeed when it is tried again.
 EX_TEMPFAIL = 75
@@ -20,17 +23,44 @@ EX_TEMPFAIL = 75
 USAGE = 2
 
 
+class Interrupted(Exception):
+    """A signal stopped the run, which saved a checkpoint after `step`."""
+
+    def __init__(self, signum: int, step: int):
+        self.signum = signum
+        self.step = step
+        super().__init__(
+            f"stopped by {signal.Signals(signum).name} after step {step}; "
+            "the same command continues from there"
+        )
+
+
+class WorkerLost(Exception):
+    """Another worker is gone, and this one cannot go on without it."""
+
+
+class RunFailed(Exception):
+    """TensorFlow failed: a shard is missing, the disk is full, ..."""
+
+
+# Errors that a restart does not mend.
+_FAILURES = (ValueError, OSError, ImportError, FloatingPointError, RunFailed)
+
+
 def command(
-    verb: Callable, config_type: type, prog: str, description: str
-) -> Callable[[list[str] | None], int]:
-    """Returns `main` of a module: it reads `config_type` and runs the verb."""
+    verb: Callable, config_type: type, prog: str, doc: str
+) -> Callable[..., int]:
+    """Returns `main` of a module: it reads `config_type` and runs the verb.
+
+    `doc` is the docstring of the module, the description in `--help`.
+    """
 
     def main(args: list[str] | None = None) -> int:
-        config = tyro.cli(
+        config: Any = tyro.cli(
             config_type,
             args=args,
             prog=f"python -m {prog}",
-            description=description,
+            description=description(doc),
             use_underscores=True,
         )
         return run(verb, config, prog)
@@ -38,12 +68,19 @@ def command(
     return main
 
 
-def run(verb: Callable, config, prog: str) -> int:
+def description(doc: str) -> str:
+    """Returns a module's docstring for `--help`, without double blank lines.
+
+    tyro keeps a blank line, and begins another one before an indented line.
+    """
+    return re.sub("^ {4}", "", doc.strip(), flags=re.MULTILINE)
+
+
+def run(verb: Callable[[Any], int | None], config: Any, prog: str) -> int:
     """Calls `verb(config)` and returns the exit status.
 
-    What the verb returns, or 0; 1 after an error that a restart does not mend;
-    75 (`EX_TEMPFAIL`) when another worker was lost; 128 and the signal's
-    number when a signal stopped the verb.
+    That is what the verb returns, or 0; 1 after an error; 75 (`EX_TEMPFAIL`)
+    when another worker was lost; 128 + the signal that stopped the verb.
     """
     # TensorFlow's warnings would break up the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -58,9 +95,7 @@ def run(verb: Callable, config, prog: str) -> int:
     except WorkerLost as error:
         say_error(prog, error)
         return EX_TEMPFAIL
-    except (
-        ValueError, OSError, ImportError, FloatingPointError, RunFailed
-    ) as error:  # fmt: skip
+    except _FAILURES as error:
         say_error(prog, error)
         return 1
 
@@ -81,7 +116,7 @@ def import_tensorflow() -> None:
 
 
 @contextlib.contextmanager
-def handling(handlers: dict[int, Callable]) -> Iterator[None]:
+def handling(handlers: Mapping[signal.Signals, Callable]) -> Iterator[None]:
     """Handles signals, given by number, until the block is left."""
     previous = {
         signum: signal.signal(signum, handler)
@@ -106,9 +141,9 @@ class TrainingVerb:
     `ExperimentConfig`, by name.
     """
 
-    def __init__(self, name: str, description: str, *configs: ModuleType):
-        self._name, self._description = name, description
-        self._named_runs = {}
+    def __init__(self, name: str, doc: str, *configs: ModuleType):
+        self._name, self._doc = name, doc
+        self._named_runs: dict[str, Callable[[], ExperimentConfig]] = {}
         for module in configs:
             self._named_runs |= module.NAMED_RUNS
 
@@ -125,7 +160,8 @@ class TrainingVerb:
             )
             sys.exit(USAGE)
         listed = "\n".join(
-            f"  {name}: {function.__doc__}"
+            f"  {name}: "
+            + re.sub(r"\s*\n\s*", "\n    ", function.__doc__ or "")
             for name, function in self._named_runs.items()
         )
         default = self._named_runs[name]()
@@ -133,8 +169,8 @@ class TrainingVerb:
             type(default),
             args=args,
             prog=f"python -m {self._name}",
-            description=f"{self._description}\n\nNamed configurations:\n"
-            f"{listed}",
+            description=f"{description(self._doc)}\n\n"
+            f"Named configurations:\n{listed}",
             default=default,
             config=(tyro.conf.OmitArgPrefixes,),
             use_underscores=True,
@@ -152,11 +188,26 @@ class TrainingVerb:
         """Runs the command and returns its exit status."""
         args = sys.argv[1:] if args is None else args
 
-        def verb(config):
-            if config.seeds != 1:
-                from training.engine.seeds import run_seeds
+        def verb(config: ExperimentConfig) -> int:
+            if config.seeds == 1:
+                self.train(config)
+                return 0
+            from training.engine.seeds import run_seeds
 
-                return run_seeds(self._name, config, args)
-            self.train(config)
+            return run_seeds(self._name, config, args)
 
         return run(verb, self.parse(args), self._name)
+
+
+@contextlib.contextmanager
+def held(folder: pathlib.Path, busy: str) -> Iterator[None]:
+    """Locks a folder by a file `lock`, until the block or the process ends.
+
+    Raises a `ValueError` with the message `busy` if another process holds it.
+    """
+    with open(folder / "lock", "wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(busy) from None
+        yield

@@ -6,7 +6,14 @@ agree with an earlier run in the same work directory, to continue that run.
 
 import dataclasses
 import pathlib
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import tyro
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16
 # vanish unless losses are scaled.
@@ -39,17 +46,18 @@ class ModelConfig:
 class StartConfig(ModelConfig):
     """The encoder to start from: a preset's, or one of a new shape."""
 
-    num_layers: int | None = None
+    # mypy: a shape may miss here; `read_start` completes it.
+    num_layers: int | None = None  # type: ignore[assignment]
     """Transformer blocks. Default: those of init."""
-    num_heads: int | None = None
+    num_heads: int | None = None  # type: ignore[assignment]
     """Attention heads of each block. Default: those of init."""
-    hidden_dim: int | None = None
+    hidden_dim: int | None = None  # type: ignore[assignment]
     """Width of a token and of the embedding. Default: that of init."""
-    intermediate_dim: int | None = None
+    intermediate_dim: int | None = None  # type: ignore[assignment]
     """Width of the feed-forward layers. Default: that of init."""
     head_size: int | None = None
     """Size of each head. Default: that of init, else max_sequence_length."""
-    max_sequence_length: int | None = None
+    max_sequence_length: int | None = None  # type: ignore[assignment]
     """Longest input, in tokens. Default: that of init."""
     init: pathlib.Path | None = None
     """Preset to start from, written by training.convert or another run, with
@@ -150,3 +158,96 @@ class FinetuneConfig(ExperimentConfig):
     """What all fine-tuning has in common."""
 
     model: StartConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """The head's dropout, and the tokenizer."""
+
+    head_dropout: float = 0.1
+    """Fraction of the head's input dropped in training."""
+    vocabulary: pathlib.Path | None = None
+    """File with one token per line; required without init."""
+    lowercase: bool | None = None
+    """Whether the tokenizer lowercases and strips accents. None: as init does,
+    else yes."""
+
+
+def named_run(kind: type[_Part], /, **flags: Any) -> _Part:
+    """Makes a run from flags; each goes to the part that has such a field.
+
+    A flag without a value and without a default stays required.
+    """
+    required = {
+        field.name: tyro.MISSING
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING
+    }
+    parts = {
+        field.name: named_run(field.type, **_taken(field.type, flags))
+        for field in dataclasses.fields(kind)
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
+    }
+    return kind(**(required | parts | flags))
+
+
+def changed(run: _Part, /, **flags: Any) -> _Part:
+    """Returns a run with other values of some flags."""
+    values: dict[str, Any] = dict(vars(run))
+    parts = {
+        name: changed(value, **_taken(value, flags))
+        for name, value in values.items()
+        if dataclasses.is_dataclass(value) and not isinstance(value, type)
+    }
+    return dataclasses.replace(run, **parts, **flags)
+
+
+def _taken(part, flags):
+    """Removes the fields of a dataclass from the flags and returns them."""
+    names = [field.name for field in dataclasses.fields(part)]
+    return {name: flags.pop(name) for name in names if name in flags}
+
+
+def check_at_least(least: int, **values: float) -> None:
+    """Raises a `ValueError` for the first value under `least`."""
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(
+                f"`{name}` must be at least {least}. Received: {value}"
+            )
+
+
+def check_positive(**values: float) -> None:
+    """Raises a `ValueError` for the first value that is not positive."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {value}")
+
+
+def check_fraction(**values: float) -> None:
+    """Raises a `ValueError` for the first value outside of 0 to 1."""
+    for name, value in values.items():
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(
+                f"`{name}` must be between 0 and 1. Received: {value}"
+            )
+
+
+def check_length(longest: int, special_tokens: int, **lengths: int) -> None:
+    """Checks that sequences have room for a token, and positions for them."""
+    for name, length in lengths.items():
+        if not special_tokens < length <= longest:
+            raise ValueError(
+                f"`{name}` must be over {special_tokens} (the special tokens) "
+                f"and at most max_sequence_length={longest}. "
+                f"Received: {length}"
+            )
+
+
+def check_whole_batch(accumulation_steps: int, compared: str) -> None:
+    """Checks that a loss that compares examples sees the whole batch."""
+    if accumulation_steps != 1:
+        raise ValueError(
+            f"`accumulation_steps` must be 1: {compared} are those of the "
+            f"whole batch. Received: {accumulation_steps}"
+        )

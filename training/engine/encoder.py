@@ -2,12 +2,14 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 from keras_fixedhead import (
     FixedHeadBackbone,
     FixedHeadTextEmbedder,
     FixedHeadTokenizer,
 )
+from keras_fixedhead.convert.bert_files import read_vocabulary
 from training.engine.configs import ModelConfig, StartConfig
 from training.engine.preset import read_embedder
 from training.engine.records import differences
@@ -23,12 +25,9 @@ SHAPE = (
 
 
 def make_encoder(
-    model: ModelConfig, vocabulary_size: int, **arguments
+    model: ModelConfig, vocabulary_size: int, **arguments: Any
 ) -> FixedHeadBackbone:
-    """Returns an encoder with random weights.
-
-    `arguments` are further arguments of `FixedHeadBackbone`.
-    """
+    """Returns a `FixedHeadBackbone` of `arguments` with random weights."""
     return FixedHeadBackbone(
         vocabulary_size=vocabulary_size,
         dropout=model.dropout,
@@ -97,20 +96,18 @@ def check_vocabulary(
 
 def read_tokenizer(
     start: FixedHeadTextEmbedder | None,
-    vocabulary: pathlib.Path,
+    vocabulary: pathlib.Path | None,
     lowercase: bool | None,
 ) -> FixedHeadTokenizer:
     """Returns the tokenizer of the start or, without one, of a vocabulary.
 
-    `vocabulary` is a file with a token a line. `lowercase=None` is as in the
-    start, or True.
+    `lowercase=None` is as in the start, or True.
     """
     if start is None:
-        text = vocabulary.read_text(encoding="utf-8")
+        if vocabulary is None:
+            raise ValueError("`vocabulary` must be a file without `init`.")
         return FixedHeadTokenizer(
-            # Not splitlines(), which splits at more than line feeds.
-            text.removesuffix("\n").split("\n"),
-            lowercase=lowercase is not False,
+            read_vocabulary(vocabulary), lowercase=lowercase is not False
         )
     tokenizer = start.preprocessor.tokenizer
     if lowercase not in (None, tokenizer.lowercase):

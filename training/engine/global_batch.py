@@ -6,12 +6,14 @@ Shape letters: B examples of a global batch, M examples of one replica.
 import abc
 import dataclasses
 import typing
-from collections.abc import Callable, Sized
+from collections.abc import Callable
+from typing import Any
 
 import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.engine.strategy import replica_batch_size
 
 
@@ -169,12 +171,12 @@ class ExampleBatches(abc.ABC):
     packed: bool = True
 
     @abc.abstractmethod
-    def reader(self, examples: Sized) -> Callable:
+    def reader(self, examples: Any) -> Callable:
         """Returns a function from numbers of examples, `[M]`, to a batch."""
 
     def training(
         self,
-        examples: Sized,
+        examples: Any,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
@@ -189,7 +191,7 @@ class ExampleBatches(abc.ABC):
         )
 
     def evaluation(
-        self, examples: Sized, context: tf.distribute.InputContext
+        self, examples: Any, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
         """Every example once, in order; see `evaluation_batches`."""
         return evaluation_batches(
@@ -198,3 +200,42 @@ class ExampleBatches(abc.ABC):
             self.global_batch_size,
             context,
         )
+
+
+def tokenized(
+    preprocessor: FixedHeadTextEmbedderPreprocessor,
+    text: tf.Tensor,
+    prompt: str | None,
+    sequence_length: int,
+    fixed_size: bool,
+) -> dict[str, tf.Tensor]:
+    """Tokenizes a string tensor `[B]` into int32 tensors `[B, T]`, in graphs.
+
+    `prompt` names the prompt to put before each text. With `fixed_size`, T is
+    `sequence_length`: a static shape, which XLA compiles once. Otherwise T is
+    the length of the longest text.
+    """
+    features = preprocessor.pad_to_longest(
+        text, prompt=prompt, sequence_length=sequence_length
+    )
+    if not fixed_size:
+        return features
+    return of_length(
+        features, sequence_length, preprocessor.tokenizer.pad_token_id
+    )
+
+
+def of_length(
+    features: dict[str, tf.Tensor], sequence_length: int, pad_token_id: int
+) -> dict[str, tf.Tensor]:
+    """Pads int32 tensors `[B, T]` to the static `[B, sequence_length]`.
+
+    `pad_token_id` fills `token_ids`; zeros fill the other features.
+    """
+    missing = sequence_length - tf.shape(features["token_ids"])[1]
+    padded = {}
+    for name, values in features.items():
+        fill = pad_token_id if name == "token_ids" else 0
+        values = tf.pad(values, [[0, 0], [0, missing]], constant_values=fill)
+        padded[name] = tf.ensure_shape(values, [None, sequence_length])
+    return padded

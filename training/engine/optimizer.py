@@ -1,14 +1,71 @@
-"""The optimizer of a run: AdamW, LAMB or SGD, and exact gradient clipping."""
+"""The optimizer of a run: AdamW, LAMB or SGD, its rate, exact clipping."""
+
+import math
 
 import keras
 import tensorflow as tf
 
 from training.engine.configs import TrainingConfig
-from training.engine.schedule import WarmupDecay
 
 
-class ReduceThenClip:
-    """Mixin that makes a Keras optimizer clip by the true global norm.
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises linearly to `peak` over `warmup_steps`, then falls towards zero.
+
+    The first update has `1 / warmup_steps` of the peak. A "linear" or "cosine"
+    `decay` would reach zero one update after the last of `total_steps`;
+    "rsqrt" falls with the square root of the update (Vaswani et al. 2017,
+    section 5.3), whatever `total_steps` is.
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        warmup_steps: int,
+        total_steps: int,
+        decay: str = "linear",
+    ):
+        if decay not in ("linear", "cosine", "rsqrt"):
+            raise ValueError(
+                "`decay` must be 'linear', 'cosine' or 'rsqrt'. Received: "
+                f"{decay!r}"
+            )
+        if not 0 <= warmup_steps < total_steps:
+            raise ValueError(
+                "`warmup_steps` must be at least 0 and smaller than the "
+                f"number of steps ({total_steps}). Received: {warmup_steps}"
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self.decay = decay
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the learning rate, a float32 scalar, for update `step`."""
+        update = keras.ops.cast(step, "float32") + 1.0
+        rise = update / max(self.warmup_steps, 1)
+        if self.decay == "rsqrt":
+            fall = keras.ops.rsqrt(rise)
+        else:
+            end = self.total_steps + 1
+            fall = (end - update) / (end - self.warmup_steps)
+            fall = keras.ops.clip(fall, 0.0, 1.0)
+        if self.decay == "cosine":
+            fall = 0.5 - 0.5 * keras.ops.cos(fall * math.pi)
+        return self.peak * keras.ops.where(
+            update <= self.warmup_steps, rise, fall
+        )
+
+    def get_config(self) -> dict:
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "decay": self.decay,
+        }
+
+
+class ReduceThenClip(keras.optimizers.Optimizer):
+    """A Keras optimizer that clips by the true global norm.
 
     Keras 3 clips the gradients of each replica before it sums them, and takes
     the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
@@ -17,10 +74,10 @@ class ReduceThenClip:
     The loss of each replica must be its share of the global mean.
 
     `gradient_norm` is a float variable: the global norm of the last update
-    before clipping. Put the mixin before the optimizer class.
+    before clipping. A subclass names this class before another optimizer.
     """
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         if not self.built:
             self.gradient_norm = self.add_variable(
                 (),
@@ -55,7 +112,12 @@ class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
     the time of Keras's several passes.
     """
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self,
+        gradient: tf.Tensor,
+        variable: keras.Variable,
+        learning_rate: tf.Tensor,
+    ) -> None:
         index = self._get_variable_index(variable)
         dtype = variable.dtype
         beta_1, beta_2 = (

@@ -1,15 +1,19 @@
 """The `tf.distribute` strategies, by name, and how they share data."""
 
+import contextlib
 import functools
 import json
 import os
 import signal
-from collections.abc import Callable
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
 
+import keras
 import tensorflow as tf
 
-from training.engine.errors import WorkerLost
-from training.engine.rendezvous import wait_for_workers
+from training.engine.cli import WorkerLost
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
@@ -73,8 +77,8 @@ def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
     return global_batch_size // num_replicas
 
 
-def draw_for_each_replica(model) -> None:
-    """Gives each replica of a built Keras model or layer its own random draws.
+def draw_for_each_replica(model: keras.layers.Layer) -> None:
+    """Gives each replica of a built model or layer its own random draws.
 
     Keras's seed generators have the same state on all replicas, which would
     otherwise drop the same activations.
@@ -87,7 +91,7 @@ def draw_for_each_replica(model) -> None:
 def distribute(
     strategy: tf.distribute.Strategy,
     make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
-):
+) -> Iterable:
     """Distributes the datasets, of one replica's batches, of each worker."""
     # The iterator of a dataset that tunes itself can wait at its end for the
     # tuning thread, up to a minute.
@@ -165,3 +169,61 @@ def _tpu_strategy():
             f"`strategy='tpu'` found no TPU attached to this machine: {error}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+_POLL_INTERVAL = 0.2  # seconds
+_REMINDER_INTERVAL = 60.0  # seconds
+
+
+def wait_for_workers(addresses: Collection[str], own: str) -> None:
+    """Returns once each worker has listened at its address, `HOST:PORT`.
+
+    Meanwhile listens at this worker's, `own`. Prints to stderr which workers
+    are missing.
+    """
+    missing = {address for address in addresses if address != own}
+    with _listener(own):
+        said = time.monotonic()
+        # Workers usually start together, within the first reminder.
+        reminder = 10 * _POLL_INTERVAL
+        while missing := {a for a in missing if not _is_there(a)}:
+            if time.monotonic() - said > reminder:
+                print(
+                    f"waiting for worker {', '.join(sorted(missing))}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                said, reminder = time.monotonic(), _REMINDER_INTERVAL
+            time.sleep(_POLL_INTERVAL)
+
+
+@contextlib.contextmanager
+def _listener(address):
+    port = _split(address)[1]
+    try:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(
+            ("", port), family=family, dualstack_ipv6=both
+        )
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot listen at the port of this worker ({error.strerror})",
+            address,
+        ) from None
+    with listener:
+        yield
+
+
+def _is_there(address):
+    try:
+        socket.create_connection(_split(address), timeout=1).close()
+    except OSError:  # the worker, or its name, may appear later
+        return False
+    return True
+
+
+def _split(address):
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

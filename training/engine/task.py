@@ -1,27 +1,63 @@
-"""The interface between a task and the training loop."""
+"""The interface between a task and the training loop, and base classes.
+
+A fine-tuning task is a folder: `configs.py` with its options (`HeadConfig`),
+its run (`FinetuneConfig`) and `NAMED_RUNS`; and `task.py` with `ExampleBatches`
+(in `batches.py` if they are long), a `FinetuningTask`, which the run names, and
+`predict`, if `training.predict` uses its models. `training/tasks.py` lists the
+folders.
+
+Shape letters: M sequences of a batch, T tokens, N examples of all evaluations,
+C classes.
+"""
 
 import abc
+import dataclasses
+import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
+import keras_hub
+import numpy as np
 import tensorflow as tf
+
+from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer
+from keras_fixedhead.planner import encoder_flops
+from keras_fixedhead.progress import progress
+from training.engine.configs import (
+    FinetuneConfig,
+    HeadConfig,
+    check_length,
+    check_positive,
+)
+from training.engine.encoder import (
+    check_vocabulary,
+    copy_encoder,
+    make_encoder,
+    read_start,
+    read_tokenizer,
+)
+from training.engine.global_batch import ExampleBatches
+from training.engine.preset import preset_sha256
 
 
 class Task(abc.ABC):
     """What is learned.
 
-    `model` is None before `build`. `metrics` names the metrics that `loss`
-    returns, `counts` the counts of `totals`. `settings`, JSON values by name,
-    decide the result, with the model and its training; `warnings` are
-    sentences to print.
+    `build` sets `model`. `metrics` names the metrics that `loss` returns,
+    `counts` the counts of `totals`; `warnings` are sentences to print.
     """
 
-    model: keras.layers.Layer | None = None
+    model: keras.layers.Layer
     metrics: Sequence[str] = ()
     counts: Sequence[str] = ()
-    settings: dict = {}
     warnings: Sequence[str] = ()
+
+    @property
+    def settings(self) -> dict:
+        """What decides the result beside model and training, as JSON values."""
+        return {}
 
     @abc.abstractmethod
     def build(self) -> None:
@@ -37,7 +73,7 @@ class Task(abc.ABC):
         resumed run sees the same batches on any number of devices.
         """
 
-    def totals(self, batch) -> dict[str, tf.Tensor]:
+    def totals(self, batch: Any) -> dict[str, tf.Tensor]:
         """Returns counts of a replica's batch, float scalars.
 
         The loop adds them up over the global batch, and reports the totals
@@ -47,7 +83,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self, batch, totals: dict[str, tf.Tensor]
+        self, batch: Any, totals: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Returns shares of the global batch's mean loss and mean `metrics`.
 
@@ -67,18 +103,15 @@ class Task(abc.ABC):
         """Returns a replica's batches of an evaluation, as many on each."""
 
     @abc.abstractmethod
-    def evaluation_step(self, batch) -> dict[str, tf.Tensor]:
+    def evaluation_step(self, batch: Any) -> dict[str, tf.Tensor]:
         """Returns tensors, examples first, to compute the metrics from."""
 
     @abc.abstractmethod
     def figures(self, outputs: dict) -> dict[str, float]:
         """Returns the metrics of the NumPy outputs of all replicas' batches."""
 
-    def attention_inputs(self, batch) -> tuple | None:
-        """Returns the Keras model that attends, and its inputs.
-
-        `batch` is one of an evaluation. None if nothing attends.
-        """
+    def attention_inputs(self, batch: Any) -> tuple[keras.Model, dict] | None:
+        """Returns the model that attends, if any, and its inputs of a batch."""
         return None
 
     @abc.abstractmethod
@@ -87,3 +120,176 @@ class Task(abc.ABC):
 
     def check_data(self, error: tf.errors.OpError) -> None:  # noqa: B027
         """Raises an error that names the file, if data caused `error`."""
+
+
+class SequenceTask(Task):
+    """A task whose model reads int tensors `[M, T]`, named in `inputs`.
+
+    `_batches` makes them of the examples `_training` and `_validation`.
+    """
+
+    _batches: Any
+    _training: Any
+    _validation: Any
+    counts: Sequence[str] = ("tokens", "examples")
+    inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
+
+    def model_inputs(self, batch: dict) -> dict:
+        """Returns the part of a batch that the model reads."""
+        return {name: batch[name] for name in self.inputs}
+
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
+        real = tf.cast(batch["padding_mask"], tf.float32)
+        return {
+            "tokens": tf.reduce_sum(real),
+            "examples": tf.cast(tf.shape(real)[0], tf.float32),
+        }
+
+    def flops(self, totals: dict[str, float]) -> float | None:
+        # As if all sequences had the average length. Every token of the last
+        # block is computed; the head is negligible.
+        tokens = totals["tokens"]
+        of_a_token = encoder_flops(
+            self.model.backbone, tokens / totals["examples"]
+        )
+        return 3 * tokens * of_a_token
+
+    def attention_inputs(self, batch: dict) -> tuple[keras.Model, dict]:
+        return self.model, self.model_inputs(batch)
+
+    def training_dataset(
+        self, context: tf.distribute.InputContext, first_step: int
+    ) -> tf.data.Dataset:
+        return self._batches.training(self._training, context, first_step)
+
+    def evaluation_dataset(
+        self, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        return self._batches.evaluation(self._validation, context)
+
+    def save(self, folder: pathlib.Path) -> None:
+        self.model.save_to_preset(str(folder))
+
+
+def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the outputs of each example once, in order, as `[N, ...]`.
+
+    `index` in `outputs` has the numbers of the examples, -1 for padding.
+    """
+    index = outputs["index"]
+    order = np.argsort(index, kind="stable")[(index < 0).sum() :]
+    return {name: x[order] for name, x in outputs.items() if name != "index"}
+
+
+def losses_and_hits(
+    logits: tf.Tensor, labels: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns losses in nats, and 1 where the highest logit is the label's.
+
+    `logits` are `[..., C]`, `labels` integers `[...]`; the results are
+    `[...]`, in float32 or float64.
+    """
+    if logits.dtype != tf.float64:
+        # bfloat16 is too coarse for a sum of exponentials.
+        logits = tf.cast(logits, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
+    return losses, tf.cast(hits, logits.dtype)
+
+
+def outputs_by_length(
+    lengths: Sequence[int],
+    compute: Callable[[np.ndarray], dict],
+    batch_size: int,
+    label: str,
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields the numbers of the sequences of each batch, and its outputs.
+
+    `compute` maps numbers of sequences, an int array `[M]`, to `{name: tensor
+    [M, ...]}`. The longest sequences come first, so that a batch too large for
+    the memory fails at once. `label` stands beside the progress bar.
+    """
+    check_positive(batch_size=batch_size)
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    with progress(label, len(order)) as advance:
+        for first in range(0, len(order), batch_size):
+            rows = order[first : first + batch_size]
+            outputs = compute(rows)
+            yield rows, {name: np.array(x) for name, x in outputs.items()}
+            advance(len(rows))
+
+
+class FinetuningTask(SequenceTask):
+    """Trains the encoder of a preset (`init`), or a new one, under a head.
+
+    A subclass sets the attributes below. Its `__init__` makes `_preprocessor`
+    and reads `_training` and `_validation`, the examples of `batches`.
+    """
+
+    part: str
+    """Field of the configuration that holds the task's options."""
+    sources: tuple[str, ...] = ()
+    """Options to leave out of `settings`: `data_sha256` covers the content of
+    these files, which may move."""
+    batches: type[ExampleBatches]
+    _preprocessor: keras_hub.models.Preprocessor
+
+    def __init__(self, config: FinetuneConfig):
+        self.config = config
+        self._options = getattr(config, self.part)
+        if isinstance(self._options, HeadConfig):
+            rate = self._options.head_dropout
+            if not 0.0 <= rate < 1.0:
+                raise ValueError(
+                    "`head_dropout` must be from 0 to below 1. "
+                    f"Received: {rate}"
+                )
+        self._start, self._model = read_start(config.model)
+
+    @functools.cached_property
+    def _batches(self) -> ExampleBatches:  # type: ignore[override]
+        training = self.config.training
+        return self.batches(
+            training.global_batch_size,
+            self._preprocessor,
+            training.seed,
+            packed=self.config.run.packed,
+        )
+
+    @property
+    @abc.abstractmethod
+    def data_sha256(self) -> dict[str, str]:
+        """A checksum for each part of the data."""
+
+    @property
+    def settings(self) -> dict:
+        model = dataclasses.asdict(self.config.model)
+        init = model.pop("init")
+        options = dataclasses.asdict(self._options)
+        for name in self.sources:
+            del options[name]
+        return {
+            "model": model,
+            "init_sha256": init and preset_sha256(init, "init"),
+            self.part: options,
+            "data_sha256": self.data_sha256,
+        }
+
+    def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
+        longest = self._model.max_sequence_length or 0
+        check_length(longest, special_tokens, **lengths)
+
+    def _read_tokenizer(self) -> FixedHeadTokenizer:
+        """Reads the tokenizer of `init`, or the options' `vocabulary`."""
+        options = self._options
+        check_vocabulary(options.vocabulary, self._model.init)
+        return read_tokenizer(
+            self._start, options.vocabulary, options.lowercase
+        )
+
+    def _make_encoder(self, pooler: bool = False) -> FixedHeadBackbone:
+        """Copies the encoder of `init`, its pooler on request, or makes one."""
+        if self._start is None:
+            tokenizer = self._preprocessor.tokenizer
+            return make_encoder(self._model, tokenizer.vocabulary_size())
+        return copy_encoder(self._start.backbone, self._model, pooler=pooler)

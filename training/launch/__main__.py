@@ -71,7 +71,7 @@ def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
     config = tyro.extras.subcommand_cli_from_dict(
         {"local": LocalConfig, "worker": WorkerConfig},
         prog=f"python -m {_PROG}",
-        description=__doc__,
+        description=cli.description(__doc__),
         args=args[:end],
         use_underscores=True,
     )

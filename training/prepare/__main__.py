@@ -18,18 +18,20 @@ from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
 
 def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
     """Makes the folder, and prints what is in it and what is not."""
-    # Nothing here uses a GPU, and TensorFlow's log messages about a missing
-    # one would hide the progress bar.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing here uses a GPU
     cli.import_tensorflow()
     if isinstance(config, PairsConfig):
-        from training.prepare.pairs import prepare_pairs as make
+        from training.prepare.pairs import prepare_pairs
+
+        manifest = prepare_pairs(config)
     elif isinstance(config, TextConfig):
-        from training.prepare.text import prepare_text as make
+        from training.prepare.text import prepare_text
+
+        manifest = prepare_text(config)
     else:
-        from training.prepare.stream import prepare_stream as make
-    manifest = make(config)
+        from training.prepare.stream import prepare_stream
+
+        manifest = prepare_stream(config)
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")

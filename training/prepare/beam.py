@@ -1,6 +1,6 @@
 """Text to shards of token ids as an Apache Beam pipeline, on any runner.
 
-The documents are those that `training.prepare.local` writes, in other shards:
+The documents are those that `training.prepare.text` writes, in other shards:
 documents have no order here, and the hash of a document chooses its shard. The
 number of workers does not change what a shard holds.
 """
@@ -20,9 +20,9 @@ except ImportError as error:
 
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Tally
-from training.prepare.local import sample_path, write_vocabulary
 from training.prepare.shards import is_written, shard_name, write_part
 from training.prepare.sources import Sample, Sources, shard_number
+from training.prepare.text import sample_path, write_vocabulary
 
 _MET = "met"
 
@@ -35,7 +35,7 @@ def tokenize(
     All workers must see the work folder under this path. Returns the counts of
     all `Tally`s.
     """
-    options = PipelineOptions([f"--{option}" for option in config.beam])
+    options = PipelineOptions([f"--{option}" for option in config.beam or ()])
     if not work.joinpath("data", "vocabulary.txt").exists():
         if config.vocabulary is None:
             path = sample_path(work)

@@ -59,7 +59,7 @@ def installed_folders() -> list[pathlib.Path]:
 
 
 def read_docstrings(
-    folders: Sequence[str | os.PathLike],
+    folders: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[Pair], dict[str, int]]:
     """Reads the public docstrings of the modules and packages in folders.
 
@@ -72,7 +72,7 @@ def read_docstrings(
     pairs: dict[str, Pair] = {}
     left_out: collections.Counter[str] = collections.Counter()
     with contextlib.ExitStack() as stack:
-        files = map(_read_file, modules)
+        files: Iterator = map(_read_file, modules)
         if len(modules) > _FEW_FILES:
             pool = stack.enter_context(
                 concurrent.futures.ProcessPoolExecutor(
@@ -119,7 +119,9 @@ def split_docstring(docstring: str) -> tuple[str, str]:
     return summary, re.sub(r"\n{3,}", "\n\n", rest).strip()
 
 
-def _list_modules(folder: str | os.PathLike) -> Iterator[tuple[str, str]]:
+def _list_modules(
+    folder: str | os.PathLike[str],
+) -> Iterator[tuple[str, str]]:
     """Yields (path, dotted name) of the public modules under `folder`."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(

@@ -7,6 +7,7 @@ none blank.
 import codecs
 import collections
 import contextlib
+import dataclasses
 import gzip
 import io
 import itertools
@@ -17,8 +18,8 @@ import typing
 import zlib
 from collections.abc import Iterable, Iterator
 
-# Longer than any paragraph and most books, but small beside the memory. Longer
-# lines and documents are cut.
+# Longer lines and documents are cut: these are longer than any paragraph and
+# most books, but small beside the memory.
 MAX_LINE_BYTES = 2**20
 MAX_DOCUMENT_BYTES = 2**22
 # A longer line of JSON cannot be cut; it is left out.
@@ -42,12 +43,14 @@ EMPTY_LINES = "lines without a token"
 SHORT = "documents of fewer than 2 tokens"
 
 
+@dataclasses.dataclass
 class Tally:
     """Counts of what was left out or repaired, and bytes read of sources."""
 
-    def __init__(self):
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.bytes_read = 0
+    counts: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    bytes_read: int = 0
 
 
 def read_file(
@@ -79,7 +82,7 @@ def read_file(
 
 def read_text(
     stream: typing.BinaryIO,
-    counts: collections.Counter,
+    counts: collections.Counter[str],
     *,
     divide: str | None = BLANK_LINES,
 ) -> Iterator[bytes]:
@@ -168,9 +171,12 @@ def _end_of_words(line: bytes) -> int:
     return end
 
 
-def _group(lines: Iterable[bytes], counts) -> Iterator[bytes]:
+def _group(
+    lines: Iterable[bytes], counts: collections.Counter[str]
+) -> Iterator[bytes]:
     """Yields the text between blank lines, cut where it is too long."""
-    paragraphs, size, cut = [], 0, False
+    paragraphs: list[bytes] = []
+    size, cut = 0, False
     for line in itertools.chain(lines, [b""]):
         full = size + len(line) > MAX_DOCUMENT_BYTES
         if paragraphs and (full or not line):

@@ -1,8 +1,14 @@
 """Query-document pairs to train and to evaluate on."""
 
+import collections
+import hashlib
 import pathlib
+import re
+import typing
 
+import datasketch
 from rich.console import Console
+from scipy.cluster.hierarchy import DisjointSet
 
 from keras_fixedhead.beir import Beir, write_beir
 from training.corpus import vocabulary
@@ -17,14 +23,16 @@ from training.corpus.pairs import (
 )
 from training.prepare.configs import PairsConfig
 from training.prepare.docstrings import installed_folders, read_docstrings
-from training.prepare.folder import (
-    arguments_of,
-    finish,
-    made_before,
-    new_folder,
-)
-from training.prepare.sources import stamps
-from training.prepare.split import split_pairs, words_of
+from training.prepare.folder import Output
+
+# Documents with this fraction of their distinct words in common are
+# near-duplicates: copies of a function in two packages, or overloads.
+_MIN_JACCARD = 0.75
+# Bands and rows of the index: it proposes documents of this similarity with
+# probability 1 - (1 - 0.75**5)**25 = 0.999.
+_BANDS, _ROWS = 25, 5
+
+_WORD = re.compile(r"\w+")
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
@@ -48,16 +56,16 @@ def prepare_pairs(config: PairsConfig) -> dict:
             "`heldout_split` must be None without `heldout_source`. "
             f"Received: {config.heldout_split!r}"
         )
-    arguments = arguments_of(config)
-    files = stamps(_file_names(config))
-    manifest = made_before(config, "pairs", arguments, files)
-    if manifest is not None:
-        return manifest
+    output = Output(config, "pairs", _file_names(config))
+    if output.made_before is not None:
+        return output.made_before
 
     if config.heldout_source is None:
         train, heldout, counts, left_out = _split_source(config)
     else:
-        train, heldout, counts, left_out = _read_both_sources(config)
+        train, heldout, counts, left_out = _read_both_sources(
+            config, config.heldout_source
+        )
     if config.vocabulary is None:
         with Console(stderr=True).status("Learning the vocabulary"):
             tokens = vocabulary.learn_vocabulary(
@@ -68,8 +76,6 @@ def prepare_pairs(config: PairsConfig) -> dict:
     else:
         tokens = vocabulary.read_vocabulary(config.vocabulary)
     manifest = {
-        "kind": "pairs",
-        "arguments": arguments,
         "counts": {
             **counts,
             "training pairs": len(train),
@@ -80,14 +86,14 @@ def prepare_pairs(config: PairsConfig) -> dict:
         },
         "left_out": left_out,
     }
-    with new_folder(config.output) as folder:
+    with output.new_folder() as folder:
         write_jsonl(folder / "train.jsonl", train)
         write_beir(folder / "heldout", heldout, split="test")
         vocabulary.write_vocabulary(folder / "vocabulary.txt", tokens)
-        return finish(folder, config.output, manifest, files)
+        return output.finish(folder, manifest)
 
 
-def _file_names(config):
+def _file_names(config: PairsConfig) -> list[str]:
     names = [] if config.source == "python" else [config.source]
     for other in (config.heldout_source, config.vocabulary):
         if other is not None:
@@ -101,14 +107,14 @@ def _file_names(config):
     return names + tables
 
 
-def _read_source(config) -> tuple[list[Pair], dict[str, int]]:
+def _read_source(config: PairsConfig) -> tuple[list[Pair], dict[str, int]]:
     if config.source == "python":
         return read_docstrings(installed_folders())
     return read_pairs(config.source, config.source_split)
 
 
-def _split_source(config) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns pairs to train on, held-out ones, counts, and what is left."""
+def _split_source(config: PairsConfig) -> tuple[list[Pair], Beir, dict, dict]:
+    """Returns training pairs, held-out ones, counts, and counts left out."""
     pairs, left_out = _read_source(config)
     with Console(stderr=True).status("Joining near-duplicates"):
         split = split_pairs(pairs, config.heldout, config.seed)
@@ -126,13 +132,15 @@ def _split_source(config) -> tuple[list[Pair], Beir, dict, dict]:
     return split.train, as_beir(split.heldout), counts, left_out
 
 
-def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns the same, without training pairs of held-out queries."""
+def _read_both_sources(
+    config: PairsConfig, source: str
+) -> tuple[list[Pair], Beir, dict, dict]:
+    """Returns the same; training pairs have no held-out queries."""
     pairs, left_out = _read_source(config)
     count = len(pairs) + sum(left_out.values())
-    heldout = read_judged(config.heldout_source, config.heldout_split)
+    heldout = read_judged(source, config.heldout_split)
     if heldout is None:
-        rows = read_jsonl(config.heldout_source)
+        rows = read_jsonl(source)
         heldout = as_beir(rows)
         count += len(rows)
         if len(heldout.judgements) < len(rows):
@@ -140,7 +148,7 @@ def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
             left_out["repeats of a held-out pair"] = repeats
     else:
         count += len(heldout.judgements)
-        for reason, n in unanswered(config.heldout_source, heldout).items():
+        for reason, n in unanswered(source, heldout).items():
             left_out[f"held-out {reason}"] = n
             count += n
     heldout_queries = {
@@ -158,3 +166,96 @@ def _read_both_sources(config) -> tuple[list[Pair], Beir, dict, dict]:
             f"{relevant} relevant documents"
         )
     return train, heldout, {"rows read": count}, left_out
+
+
+class Split(typing.NamedTuple):
+    """Pairs to train on and pairs held out, from different clusters."""
+
+    train: list[Pair]
+    heldout: list[Pair]
+    num_clusters: int
+    left_out: dict[str, int]
+
+
+def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
+    """Holds out a fraction of the clusters of near-duplicates.
+
+    The seed and the first identifier of a cluster, in alphabetical order,
+    decide whether it is held out, so other pairs can come and go. Identifiers
+    must be unique. Of a held-out cluster one pair is held out, so that its
+    query has one right document. Training pairs leave out exact copies of
+    another pair, and negatives that are documents of held-out clusters.
+    """
+    clusters = cluster_pairs(pairs)
+    train: set[Pair] = set()
+    held_out: set[Pair] = set()
+    unseen: set[tuple[str, ...]] = set()
+    left_out: collections.Counter[str] = collections.Counter()
+    for cluster in clusters:
+        if _is_held_out(min(pair.id for pair in cluster), heldout, seed):
+            held_out.add(cluster[0])
+            left_out["near-duplicates of a held-out pair"] += len(cluster) - 1
+            unseen.update(words_of(pair.document) for pair in cluster)
+        else:
+            # Backwards, so that the first of equal pairs stays.
+            by_words = {
+                (words_of(pair.query), words_of(pair.document)): pair
+                for pair in cluster[::-1]
+            }
+            train.update(by_words.values())
+            copies = len(cluster) - len(by_words)
+            left_out["repeats of a training pair"] += copies
+
+    def seen(negatives):
+        return tuple(n for n in negatives if words_of(n) not in unseen)
+
+    return Split(
+        [
+            pair._replace(negatives=seen(pair.negatives))
+            for pair in pairs
+            if pair in train
+        ],
+        [pair for pair in pairs if pair in held_out],
+        len(clusters),
+        {reason: count for reason, count in left_out.items() if count},
+    )
+
+
+def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
+    """Joins pairs with near-duplicate documents or equal queries.
+
+    Texts are compared as words, without case and punctuation. MinHash sketches
+    of a document's distinct words in a locality-sensitive index (Broder 1997;
+    Indyk and Motwani 1998) propose candidates; the exact Jaccard index
+    decides. The order of `pairs` is kept.
+    """
+    words = [frozenset(words_of(pair.document)) for pair in pairs]
+    permutations = _BANDS * _ROWS
+    index = datasketch.MinHashLSH(num_perm=permutations, params=(_BANDS, _ROWS))
+    sketches = datasketch.MinHash.generator(
+        ([word.encode() for word in distinct] for distinct in words),
+        num_perm=permutations,
+    )
+    clusters = DisjointSet(range(len(pairs)))
+    queries: dict[tuple[str, ...], int] = {}
+    for number, (pair, sketch) in enumerate(zip(pairs, sketches)):
+        clusters.merge(number, queries.setdefault(words_of(pair.query), number))
+        for other in index.query(sketch):
+            if clusters.connected(number, other):
+                continue
+            shared = len(words[number] & words[other])
+            if shared >= _MIN_JACCARD * len(words[number] | words[other]):
+                clusters.merge(number, other)
+        index.insert(number, sketch)
+    members = sorted(sorted(subset) for subset in clusters.subsets())
+    return [[pairs[number] for number in subset] for subset in members]
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Returns the words of a text, without case and punctuation."""
+    return tuple(_WORD.findall(text.lower()))
+
+
+def _is_held_out(cluster: str, heldout: float, seed: int) -> bool:
+    digest = hashlib.sha256(f"{seed}\n{cluster}".encode()).digest()
+    return int.from_bytes(digest[:8]) < heldout * 2**64

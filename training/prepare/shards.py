@@ -32,7 +32,6 @@ _BATCH_BYTES = 2**18
 
 
 def shard_name(split: str, number: int) -> str:
-    """Names a shard; the names of a split sort like their numbers."""
     if number >= _MAX_SHARDS:
         raise ValueError(
             "`shard_megabytes` must be larger: it would take more than "
@@ -87,7 +86,6 @@ def write_shards(
 
 
 def is_written(work: pathlib.Path, name: str) -> bool:
-    """Whether the work folder has a shard and its part."""
     return _part_path(work, name).exists()
 
 
@@ -95,9 +93,10 @@ def write_part(
     work: pathlib.Path, name: str, documents: Iterable[bytes], lowercase: bool
 ) -> None:
     """Writes a shard and then its part into the work folder."""
-    counts, left_out = collections.Counter(), collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
+    left_out: collections.Counter[str] = collections.Counter()
     tokenizer = _tokenizer(work / "data" / "vocabulary.txt", lowercase)
-    tokenized = _tokenize(documents, *tokenizer, counts, left_out)
+    tokenized = _tokenize(documents, tokenizer, counts, left_out)
     shard = write_shard(work / "data", name, tokenized)
     part = {
         "shard": shard | {"words": counts[counted.WORDS]},
@@ -126,8 +125,9 @@ def _tokenizer(vocabulary, lowercase):
     return graph, tokenizer.unk_token_id
 
 
-def _tokenize(documents, graph, unknown, counts, left_out):
+def _tokenize(documents, tokenizer, counts, left_out):
     """Yields `Document`s of at least two tokens, in order."""
+    graph, unknown = tokenizer
 
     def tokenize_lines(batch):
         lines = [line for document in batch for line in document]
@@ -178,7 +178,8 @@ def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
 
     `met` is what `Tally.counts` counted. Removes shards without a document.
     """
-    counts, left_out = collections.Counter(), collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
+    left_out: collections.Counter[str] = collections.Counter()
     shards: dict[str, list[dict]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for path in sorted(work.joinpath("parts").glob(f"{split}-*.json")):

@@ -14,10 +14,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from training.corpus.datasets import PREFIX as _TFDS
-from training.corpus.datasets import open_dataset, read_dataset
+from training.corpus.datasets import Dataset, is_named, open_dataset
 from training.prepare.documents import Tally, read_file, read_text
 
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
@@ -42,58 +39,51 @@ class File:
         """Divides the source into sources that workers can read."""
         return [self]
 
+    def identity(self) -> object:
+        """A key that is the same under each name of the source."""
+        return os.path.realpath(self.path)
+
 
 @dataclasses.dataclass(frozen=True)
-class TfdsSplit:
-    """A split, or part of one, of a prepared TensorFlow dataset.
+class DatasetTexts:
+    """The texts of a named dataset, in its column `feature`."""
 
-    `feature` is its text; `num_bytes` is estimated from `num_examples`.
-    """
-
-    name: str
-    split: str
-    data_dir: str | None
+    dataset: Dataset
     feature: str
-    num_bytes: int
-    num_examples: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.dataset.num_bytes
 
     def documents(self, tally: Tally) -> Iterator[bytes]:
         """Yields the documents, one per example."""
         before = tally.bytes_read
-        examples = read_dataset(
-            self._builder(),
-            self.split,
-            f"{_TFDS}{self.name}:{self.split}",
-            [self.feature],
-        )
-        for number, example in enumerate(examples, start=1):
+        texts = self.dataset.texts(self.feature)
+        for number, text in enumerate(texts, start=1):
             tally.bytes_read = before + (
-                self.num_bytes * number // self.num_examples
+                self.num_bytes * number // self.dataset.num_examples
             )
-            text = io.BytesIO(example[self.feature])
-            yield from read_text(text, tally.counts, divide=None)
+            yield from read_text(io.BytesIO(text), tally.counts, divide=None)
 
     def parts(self) -> list["Source"]:
-        """Divides a whole split into its files."""
-        splits = self.splits()
-        if self.split not in splits:
-            return [self]
-        return [
-            dataclasses.replace(self, split=f"{self.split}[{n}shard]")
-            for n in range(splits[self.split].num_shards)
-        ]
+        """Divides the source into sources that workers can read."""
+        parts = self.dataset.parts()
+        return [dataclasses.replace(self, dataset=part) for part in parts]
 
-    def splits(self):
-        """Returns the `tfds.core.SplitDict` of the dataset."""
-        return self._builder().info.splits
+    def identity(self) -> object:
+        return self
 
-    def _builder(self):
-        import tensorflow_datasets as tfds
+    def __str__(self) -> str:
+        return str(self.dataset)
 
-        return tfds.builder(self.name, data_dir=self.data_dir)
+    def overlaps(self, other: "Source") -> bool:
+        """Whether another source has examples in common with this one."""
+        return isinstance(other, DatasetTexts) and self.dataset.overlaps(
+            other.dataset
+        )
 
 
-Source = File | TfdsSplit
+Source = File | DatasetTexts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +104,13 @@ class Sources:
         """Size of all sources."""
         return sum(s.num_bytes for s in self.train + self.heldout)
 
+    def plan(self) -> dict:
+        """Returns what decides the documents, for a record of it."""
+        plan = dataclasses.asdict(self)
+        for source in plan["train"] + plan["heldout"]:
+            source.update(source.pop("dataset", {}))  # flat, as in old records
+        return plan
+
     def documents(self, tally: Tally) -> Iterator[tuple[str, bytes]]:
         """Yields the split of each document, and the document."""
         for source in self.train:
@@ -132,8 +129,8 @@ class Sources:
 class Sample:
     """Draws documents of at most `max_bytes`, those with the smallest hashes.
 
-    Neither their order nor merging samples makes a difference. The first
-    document is drawn even if it is longer.
+    The order of documents makes no difference. One document is always drawn,
+    even if it is longer.
     """
 
     def __init__(self, max_bytes: int, seed: int):
@@ -177,14 +174,15 @@ def find_sources(
     A name is a file, a glob, a folder (its .txt and .jsonl files, also with
     .gz), or a dataset `tfds:...`, which is prepared if needed.
     """
-    first: dict = {}
+    first: dict[object, Source] = {}
     for name in names:
-        if name.startswith(_TFDS):
+        found: Sequence[Source]
+        if is_named(name):
             found = [_find_dataset(name, tfds_data_dir)]
         else:
             found = _find_files(name, lines_are_documents)
         for source in found:
-            first.setdefault(_identity(source), source)
+            first.setdefault(source.identity(), source)
     return list(first.values())
 
 
@@ -193,38 +191,16 @@ def without(
 ) -> list[Source]:
     """Returns the sources that are not held out."""
     for source in sources:
+        if not isinstance(source, DatasetTexts):
+            continue
         for other in heldout:
-            if source != other and _overlap(source, other):
+            if source != other and source.overlaps(other):
                 raise ValueError(
                     "`heldout_source` must be a whole source, or apart from "
-                    f"all of them. Received: {_TFDS}{other.name}:"
-                    f"{other.split} and the source {source.split}"
+                    f"all of them. Received: {other} and the source {source}"
                 )
-    held_out = {_identity(source) for source in heldout}
-    return [source for source in sources if _identity(source) not in held_out]
-
-
-def _identity(source):
-    """Returns the same key for a source under each of its names."""
-    if isinstance(source, File):
-        return os.path.realpath(source.path)
-    return source
-
-
-def _overlap(one, other):
-    """Whether two different sources have examples in common."""
-    if not isinstance(one, TfdsSplit) or not isinstance(other, TfdsSplit):
-        return False
-    if (one.name, one.data_dir) != (other.name, other.data_dir):
-        return False
-    splits = one.splits()
-    return any(
-        a.filename == b.filename
-        and a.skip < b.skip + b.take
-        and b.skip < a.skip + a.take
-        for a in splits[one.split].file_instructions
-        for b in splits[other.split].file_instructions
-    )
+    held_out = {source.identity() for source in heldout}
+    return [source for source in sources if source.identity() not in held_out]
 
 
 def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
@@ -249,18 +225,18 @@ def stamps(names: Sequence[str]) -> list | None:
         return [
             [os.fspath(file.path), file.num_bytes, file.modified]
             for name in names
-            if not name.startswith(_TFDS)
+            if not is_named(name)
             for file in _find_files(name)
         ]
     except (OSError, ValueError):
         return None
 
 
-def _find_files(name, lines_are_documents=False) -> list[File]:
+def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
     paths = [name] if os.path.exists(name) else glob.glob(name, recursive=True)
     if not paths:
         raise FileNotFoundError(f"`source` {name!r}: there is no such file")
-    files = []
+    files: list[pathlib.Path] = []
     for path in map(pathlib.Path, sorted(paths)):
         if path.is_dir():
             files += sorted(
@@ -276,41 +252,20 @@ def _find_files(name, lines_are_documents=False) -> list[File]:
             f"`source` must be text ({', '.join(_SUFFIXES)} in a folder). "
             f"Received: {name!r}"
         )
-    found = []
-    for path in files:
-        stat = path.stat()
-        found.append(
-            File(path, stat.st_size, stat.st_mtime_ns, lines_are_documents)
-        )
-    return found
-
-
-def _find_dataset(name, data_dir) -> TfdsSplit:
-    builder, split = open_dataset(name, "source", data_dir)
-    info = builder.info
-    num_examples = info.splits[split].num_examples
-    in_all = sum(part.num_examples for part in info.splits.values())
-    return TfdsSplit(
-        name=":".join(info.full_name.rsplit("/", 1)),
-        split=split,
-        data_dir=None if data_dir is None else os.fspath(data_dir),
-        feature=_text_feature(name, info.features),
-        num_bytes=int(info.dataset_size) * num_examples // in_all,
-        num_examples=num_examples,
-    )
-
-
-def _text_feature(name, features):
-    strings = [
-        key
-        for key, feature in features.items()
-        if feature.shape == () and np.dtype(feature.np_dtype).kind == "O"
+    return [
+        File(file, stat.st_size, stat.st_mtime_ns, lines_are_documents)
+        for file, stat in ((file, file.stat()) for file in files)
     ]
+
+
+def _find_dataset(name: str, data_dir: pathlib.Path | None) -> DatasetTexts:
+    dataset = open_dataset(name, "source", data_dir)
+    strings = dataset.strings()
     if "text" in strings:
-        return "text"
+        return DatasetTexts(dataset, "text")
     if len(strings) != 1:
         raise ValueError(
             f"`source` {name!r} must have the feature `text`, or one string. "
             f"Its strings: {sorted(strings)}"
         )
-    return strings[0]
+    return DatasetTexts(dataset, *strings)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 from keras_fixedhead import FixedHeadTokenizer
-from training.corpus.stream import SPLITS
+from training.corpus.folder import SPLITS
 from training.corpus.tokenized import (
     Corpus,
     Shard,
@@ -19,13 +19,7 @@ from training.corpus.tokenized import (
     read_corpus,
 )
 from training.prepare.configs import StreamConfig
-from training.prepare.folder import (
-    arguments_of,
-    finish,
-    made_before,
-    new_folder,
-)
-from training.prepare.sources import stamps
+from training.prepare.folder import Output
 
 
 def prepare_stream(config: StreamConfig) -> dict:
@@ -35,11 +29,10 @@ def prepare_stream(config: StreamConfig) -> dict:
     rates, the rest for the test.
     """
     corpus = read_corpus(config.data)
-    arguments = arguments_of(config) | {"data": corpus.manifest_sha256}
-    files = stamps([str(config.data / "manifest.json")])
-    manifest = made_before(config, "stream", arguments, files)
-    if manifest is not None:
-        return manifest
+    names = [str(config.data / "manifest.json")]
+    output = Output(config, "stream", names, data=corpus.manifest_sha256)
+    if output.made_before is not None:
+        return output.made_before
     heldout = sum(len(shard.document_lengths) for shard in corpus.heldout)
     if heldout < 2:
         raise ValueError(
@@ -49,23 +42,16 @@ def prepare_stream(config: StreamConfig) -> dict:
     # TensorFlow's error would not say which shard is damaged.
     with Console(stderr=True).status("Reading"):
         check_shards([*corpus.train, *corpus.heldout])
-    with new_folder(config.output) as folder:
-        shutil.copyfile(
-            config.data / "vocabulary.txt", folder / "vocabulary.txt"
-        )
+    with output.new_folder() as folder:
+        vocabulary = "vocabulary.txt"
+        shutil.copyfile(config.data / vocabulary, folder / vocabulary)
         with Console(stderr=True).status("Writing"):
             counts = _write_splits(folder, corpus)
         sha256 = {
             split: file_sha256(folder / f"{split}.npy") for split in SPLITS
         }
-        manifest = {
-            "kind": "stream",
-            "arguments": arguments,
-            "counts": counts,
-            "left_out": {},
-            "sha256": sha256,
-        }
-        return finish(folder, config.output, manifest, files)
+        manifest = {"counts": counts, "left_out": {}, "sha256": sha256}
+        return output.finish(folder, manifest)
 
 
 def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
@@ -73,6 +59,7 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
     tokenizer = FixedHeadTokenizer(
         corpus.vocabulary, lowercase=corpus.lowercase
     )
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
     dtype = np.dtype("<u2" if len(corpus.vocabulary) <= 2**16 else "<i4")
     sources = {
         "train": (corpus.train, slice(None)),
@@ -83,19 +70,17 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
     for split, (shards, wanted) in sources.items():
         lengths = [n for shard in shards for n in shard.document_lengths]
         lengths = lengths[wanted]
-        tokens[f"{split} tokens"] = sum(int(length) + 2 for length in lengths)
+        count = sum(int(length) + 2 for length in lengths)
+        tokens[f"{split} tokens"] = count
         documents[f"{split} documents"] = len(lengths)
         array = np.lib.format.open_memmap(
-            folder / f"{split}.npy",
-            mode="w+",
-            dtype=dtype,
-            shape=(tokens[f"{split} tokens"],),
+            folder / f"{split}.npy", mode="w+", dtype=dtype, shape=(count,)
         )
         place = 0
         for document in itertools.islice(
-            _documents(shards), wanted.start, wanted.stop, wanted.step
+            _documents(shards), wanted.start, None, wanted.step
         ):
-            row = [tokenizer.start_token_id, *document, tokenizer.end_token_id]
+            row = [start, *document, end]
             array[place : place + len(row)] = row
             place += len(row)
         array.flush()

@@ -5,7 +5,9 @@ Shape letters: M windows of one replica, N windows, T tokens.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -20,8 +22,7 @@ from keras_fixedhead.context_windows import (
 )
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question
-from training.corpus.texts import of_length
-from training.engine.global_batch import ExampleBatches
+from training.engine.global_batch import ExampleBatches, of_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +46,10 @@ class WindowedQuestions:
     ) -> "WindowedQuestions":
         """Divides contexts into windows and marks one answer per question.
 
-        Questions of one context are best next to each other. The progress bar
-        shows `label`.
+        The progress bar shows `label`.
         """
-        windows, spans = [], []
+        windows: list[ContextWindows] = []
+        spans: list[tuple[int, int]] = []
         with progress(label, len(questions)) as advance:
             for question in questions:
                 divided = preprocessor.windows(
@@ -57,13 +58,13 @@ class WindowedQuestions:
                 windows.append(divided)
                 spans.extend(_spans(question, divided))
                 advance(1)
-        spans = np.array(spans, np.int32).reshape(-1, 2)
-        return cls(list(questions), windows, spans)
+        marked = np.array(spans, np.int32).reshape(-1, 2)
+        return cls(list(questions), windows, marked)
 
     @functools.cached_property
     def rows(self) -> list[Window]:
         """The windows of all questions."""
-        return list(itertools.chain.from_iterable(self.windows))
+        return [row for divided in self.windows for row in divided.rows]
 
     def __len__(self):
         return len(self.rows)
@@ -79,6 +80,14 @@ class WindowedQuestions:
         firsts = np.cumsum([0, *map(len, self.windows[:-1])])
         marked = np.add.reduceat(self.spans[:, 0] > 0, firsts, dtype=np.int64)
         return int((marked == 0).sum())
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of questions, contexts and answers."""
+        digest = hashlib.sha256()
+        for question in self.questions:
+            digest.update(json.dumps(dataclasses.astuple(question)).encode())
+        return digest.hexdigest()
 
     def answers(
         self, start: np.ndarray, end: np.ndarray, n_best: int, longest: int
@@ -113,11 +122,7 @@ class WindowedQuestions:
 
 
 class WindowBatches(ExampleBatches):
-    """Batches of windows: the model's inputs and `spans`, int32 `[M, 2]`.
-
-    The inputs are `token_ids`, `padding_mask` and `segment_ids`, int32
-    `[M, T]`.
-    """
+    """Batches of the model's inputs, int32 `[M, T]`, and `spans`, `[M, 2]`."""
 
     def reader(self, windowed: WindowedQuestions) -> Callable:
         ids = itertools.chain.from_iterable(r.token_ids for r in windowed.rows)
@@ -158,7 +163,7 @@ def _spans(
         if answer.start is not None:
             span = divided.span_of(answer.start, answer.text)
             break
-    for row in divided:
+    for row in divided.rows:
         first, end = row.token_range
         if span is None or not first <= span[0] <= span[1] < end:
             yield 0, 0

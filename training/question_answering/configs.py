@@ -4,8 +4,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
-from training.engine.configs import FinetuneConfig
-from training.engine.task_configs import HeadConfig, changed, named_run
+from training.engine.configs import (
+    FinetuneConfig,
+    HeadConfig,
+    changed,
+    named_run,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,10 +3,6 @@
 Shape letters: M windows of this replica, T tokens.
 """
 
-import dataclasses
-import hashlib
-import json
-
 import numpy as np
 import tensorflow as tf
 
@@ -14,12 +10,19 @@ from keras_fixedhead import (
     FixedHeadSpanLabeler,
     FixedHeadSpanLabelerPreprocessor,
 )
+from keras_fixedhead.files import write_json
 from training.corpus.squad import read_questions
-from training.engine.checks import check_positive
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.sequences import in_order, losses_and_hits
+from training.engine.configs import check_positive
+from training.engine.preset import read_task
+from training.engine.task import (
+    FinetuningTask,
+    in_order,
+    losses_and_hits,
+    outputs_by_length,
+)
 from training.question_answering.batches import WindowBatches, WindowedQuestions
 from training.question_answering.configs import SquadConfig
+from training.tasks import PredictConfig
 
 
 class SpanLabelingTask(FinetuningTask):
@@ -29,11 +32,12 @@ class SpanLabelingTask(FinetuningTask):
     sources = ("validation", "vocabulary")
     batches = WindowBatches
     metrics = ("start_accuracy", "end_accuracy")
+    model: FixedHeadSpanLabeler
 
     def __init__(self, config: SquadConfig):
         super().__init__(config)
         options = self._options
-        self._said = []
+        self.warnings: list[str] = []
         self._check_lengths(3, sequence_length=options.sequence_length)
         check_positive(
             n_best=options.n_best, max_answer_length=options.max_answer_length
@@ -56,7 +60,7 @@ class SpanLabelingTask(FinetuningTask):
 
     def _read(self, argument, source, most):
         """Divides a source's questions, or `most` of them, into windows."""
-        questions = read_questions(source, self._said.append)
+        questions = read_questions(source, self.warnings.append)
         if most is not None and most < len(questions):
             rng = np.random.default_rng(self.config.training.seed)
             chosen = rng.permutation(len(questions))[:most]
@@ -66,47 +70,39 @@ class SpanLabelingTask(FinetuningTask):
                 f"`{argument}` {str(source)!r} must have questions with "
                 "answers. Received: none"
             )
-        return WindowedQuestions.of(questions, self._preprocessor, argument)
+        read = WindowedQuestions.of(questions, self._preprocessor, argument)
+        if cut := read.question_tokens_cut:
+            self.warnings.append(
+                f"{cut:,} questions of `{argument}` are cut off after "
+                f"{self._options.max_question_length} tokens"
+            )
+        if without := read.without_answer:
+            self.warnings.append(
+                f"{without:,} questions of `{argument}` have no window that "
+                "holds their whole answer"
+            )
+        return read
 
     @property
-    def data_sha256(self):
+    def data_sha256(self) -> dict[str, str]:
         return {
-            "training": _sha256(self._training),
-            "validation": _sha256(self._validation),
+            "training": self._training.sha256,
+            "validation": self._validation.sha256,
         }
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         size = self._preprocessor.tokenizer.vocabulary_size()
         return {**super().settings, "vocabulary_size": size}
 
-    @property
-    def warnings(self):
-        said = list(self._said)
-        for name, windowed in (
-            ("the training data", self._training),
-            ("validation", self._validation),
-        ):
-            if cut := windowed.question_tokens_cut:
-                said.append(
-                    f"{cut:,} questions of {name} are cut off after "
-                    f"{self._options.max_question_length} tokens"
-                )
-            if without := windowed.without_answer:
-                said.append(
-                    f"{without:,} questions of {name} have no window that "
-                    "holds their whole answer"
-                )
-        return said
-
-    def build(self):
+    def build(self) -> None:
         self.model = FixedHeadSpanLabeler(
             self._make_encoder(),
             preprocessor=self._preprocessor,
             dropout=self._options.head_dropout,
         )
 
-    def loss(self, batch, totals):
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         logits = self._logits(batch, training=True)
         loss, shares = 0.0, {}
         for column, name in enumerate(("start", "end")):
@@ -126,7 +122,7 @@ class SpanLabelingTask(FinetuningTask):
             fixed_size=not self.config.run.packed,
         )
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         outputs = {"index": batch["index"]}
         for name, logits in self._logits(batch, training=False).items():
             # All batches need one length to be concatenated.
@@ -134,7 +130,7 @@ class SpanLabelingTask(FinetuningTask):
             outputs[name] = tf.pad(logits, [[0, 0], [0, missing]])
         return outputs
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
         found = self._validation.answers(
             outputs["start"],
@@ -147,9 +143,55 @@ class SpanLabelingTask(FinetuningTask):
         )
 
 
-def _sha256(windowed):
-    """Returns the checksum of questions, contexts and answers."""
-    digest = hashlib.sha256()
-    for question in windowed.questions:
-        digest.update(json.dumps(dataclasses.astuple(question)).encode())
-    return digest.hexdigest()
+def predict(config: PredictConfig) -> dict[str, float]:
+    """Writes the best answers; returns `exact_match` and `f1`, in percent.
+
+    These are of the questions that come with answers; empty if none does.
+    """
+    labeler = read_task(config.model, "model", FixedHeadSpanLabeler)
+    questions = read_questions(config.input, answered=False)
+    if not questions:
+        raise ValueError(
+            f"`input` {config.input!r} must have a question. Received: none"
+        )
+    windowed = WindowedQuestions.of(questions, labeler.preprocessor, "reading")
+    start, end = _logits(labeler, windowed, config.batch_size)
+    found = windowed.answers(
+        start, end, config.n_best, config.max_answer_length
+    )
+    if config.n_best_output is not None:
+        write_json(
+            config.n_best_output,
+            {
+                key: [answer._asdict() for answer in answers]
+                for key, answers in found.items()
+            },
+        )
+    best = {key: answers[0].text for key, answers in found.items()}
+    write_json(config.output, best)
+    return windowed.score(best)
+
+
+def _logits(labeler, windowed, batch_size):
+    """Returns the logits of starts and ends, float32 `[windows, tokens]`."""
+    label = tf.function(
+        labeler.label_packed, reduce_retracing=True, autograph=False
+    )
+    rows = windowed.rows
+    lengths = [len(row.token_ids) for row in rows]
+    shape = len(rows), max(lengths)
+    logits = {name: np.zeros(shape, "float32") for name in ("start", "end")}
+
+    def compute(numbers):
+        chosen = [rows[number] for number in numbers]
+        inputs = labeler.preprocessor.pad(
+            chosen, max(len(row.token_ids) for row in chosen)
+        )
+        return label({name: tf.constant(x) for name, x in inputs.items()})
+
+    for numbers, outputs in outputs_by_length(
+        lengths, compute, batch_size, "answering"
+    ):
+        for name, x in outputs.items():
+            logits[name][numbers, : x.shape[1]] = x
+    return logits["start"], logits["end"]

@@ -67,7 +67,7 @@ def reproduce(config: ReproduceConfig) -> int:
             f"Received: {config.workers}"
         )
     # `--help` need not wait seconds for these imports.
-    from training.corpus.stream import read_stream
+    from training.corpus.folder import read_stream
     from training.reproduce.plan import Plan
     from training.reproduce.report import write_report
     from training.reproduce.runner import claimed, make_runs

@@ -4,7 +4,7 @@ import math
 import statistics
 
 from keras_fixedhead.files import replaced, write_json
-from training.corpus.stream import Stream
+from training.corpus.folder import Stream
 from training.reproduce.claims import (
     POWER,
     decide,

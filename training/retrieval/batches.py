@@ -19,9 +19,14 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
-from training.corpus.texts import tokenized
-from training.engine.checks import check_at_least, check_fraction
-from training.engine.global_batch import ExampleBatches, Share, scaled, shuffled
+from training.engine.configs import check_at_least, check_fraction
+from training.engine.global_batch import (
+    ExampleBatches,
+    Share,
+    scaled,
+    shuffled,
+    tokenized,
+)
 from training.retrieval.configs import RetrievalConfig
 
 # Paragraphs, and sentences within them.
@@ -171,11 +176,7 @@ class PairBatches(ExampleBatches):
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
-        """Returns endless shuffled and augmented batches from `first_step` on.
-
-        Each epoch leaves out what does not fill a global batch, another part
-        each time.
-        """
+        """Returns endless shuffled and augmented batches; see `shuffled`."""
         share = Share.of(context, self.global_batch_size)
         shape = [share.replicas, share.size]
         queries = tf.constant(pairs.queries)

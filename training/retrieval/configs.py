@@ -5,8 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from training.engine.configs import FinetuneConfig
-from training.engine.task_configs import changed, named_run
+from training.engine.configs import FinetuneConfig, changed, named_run
 
 
 @dataclasses.dataclass(frozen=True)

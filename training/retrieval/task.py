@@ -18,10 +18,9 @@ from keras_fixedhead import (
 from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
-from training.engine.checks import check_positive, check_whole_batch
+from training.engine.configs import check_positive, check_whole_batch
 from training.engine.encoder import read_tokenizer
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.sequences import in_order
+from training.engine.task import FinetuningTask, in_order
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
 
@@ -62,11 +61,11 @@ class DualEncoder(keras.layers.Layer):
             keras.ops.exp(self.log_temperature), _LOWEST_TEMPERATURE
         )
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: dict, training: bool = False) -> tf.Tensor:
         """Embeds a batch of one side: inputs `[M, T]` to `[M, D]`."""
-        if self.packed:
-            return self.embedder.embed_packed(inputs, training=training)
-        return self.embedder(inputs, training=training)
+        return self.embedder.embed_packed(
+            inputs, training=training, fixed_size=not self.packed
+        )
 
 
 class RetrievalTask(FinetuningTask):
@@ -78,11 +77,13 @@ class RetrievalTask(FinetuningTask):
 
     part = "retrieval"
     counts = ("examples",)
+    model: DualEncoder
 
     def __init__(self, config: RetrieveConfig):
         super().__init__(config)
         self._check_options()
         options, data = self._options, config.run.data
+        self.metrics = [f"loss_d{size}" for size in options.matryoshka_dims]
         self._preprocessor = self._make_preprocessor()
         pairs = Pairs.of(read_jsonl(data / "train.jsonl"))
         if options.hard_negatives and not any(pairs.negative_keys):
@@ -156,21 +157,17 @@ class RetrievalTask(FinetuningTask):
         )
 
     @property
-    def metrics(self):
-        return tuple(f"loss_d{size}" for size in self._options.matryoshka_dims)
-
-    @property
-    def data_sha256(self):
+    def data_sha256(self) -> dict[str, str]:
         names = ["train.jsonl"]
         if self._start is None:
             names.append("vocabulary.txt")
-        contents = {n: (self.config.run.data / n).read_bytes() for n in names}
+        folder = self.config.run.data
         return {
-            name: hashlib.sha256(content).hexdigest()
-            for name, content in contents.items()
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            for name in names
         }
 
-    def build(self):
+    def build(self) -> None:
         options = self._options
         pooling_mode = options.pooling_mode
         backbone = self._make_encoder()
@@ -194,13 +191,13 @@ class RetrievalTask(FinetuningTask):
             self.config.run.packed,
         )
 
-    def totals(self, batch):
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
         return {"examples": tf.cast(tf.shape(batch["keys"])[0], tf.float32)}
 
-    def flops(self, totals):
+    def flops(self, totals: dict[str, float]) -> None:
         return None  # tokens are not counted
 
-    def loss(self, batch, totals):
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         replica = tf.distribute.get_replica_context()
 
         def gathered(values):
@@ -252,17 +249,17 @@ class RetrievalTask(FinetuningTask):
         loss = tf.add_n([whole, *cut]) / (1 + len(cut))
         return loss, dict(zip(self.metrics, cut, strict=True))
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         return {
             "index": batch["index"],
             "query": self.model(batch["query"]),
             "document": self.model(batch["document"]),
         }
 
-    def attention_inputs(self, batch):
+    def attention_inputs(self, batch: dict) -> tuple:
         return self.model.embedder, batch["document"]
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
         queries, documents = outputs["query"], outputs["document"]
         keys = self._validation.keys
@@ -276,7 +273,7 @@ class RetrievalTask(FinetuningTask):
             found |= {f"{name}_d{size}": value for name, value in cut.items()}
         return found
 
-    def save(self, folder: pathlib.Path):
+    def save(self, folder: pathlib.Path) -> None:
         self.model.embedder.save_to_preset(str(folder))
 
 

@@ -1,9 +1,19 @@
-"""Token classification: a label for each word of a sentence.
+"""Token classification: labelled words, their batches, task and prediction.
 
-Shape letters: M windows of this replica, T tokens, C classes.
+Shape letters: M windows of this replica, N windows, T tokens, C classes.
 """
 
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import seqeval.metrics
 import tensorflow as tf
 
 from keras_fixedhead import (
@@ -11,20 +21,189 @@ from keras_fixedhead import (
     FixedHeadTokenClassifierPreprocessor,
 )
 from keras_fixedhead.files import replaced
-from training.engine.finetuning_task import FinetuningTask
-from training.engine.prediction_config import PredictConfig
+from keras_fixedhead.token_classifier import WordWindow
+from training.engine.global_batch import ExampleBatches, of_length
 from training.engine.preset import read_task
-from training.engine.sequences import (
+from training.engine.task import (
+    FinetuningTask,
     in_order,
     losses_and_hits,
     outputs_by_length,
 )
+from training.tasks import PredictConfig
 from training.token_classification.configs import TokenLabelsConfig
-from training.token_classification.data import (
-    LabelledWindows,
-    TokenBatches,
-    read_sentences,
-)
+
+_UNIVERSAL_PART_OF_SPEECH = 3
+# Stands for the label of a word without tokens, which the model does not see.
+OUTSIDE = "O"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences:
+    """Sentences: the words of each, and their labels, or `None` without."""
+
+    words: list[list[str]]
+    labels: list[list[str]] | None
+
+    def __len__(self):
+        return len(self.words)
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of words and labels."""
+        content = json.dumps([self.words, self.labels])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The different labels, sorted."""
+        return sorted(set(itertools.chain.from_iterable(self.labels or [])))
+
+    def score(self, found: Sequence[Sequence[str]]) -> dict[str, float]:
+        """Returns `accuracy`, the fraction of words with the right label.
+
+        If the labels are of entities (`B-person`, `I-person`, `O`), also the
+        `f1` of whole entities, by the rules of CoNLL-2000's `conlleval`.
+        """
+        right = [
+            label == wanted
+            for row, expected in zip(found, self.labels, strict=True)
+            for label, wanted in zip(row, expected, strict=True)
+        ]
+        figures = {"accuracy": float(np.mean(right))}
+        if {name[:2] for name in self.names} <= {OUTSIDE, "B-", "I-"}:
+            figures["f1"] = float(
+                seqeval.metrics.f1_score(self.labels, found, zero_division=0)
+            )
+        return figures
+
+
+def read_sentences(
+    source: str | os.PathLike, column: int | None = None, labelled: bool = True
+) -> Sentences:
+    """Reads a file with a word per line and an empty line after a sentence.
+
+    Files that end in .conllu are CoNLL-U's. In others the first column is the
+    word, and tabs, or else spaces, divide the columns. `column` is that of the
+    labels, from 0; by default the last one, in CoNLL-U the part of speech.
+    """
+    path = pathlib.Path(source)
+    universal = path.suffix == ".conllu"
+    word_column = 1 if universal else 0
+    if not labelled:
+        column = word_column
+    elif column is None:
+        column = _UNIVERSAL_PART_OF_SPEECH if universal else -1
+    elif column <= word_column:
+        raise ValueError(
+            f"`column` must be over {word_column}, the column of the words. "
+            f"Received: {column}"
+        )
+    sentences, sentence = [], []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is not UTF-8: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        values = line.split("\t" if "\t" in line else None)
+        if not line.strip() or values[0] == "-DOCSTART-":
+            sentences.append(sentence)
+            sentence = []
+        elif universal and (line.startswith("#") or not values[0].isdecimal()):
+            # A comment, words that are written as one, or an omitted word.
+            continue
+        elif len(values) <= max(word_column + labelled, column) or not (
+            values[word_column] and values[column]
+        ):
+            raise ValueError(
+                f"{source}:{number}: must have a word and a label. "
+                f"Received: {line!r}"
+            )
+        else:
+            sentence.append((values[word_column], values[column]))
+    kept = [sentence for sentence in [*sentences, sentence] if sentence]
+    if not kept:
+        raise ValueError(f"{source} must have a word. Received: none")
+    words, labels = zip(*(map(list, zip(*sentence)) for sentence in kept))
+    return Sentences(list(words), list(labels) if labelled else None)
+
+
+class LabelledWindows:
+    """The windows of sentences, with a number for each token.
+
+    The number is 1 + the class, an index into `names`, of a word's first
+    token; and 0, which the loss leaves out, at all other tokens and for a
+    label that is not among the names.
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences,
+        preprocessor: FixedHeadTokenClassifierPreprocessor,
+        names: Sequence[str],
+    ):
+        self._names = names
+        self._by_sentence = [
+            preprocessor.windows(words) for words in sentences.words
+        ]
+        self.rows: list[WordWindow] = list(
+            itertools.chain.from_iterable(self._by_sentence)
+        )
+        number_of = {name: number for number, name in enumerate(names, 1)}
+        labels = itertools.chain.from_iterable(sentences.labels or [])
+        self.numbers = [[0] * len(row.token_ids) for row in self.rows]
+        for row, numbers in zip(self.rows, self.numbers):
+            for place, label in zip(row.places, labels):
+                if place >= 0:
+                    numbers[place] = number_of.get(label, 0)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def labels_of(self, classes: np.ndarray) -> list[list[str]]:
+        """Returns the label of each word of each sentence.
+
+        Takes the classes of all windows' tokens, int `[N, T]`.
+        """
+        rows = iter(classes)
+        return [
+            [
+                OUTSIDE if place < 0 else self._names[row[place]]
+                for window, row in zip(windows, rows)
+                for place in window.places
+            ]
+            for windows in self._by_sentence
+        ]
+
+
+class TokenBatches(ExampleBatches):
+    """Batches of the model's inputs and `numbers`, int32 `[M, T]` each."""
+
+    def reader(self, examples: LabelledWindows) -> Callable:
+        lengths = [len(row.token_ids) for row in examples.rows]
+
+        def ragged(rows):
+            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+            return tf.RaggedTensor.from_row_lengths(flat, lengths)
+
+        token_ids = ragged(row.token_ids for row in examples.rows)
+        numbers = ragged(examples.numbers)
+        pad = self.preprocessor.tokenizer.pad_token_id
+
+        def read(indices):
+            ids = tf.gather(token_ids, indices)
+            real = tf.ones_like(ids).to_tensor()
+            batch = {
+                "token_ids": ids.to_tensor(pad),
+                "padding_mask": real,
+                "segment_ids": tf.zeros_like(real),
+                "numbers": tf.gather(numbers, indices).to_tensor(),
+            }
+            if self.packed:
+                return batch
+            return of_length(batch, self.preprocessor.sequence_length, pad)
+
+        return read
 
 
 class TokenClassificationTask(FinetuningTask):
@@ -35,6 +214,7 @@ class TokenClassificationTask(FinetuningTask):
     batches = TokenBatches
     metrics = ("accuracy",)
     counts = (*FinetuningTask.counts, "words")
+    model: FixedHeadTokenClassifier
 
     def __init__(self, config: TokenLabelsConfig):
         super().__init__(config)
@@ -57,29 +237,24 @@ class TokenClassificationTask(FinetuningTask):
             LabelledWindows(part, self._preprocessor, self._names)
             for part in (sentences, self._held_out)
         )
+        if unknown := sorted({*self._held_out.names} - {*self._names}):
+            self.warnings = [
+                "validation has labels that the training data has not, which "
+                f"count as wrong: {', '.join(unknown)}"
+            ]
 
     @property
-    def data_sha256(self):
+    def data_sha256(self) -> dict[str, str]:
         return {
             "training": self._sentences.sha256,
             "validation": self._held_out.sha256,
         }
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         return {**super().settings, "labels": self._names}
 
-    @property
-    def warnings(self):
-        unknown = sorted({*self._held_out.names} - {*self._names})
-        if not unknown:
-            return []
-        return [
-            "validation has labels that the training data has not, which "
-            f"count as wrong: {', '.join(unknown)}"
-        ]
-
-    def build(self):
+    def build(self) -> None:
         self.model = FixedHeadTokenClassifier(
             self._make_encoder(),
             num_classes=len(self._names),
@@ -88,16 +263,16 @@ class TokenClassificationTask(FinetuningTask):
             labels=self._names,
         )
 
-    def totals(self, batch):
-        words = tf.math.count_nonzero(batch["classes"] >= 0, dtype=tf.float32)
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
+        words = tf.math.count_nonzero(batch["numbers"] > 0, dtype=tf.float32)
         return {**super().totals(batch), "words": words}
 
-    def loss(self, batch, totals):
+    def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         logits = self._logits(batch, training=True)
-        classes = batch["classes"]
-        losses, hits = losses_and_hits(logits, tf.maximum(classes, 0))
+        numbers = batch["numbers"]
+        losses, hits = losses_and_hits(logits, tf.maximum(numbers - 1, 0))
         # The share of each word in the mean; no other token counts.
-        share = tf.cast(classes >= 0, losses.dtype) / tf.cast(
+        share = tf.cast(numbers > 0, losses.dtype) / tf.cast(
             totals["words"], losses.dtype
         )
         return tf.reduce_sum(losses * share), {
@@ -112,7 +287,7 @@ class TokenClassificationTask(FinetuningTask):
             fixed_size=not self.config.run.packed,
         )
 
-    def evaluation_step(self, batch):
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         classes = tf.argmax(
             self._logits(batch, training=False), axis=-1, output_type=tf.int32
         )
@@ -123,7 +298,7 @@ class TokenClassificationTask(FinetuningTask):
             "classes": tf.pad(classes, [[0, 0], [0, missing]]),
         }
 
-    def figures(self, outputs):
+    def figures(self, outputs: dict) -> dict[str, float]:
         classes = in_order(outputs)["classes"]
         return self._held_out.score(self._validation.labels_of(classes))
 

@@ -1,6 +1,7 @@
 """The verb that trains a language model, and what it counts and predicts."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.training import tiny
+from tests.training.task_tests import Case, TaskTests
 from training import language_model
-from training.causal_lm.batches import LanguageModelBatches
-from training.causal_lm.configs import CausalLMConfig
-from training.causal_lm.task import LanguageModelTask
+from training.causal_lm.configs import NAMED_RUNS, CausalLMConfig
+from training.causal_lm.task import LanguageModelBatches, LanguageModelTask
 from training.corpus.tokenized import Document, Shard, write_shard
 
 # KerasHub's CausalLM compiles itself when it is made.
@@ -30,18 +31,23 @@ START, END = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]"))
 ONE = tf.distribute.InputContext()
 # That the held-out shard has, its manifest says.
 HELDOUT_WORDS = 173
-RUN = {
-    "hidden_dim": 32,
-    "intermediate_dim": 64,
-    "steps": 100,
-    "global_batch_size": 32,
-    "learning_rate": 0.02,
-    "warmup_steps": 10,
-    "log_interval": 50,
-    "evaluation_interval": 100,
-    "checkpoint_interval": 100,
-    "evaluation_examples": 1_000,
-}
+CASE = Case(
+    language_model,
+    NAMED_RUNS,
+    tiny.language_model,
+    {
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "steps": 100,
+        "global_batch_size": 32,
+        "learning_rate": 0.02,
+        "warmup_steps": 10,
+        "log_interval": 50,
+        "evaluation_interval": 100,
+        "checkpoint_interval": 100,
+        "evaluation_examples": 1_000,
+    },
+)
 
 
 def lengths(count):
@@ -67,16 +73,26 @@ def data(tmp_path_factory):
     return folder
 
 
-def flags(data, workdir, **changes):
-    return tiny.flags(tiny.language_model(data, workdir, **changes), "small_lm")
-
-
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    """The work directory of a finished run."""
-    workdir = tmp_path_factory.mktemp("run") / "train"
-    assert language_model.main(flags(data, workdir, **RUN)) == 0
-    return workdir
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
+
+
+class TestVerb(TaskTests):
+    case = CASE
+    other = {"sequence_length": 11}
+    ways = (
+        {"packed": False},
+        {"accumulation_steps": 4},
+        {"packed": False, "accumulation_steps": 4, "jit_compile": True},
+    )
+    refused = [
+        ({"sequence_length": 1}, "`sequence_length` .* least 2. Received: 1"),
+        ({"sequence_length": 19}, "`sequence_length` .*=17. Received: 19"),
+        ({"shuffle_tokens": 0}, "`shuffle_tokens` .* Received: 0"),
+        ({"evaluation_examples": 0}, "`evaluation_examples` .* Received: 0"),
+        ({"decay": "root"}, "`decay` must be .* 'rsqrt'. Received: 'root'"),
+    ]
 
 
 def cross_entropy(logits, labels):
@@ -87,7 +103,7 @@ def cross_entropy(logits, labels):
 
 
 def test_run_learns(run):
-    first, *trained, last = tiny.metrics(run)
+    first, *trained, last = run.records
     assert first["step"] == 0
     assert first["heldout_accuracy"] < last["heldout_accuracy"]
     assert [record["step"] for record in trained] == [50, 100]
@@ -99,7 +115,7 @@ def test_run_learns(run):
 
 
 def test_figures_are_those_of_the_preset_by_hand(run):
-    model = FixedHeadCausalLM.from_preset(str(run / "preset"))
+    model = FixedHeadCausalLM.from_preset(str(run.preset))
     assert model.preprocessor.sequence_length == 13
     rows = []
     for number, length in enumerate(lengths(23)):
@@ -118,7 +134,7 @@ def test_figures_are_those_of_the_preset_by_hand(run):
     )
     losses = cross_entropy(logits, labels)[predicted == 1]
     assert len(losses) == sum(lengths(23)) + 23
-    assert tiny.metrics(run)[-1] == pytest.approx(
+    assert run.records[-1] == pytest.approx(
         {
             "step": 100,
             "heldout_loss": losses.mean(),
@@ -142,9 +158,10 @@ def test_figures_of_some_examples_are_estimates(data, tmp_path):
     task = LanguageModelTask(tiny.language_model(data, tmp_path))
     outputs = {
         "index": np.array([1, -1, 0]),
-        "losses": np.array([3.0, 99.0, 8.0], "float32"),
-        "hits": np.array([1.0, 9.0, 2.0], "float32"),
-        "pieces": np.array([2, 9, 3]),
+        "loss": np.array([3.0, 99.0, 8.0], "float32"),
+        "accuracy": np.array([1.0, 9.0, 2.0], "float32"),
+        "tokens": np.array([2.0, 9.0, 3.0], "float32"),
+        "examples": np.ones(3, "float32"),
     }
     pieces = sum(lengths(23)) + 23
     assert task.figures(outputs) == pytest.approx(
@@ -270,86 +287,44 @@ def test_a_short_document_is_what_the_preprocessor_makes(tmp_path):
         np.testing.assert_array_equal(batch["padding_mask"][row], real)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"sequence_length": 1}, "`sequence_length` .* least 2. Received: 1"),
-        ({"sequence_length": 19}, "`sequence_length` .*=17. Received: 19"),
-        ({"shuffle_tokens": 0}, "`shuffle_tokens` .* Received: 0"),
-        ({"evaluation_examples": 0}, "`evaluation_examples` .* Received: 0"),
-        ({"decay": "root"}, "`decay` must be .* 'rsqrt'. Received: 'root'"),
-    ],
-)
-def test_bad_values_are_one_line(data, tmp_path, capsys, change, message):
-    assert_fails(flags(data, tmp_path / "run", **change), message, capsys)
-
-
-def assert_fails(args, message, capsys):
-    assert language_model.main(args) == 1
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(tiny.error(capsys))
-
-
 def test_a_folder_without_words(tmp_path, capsys):
     folder = tiny.write_text(tmp_path / "data")
     shards = json.loads((folder / "manifest.json").read_text())["shards"]
     del shards["heldout"][0]["words"]
     tiny.rewrite(folder, shards=shards)
-    message = "`data` .* how many words .* --overwrite"
-    assert_fails(flags(folder, tmp_path / "run"), message, capsys)
+    error = CASE.error(capsys, folder, tmp_path / "run")
+    assert re.search("`data` .* how many words .* --overwrite", error)
 
 
 def test_init_is_a_language_model(data, tmp_path, capsys):
     init = tmp_path / "embedder"
     tiny.embedder().save_to_preset(str(init))
-    message = "`init` must be a preset of a FixedHeadCausalLM\\..*TextEmbedder"
-    assert_fails(flags(data, tmp_path / "run", init=init), message, capsys)
+    error = CASE.error(capsys, data, tmp_path / "run", init=init)
+    assert "`init` must be a preset of a FixedHeadCausalLM." in error
+    assert "TextEmbedder" in error
 
 
 @pytest.mark.slow
 def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
-    first = run / "preset"
-    changes = RUN | {
+    changes = {
         "sequence_length": 17,
-        "init": first,
+        "init": run.preset,
         "steps": 1,
         "warmup_steps": 0,
         "learning_rate": 0.0,
     }
-    assert language_model.main(flags(data, tmp_path / "run", **changes)) == 0
-    assert "bottleneck" in capsys.readouterr().err
+    second = CASE.train(data, tmp_path / "run", **changes)
+    assert "bottleneck" in second.said
     models = [
-        FixedHeadCausalLM.from_preset(str(preset))
-        for preset in (first, tmp_path / "run" / "preset")
+        FixedHeadCausalLM.from_preset(str(each.preset))
+        for each in (run, second)
     ]
     assert [model.preprocessor.sequence_length for model in models] == [13, 17]
     for one, other in zip(*(model.weights for model in models), strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
     changes |= {"num_heads": 4, "sequence_length": 13}
-    args = flags(data, tmp_path / "other", **changes)
-    assert_fails(args, r"`init` .*num_heads \(there 3, now 4\)", capsys)
-
-
-@pytest.mark.slow
-def test_other_ways_to_compute_are_the_same(data, tmp_path):
-    exact = {"dtype": "float64", "dropout": 0.0, "steps": 3}
-    padded = {"packed": False, "accumulation_steps": 3}
-    ways = {
-        "packed": {},
-        "in_parts": {"accumulation_steps": 2},
-        "padded_in_parts": padded,
-        "compiled": padded | {"jit_compile": True},
-    }
-    records = []
-    for name, change in ways.items():
-        args = flags(data, tmp_path / name, **exact, **change)
-        assert language_model.main(args) == 0
-        records.append(tiny.metrics(tmp_path / name))
-    for other in records[1:]:
-        for one, two in zip(records[0], other, strict=True):
-            # The loop adds up in float32, whatever the model computes in.
-            assert two == pytest.approx(one, rel=1e-6)
-        assert other[-1] == pytest.approx(records[0][-1], rel=1e-12)
+    error = CASE.error(capsys, data, tmp_path / "other", **changes)
+    assert re.search(r"`init` .*num_heads \(there 3, now 4\)", error)
 
 
 def test_command_line_changes_the_named_run():

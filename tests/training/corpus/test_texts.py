@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests.training import tiny
-from training.corpus.texts import read_texts, tokenized
+from training.corpus.texts import read_texts
+from training.engine.global_batch import tokenized
 
 
 def test_a_text_a_line(tmp_path):

@@ -80,7 +80,7 @@ def test_reads(tmp_path):
     "lines, match",
     [
         ([*SPECIAL[:4], "a"], r"Missing: \[MASK\]"),
-        ([], r"Missing: \[PAD\], "),
+        ([], ":1: a token must be a word"),
         ([*SPECIAL, "a", "", "b"], ":7: a token must be a word"),
         ([*SPECIAL, "a b"], ":6: a token must be a word"),
         ([*SPECIAL, "a", "b", "a"], ":8: .*on line 6"),

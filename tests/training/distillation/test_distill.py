@@ -1,7 +1,8 @@
 """Distillation: the verb, the losses by hand, and its errors."""
 
 import functools
-import signal
+import pathlib
+import typing
 
 import keras
 import numpy as np
@@ -15,12 +16,10 @@ from tests.keras_fixedhead.test_losses import (
     numpy_softmax,
 )
 from tests.training import tiny
-from tests.training.engine.two_replicas import weights
+from tests.training.task_tests import Case, TaskTests
 from training import distill
-from training.distillation import configs
+from training.distillation.configs import NAMED_RUNS
 from training.distillation.task import DistillationTask, shared_neighbours
-from training.engine.errors import Interrupted
-from training.engine.records import RunRecords
 from training.engine.strategy import get_strategy
 
 # KerasHub's TextEmbedder has a compile() of its own.
@@ -39,59 +38,85 @@ LOSSES = {
     "relation_heads": 3,
 }
 
-# What a finished run was given.
-RUN = {**LOSSES, "prompt": "query", "steps": 9, "learning_rate": 0.01}
+
+class Inputs(typing.NamedTuple):
+    """What a run reads."""
+
+    texts: pathlib.Path
+    teacher: pathlib.Path
+    cache: pathlib.Path  # what the teacher computes, once for all tests
 
 
-def flags(data, teacher, workdir, **changes):
-    config = tiny.distillation(data, teacher, workdir, **changes)
-    return tiny.flags(config, "compact")
+def make(data, workdir, **changes):
+    changes = {"cache": data.cache, **changes}
+    return tiny.distillation(data.texts, data.teacher, workdir, **changes)
+
+
+CASE = Case(
+    distill,
+    NAMED_RUNS,
+    make,
+    {**LOSSES, "prompt": "query", "steps": 9, "learning_rate": 0.01},
+)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return tiny.write_texts(tmp_path_factory.mktemp("data") / "texts.txt")
+    folder = tmp_path_factory.mktemp("data")
+    inputs = Inputs(folder / "texts.txt", folder / "teacher", folder / "cache")
+    tiny.write_texts(inputs.texts)
+    tiny.embedder(prompts=PROMPTS).save_to_preset(str(inputs.teacher))
+    return inputs
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("teacher") / "preset"
-    tiny.embedder(prompts=PROMPTS).save_to_preset(str(folder))
-    return folder
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """What the teacher computes, once for all tests."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def workdir(data, teacher, cache, tmp_path_factory):
-    """A finished run."""
-    workdir = tmp_path_factory.mktemp("run") / "train"
-    args = flags(data, teacher, workdir, cache=cache, **RUN)
-    assert distill.main(args) == 0
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def make_task(data, teacher, cache, tmp_path_factory):
+def make_task(data, tmp_path_factory):
     """Built tasks, one of each kind, that start with the same weights."""
     workdir = tmp_path_factory.mktemp("tasks")
 
     @functools.cache
-    def make(**changes):
-        changes = {"cache": cache, "dropout": 0.0, **LOSSES, **changes}
-        task = DistillationTask(
-            tiny.distillation(data, teacher, workdir, **changes)
-        )
+    def made(**changes):
+        changes = {"dropout": 0.0, **LOSSES, **changes}
+        task = DistillationTask(make(data, workdir, **changes))
         keras.utils.set_random_seed(3)
         with get_strategy("one_device").scope():
             task.build()
         return task
 
-    return make
+    return made
+
+
+class TestVerb(TaskTests):
+    case = CASE
+    required = ("--teacher", "t")
+    other = {"similarity_weight": 0.5}
+    ways = ({"packed": False}, {"packed": False, "jit_compile": True})
+    refused = [
+        ({"accumulation_steps": 2}, "`accumulation_steps` .* Received: 2"),
+        ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
+        ({"sequence_length": 19}, "max_sequence_length=17. Received: 19"),
+        (
+            {"sequence_length": 19, "max_sequence_length": 23},
+            "`sequence_length` .* teacher, 17. Received: 19",
+        ),
+        ({"embedding_weight": -0.5}, "at least 0. .*'embedding': -0.5"),
+        (
+            {"embedding_weight": 0.0, "similarity_weight": 0.0},
+            "`embedding_weight` or `similarity_weight` .*'attention': 0.3",
+        ),
+        ({"similarity_temperature": 0.0}, "`similarity_temperature` .*: 0.0"),
+        ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
+        ({"relation_heads": 2}, "teacher, 45, .* student, 15. Received: 2"),
+        ({"relation_heads": 0}, "`relation_heads` .* Received: 0"),
+        ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
+        ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
+        ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),
+    ]
 
 
 def first_batch(task):
@@ -122,8 +147,8 @@ def encode(preset, texts, prompt=None, length=13):
     return embedder.encode_text(texts, prompt=prompt, verbose=0)
 
 
-def test_run_learns(workdir):
-    records = tiny.metrics(workdir)
+def test_run_learns(run):
+    records = run.records
     trained = [record for record in records if "loss" in record]
     assert len(trained) == 9
     for name in ("loss", "embedding_loss", "similarity_loss", "attention_loss"):
@@ -142,10 +167,10 @@ def test_run_learns(workdir):
     assert cosines[0] < cosines[-1]
 
 
-def test_preset_has_what_is_the_teachers(workdir, teacher):
+def test_preset_has_what_is_the_teachers(run, data):
     student, model = (
         FixedHeadTextEmbedder.from_preset(str(folder))
-        for folder in (workdir / "preset", teacher)
+        for folder in (run.preset, data.teacher)
     )
     assert student.preprocessor.prompts == PROMPTS
     assert student.preprocessor.sequence_length == 13
@@ -157,62 +182,28 @@ def test_preset_has_what_is_the_teachers(workdir, teacher):
     assert (backbone.num_layers, backbone.hidden_dim) == (1, 11)
 
 
-def test_figures_by_hand(workdir, teacher, data, cache, tmp_path):
-    config = tiny.distillation(data, teacher, tmp_path, cache=cache, **RUN)
-    texts = DistillationTask(config)._texts
+def test_figures_by_hand(run, data, tmp_path):
+    texts = DistillationTask(CASE.config(data, tmp_path))._texts
     assert sorted(texts) == sorted(tiny.texts())
-    targets = encode(teacher, texts, "query")
-    students = encode(workdir / "preset", texts[:7], "query")
+    targets = encode(data.teacher, texts, "query")
+    students = encode(run.preset, texts[:7], "query")
     expected = targets @ components(targets, 11)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    last = tiny.metrics(workdir)[-1]
+    last = run.records[-1]
     assert last["heldout_cosine"] == pytest.approx(
         np.mean(np.sum(students * expected[:7], axis=1)), abs=1e-4
     )
     assert last["heldout_neighbours@10"] == 1.0  # there are six others
 
 
-def test_finished_run_says_so(data, teacher, workdir, cache, capsys):
-    before = (workdir / "metrics.jsonl").read_bytes()
-    args = flags(data, teacher, workdir, cache=cache, **RUN)
-    assert distill.main(args) == 0
-    assert "finished before" in capsys.readouterr().err
-    assert (workdir / "metrics.jsonl").read_bytes() == before
-
-
-def test_another_run_is_refused(workdir, tmp_path, capsys):
-    data = tmp_path / "texts.txt"
-    data.write_text("".join(f"{t}\n" for t in tiny.texts(41)))
+def test_other_data_or_another_teacher_is_refused(run, data, tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{t}\n" for t in tiny.texts(41)))
     tiny.embedder(1, PROMPTS).save_to_preset(str(tmp_path / "other"))
-    changes = {**RUN, "similarity_weight": 0.5}
-    args = flags(data, tmp_path / "other", workdir, **changes)
-    assert distill.main(args) == 1
-    error = capsys.readouterr().err
-    for name in ("teacher_sha256", "data_sha256", "similarity_weight"):
-        assert name in error
+    other = Inputs(texts, tmp_path / "other", data.cache)
+    error = CASE.error(capsys, other, run.workdir)
+    assert "teacher_sha256" in error and "data_sha256" in error
     assert "attention_weight" not in error
-
-
-@pytest.mark.slow
-def test_interrupted_run_goes_on_exactly(
-    data, teacher, workdir, cache, tmp_path, monkeypatch
-):
-    class Records(RunRecords):
-        def trained(self, now, outputs):
-            super().trained(now, outputs)
-            if now == 5:
-                signal.raise_signal(signal.SIGTERM)
-
-    config = tiny.distillation(data, teacher, tmp_path, cache=cache, **RUN)
-    assert config.model.dropout
-    with monkeypatch.context() as patched:
-        patched.setattr("training.engine.loop.RunRecords", Records)
-        with pytest.raises(Interrupted, match="SIGTERM after step 5"):
-            distill.train(config)
-    distill.train(config)
-    assert tiny.metrics(tmp_path) == tiny.metrics(workdir)
-    for a, b in zip(weights(tmp_path), weights(workdir), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_losses_by_hand(make_task):
@@ -280,26 +271,6 @@ def test_losses_by_hand(make_task):
     }
 
 
-@pytest.mark.slow
-def test_packed_and_padded_are_the_same(make_task):
-    packed, padded = (make_task(packed=packed) for packed in (True, False))
-    batch, wide = first_batch(packed), first_batch(padded)
-    assert wide["token_ids"].shape == (6, 13)
-    np.testing.assert_array_equal(batch["index"], wide["index"])
-    expected = losses_of(packed, batch)
-    # Padding is not the same, nor how long rows are.
-    short = {
-        name: values[:3, :7]
-        if name in ("token_ids", "segment_ids", "padding_mask")
-        else values[:3]
-        for name, values in wide.items()
-    }
-    assert losses_of(padded, wide) == pytest.approx(expected, abs=1e-5)
-    assert losses_of(padded, short) == pytest.approx(
-        losses_of(packed, short), abs=1e-5
-    )
-
-
 @pytest.mark.parametrize(
     "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
 )
@@ -317,28 +288,6 @@ def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
     # It finds the real tokens, as often as a model runs.
     found = [op.type for op in graph.get_operations()].count("Where")
     assert found == (3 if packed else 0)
-
-
-@pytest.mark.slow
-def test_compiled_run_is_the_same(data, teacher, cache, tmp_path):
-    for compiled in (False, True):
-        distill.train(
-            tiny.distillation(
-                data,
-                teacher,
-                tmp_path / str(compiled),
-                cache=cache,
-                packed=not compiled,
-                jit_compile=compiled,
-                dropout=0.0,
-                steps=2,
-                warmup_steps=1,
-                **LOSSES,
-            )
-        )
-    runs = [tiny.metrics(tmp_path / name) for name in ("False", "True")]
-    for a, b in zip(*runs, strict=True):
-        assert b == pytest.approx(a, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
@@ -379,20 +328,20 @@ def test_attention_loss_trains_all_projections(make_task):
     )
 
 
-def test_teacher_stays_only_for_its_attention(make_task):
-    assert make_task()._teacher is not None
+def test_without_attention_the_teacher_does_not_run(make_task):
     task = make_task(attention_weight=0.0)
-    assert task._teacher is None
+    totals = {"tokens": 97.0, "examples": 7.0}
+    assert task.flops(totals) and not make_task().flops(totals)
     assert task.metrics == ("embedding_loss", "similarity_loss")
     assert losses_of(task, first_batch(task)).keys() == {"loss", *task.metrics}
 
 
 @pytest.mark.parametrize("longest, width", [(17, 11), (43, 17)])
-def test_tables_start_as_the_teachers(longest, width, make_task, teacher):
+def test_tables_start_as_the_teachers(longest, width, make_task, data):
     backbone = make_task(
         max_sequence_length=longest, hidden_dim=width
     ).model.backbone
-    theirs = FixedHeadTextEmbedder.from_preset(str(teacher)).backbone
+    theirs = FixedHeadTextEmbedder.from_preset(str(data.teacher)).backbone
     tokens = theirs.token_embedding.get_weights()[0]
     basis = np.zeros((13, width))
     basis[:, : min(13, width)] = components(tokens, width)
@@ -446,78 +395,20 @@ def test_teacher_of_fewer_numbers(data, tmp_path):
         embedder.backbone, embedder.preprocessor, embedding_dim=5
     ).save_to_preset(str(tmp_path / "teacher"))
     task = DistillationTask(
-        tiny.distillation(data, tmp_path / "teacher", tmp_path)
+        tiny.distillation(data.texts, tmp_path / "teacher", tmp_path)
     )
     task.build()
     assert task._targets.shape == (43, 5)
     assert np.isfinite(losses_of(task, first_batch(task))["loss"])
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"accumulation_steps": 2}, "`accumulation_steps` .* Received: 2"),
-        ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
-        ({"sequence_length": 19}, "max_sequence_length=17. Received: 19"),
-        (
-            {"sequence_length": 19, "max_sequence_length": 23},
-            "`sequence_length` .* teacher, 17. Received: 19",
-        ),
-        ({"embedding_weight": -0.5}, "at least 0. .*'embedding': -0.5"),
-        (
-            {
-                "embedding_weight": 0.0,
-                "similarity_weight": 0.0,
-                "attention_weight": 1.0,
-            },
-            "`embedding_weight` or `similarity_weight` .*'attention': 1.0",
-        ),
-        (
-            {"similarity_temperature": 0.0},
-            "`similarity_temperature` .* Received: 0.0",
-        ),
-        ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
-        (
-            {"attention_weight": 1.0, "relation_heads": 2},
-            "`relation_heads` .* teacher, 45, .* student, 15. Received: 2",
-        ),
-        (
-            {"attention_weight": 1.0, "relation_heads": 0},
-            "`relation_heads` .* Received: 0",
-        ),
-        ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
-        ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
-        ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),
-    ],
-)
-def test_bad_values_are_one_line(
-    change, message, data, teacher, cache, tmp_path, capsys
-):
-    args = flags(data, teacher, tmp_path / "run", cache=cache, **change)
-    assert distill.main(args) == 1
-    error = tiny.error(capsys)
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(error)
-    assert not (tmp_path / "run").exists()
-
-
-def test_missing_files_are_named(data, teacher, tmp_path, capsys):
-    workdir = tmp_path / "run"
-    assert distill.main(flags(data, tmp_path / "no", workdir)) == 1
-    assert tiny.error(capsys) == (
+def test_missing_files_are_named(data, tmp_path, capsys):
+    missing, workdir = tmp_path / "no", tmp_path / "run"
+    error = CASE.error(capsys, data._replace(teacher=missing), workdir)
+    assert error == (
         "training.distill: error: `teacher` must be a preset folder, such as "
-        "WORKDIR/preset of an earlier run. Received: "
-        f"{str(tmp_path / 'no')!r}"
+        f"WORKDIR/preset of an earlier run. Received: {str(missing)!r}"
     )
-    assert distill.main(flags(tmp_path / "no", teacher, workdir)) == 1
-    assert str(tmp_path / "no") in tiny.error(capsys)
+    error = CASE.error(capsys, data._replace(texts=missing), workdir)
+    assert str(missing) in error
     assert not workdir.exists()
-
-
-def test_help_lists_the_named_runs(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        distill.parse(["--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    for name in (*configs.NAMED_RUNS, "--teacher", "--attention_weight"):
-        assert name in shown

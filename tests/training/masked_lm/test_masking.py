@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from training.masked_lm.masking import (
+from training.masked_lm.batches import (
     DrawnItemSelector,
     DrawnMaskValuesChooser,
     Draws,

@@ -13,7 +13,7 @@ import types
 import pytest
 
 from tests.training import tiny, workers
-from training.prepare import local, shards
+from training.prepare import shards, text
 from training.prepare.configs import TextConfig
 from training.prepare.sources import Sample
 
@@ -46,11 +46,11 @@ def test_reading_waits_for_writing(tmp_path, monkeypatch):
         with concurrent.futures.ThreadPoolExecutor(workers) as threads:
             yield threads
 
-    monkeypatch.setattr(local, "worker_pool", pool)
+    monkeypatch.setattr(text, "worker_pool", pool)
     monkeypatch.setattr(shards, "write_part", write)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "vocabulary.txt").touch()
-    local.tokenize(
+    text.tokenize(
         TextConfig(
             output=tmp_path,
             source=(),

@@ -270,13 +270,13 @@ def datasets(tmp_path_factory):
 )
 def test_tensorflow_datasets(datasets, name, expected):
     (source,) = find_sources([f"tfds:{name}"], datasets)
-    assert source.name == f"{name.partition(':')[0]}:1.2.3"
+    assert source.dataset.name == f"{name.partition(':')[0]}:1.2.3"
     tally = Tally()
     found = [text.decode() for text in source.documents(tally)]
     assert found == expected
     assert tally.bytes_read == source.num_bytes > 0
     assert tally.counts[documents.EMPTY] == ("" in expected) + (
-        source.num_examples - len(expected)
+        source.dataset.num_examples - len(expected)
     )
     parts = [list(part.documents(Tally())) for part in source.parts()]
     assert [t.decode() for t in itertools.chain(*parts)] == expected

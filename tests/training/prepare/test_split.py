@@ -5,7 +5,7 @@ import random
 import pytest
 
 from training.corpus.pairs import Pair
-from training.prepare.split import cluster_pairs, split_pairs
+from training.prepare.pairs import cluster_pairs, split_pairs
 
 LONG = "the quick brown fox jumps over a lazy dog while seven cats sleep"
 

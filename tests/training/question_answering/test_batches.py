@@ -6,11 +6,9 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabelerPreprocessor, FixedHeadTokenizer
 from tests.training import tiny
+from tests.training.batch_tests import BATCH, ONE, BatchesTests, take
 from training.corpus.squad import Answer, Question
 from training.question_answering.batches import WindowBatches, WindowedQuestions
-
-START, END = 2, 3  # [CLS] and [SEP]
-ONE = tf.distribute.InputContext()
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +24,17 @@ def preprocessor():
 @pytest.fixture(scope="module")
 def windowed(preprocessor):
     return WindowedQuestions.of(tiny.questions(29), preprocessor)
+
+
+@pytest.fixture(scope="module")
+def made(preprocessor):
+    return WindowBatches(BATCH, preprocessor, seed=3, packed=False)
+
+
+class TestBatches(BatchesTests):
+    @pytest.fixture(scope="class")
+    def examples(self, windowed):
+        return windowed
 
 
 def tokens(windowed, row):
@@ -64,8 +73,7 @@ def test_what_fits_nowhere_is_counted(preprocessor):
 
 
 def test_batches_are_the_windows(windowed, preprocessor):
-    batches = WindowBatches(6, preprocessor, seed=3)
-    seen = []
+    batches = WindowBatches(BATCH, preprocessor, seed=3)
     for batch in batches.evaluation(windowed, ONE):
         real = batch["index"].numpy() >= 0
         chosen = batch["index"].numpy()[real]
@@ -77,37 +85,16 @@ def test_batches_are_the_windows(windowed, preprocessor):
         np.testing.assert_array_equal(
             batch["spans"][real], windowed.spans[chosen]
         )
-        seen.extend(chosen.tolist())
-    assert seen == list(range(len(windowed)))
 
 
-def test_an_epoch_has_no_window_twice(windowed, preprocessor):
-    batches = WindowBatches(6, preprocessor, seed=3, packed=False)
-    dataset = batches.training(windowed, ONE, 0)
-    assert dataset.element_spec["token_ids"].shape[1] == 13
-    steps = len(windowed) // 6
-    taken = list(dataset.take(2 * steps))
+def test_an_epoch_has_no_window_twice(windowed, made):
+    spec = made.training(windowed, ONE, 0).element_spec
+    assert spec["token_ids"].shape[1] == 13
+    steps = len(windowed) // BATCH
+    taken = take(made, windowed, 2 * steps)
     rows = [
-        [tuple(row) for batch in epoch for row in batch["token_ids"].numpy()]
+        [tuple(row) for batch in epoch for row in batch["token_ids"]]
         for epoch in (taken[:steps], taken[steps:])
     ]
     assert all(len(set(epoch)) == len(epoch) for epoch in rows)
     assert rows[0] != rows[1]
-    # A run that is continued sees what it would have seen.
-    later = next(iter(batches.training(windowed, ONE, steps + 1)))
-    for name, values in later.items():
-        np.testing.assert_array_equal(values, taken[steps + 1][name])
-
-
-def test_replicas_divide_a_batch(windowed, preprocessor):
-    def first(context):
-        batches = WindowBatches(6, preprocessor, 3, packed=False)
-        return next(iter(batches.training(windowed, context, 2)))
-
-    whole = first(ONE)
-    parts = [
-        first(tf.distribute.InputContext(2, worker, 2)) for worker in range(2)
-    ]
-    for name, values in whole.items():
-        joined = np.concatenate([part[name] for part in parts])
-        np.testing.assert_array_equal(joined, values)

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabeler, squad
 from tests.training import tiny
+from tests.training.task_tests import Case, TaskTests
 from training import finetune, predict
 from training.corpus.squad import read_questions
 from training.engine.encoder import SHAPE
-from training.question_answering.configs import NAMED_RUNS, SquadConfig
+from training.question_answering.configs import NAMED_RUNS
 from training.question_answering.task import SpanLabelingTask
 
 # KerasHub's tasks have a compile() of their own.
@@ -19,11 +20,34 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:`compile\\(\\)` was not called as part of model loading"
 )
 
-_FROM_INIT = dict.fromkeys([*SHAPE, "vocabulary"])
+
+def by_heart(data, workdir, **changes):
+    """A run that evaluates on its own 32 questions."""
+    changes = {"validation": str(data / "train.json"), **changes}
+    return tiny.squad(data, workdir, **changes)
 
 
-def flags(data, workdir, **changes):
-    return tiny.flags(tiny.squad(data, workdir, **changes), "squad")
+CASE = Case(
+    finetune,
+    NAMED_RUNS,
+    by_heart,
+    {
+        "num_layers": 2,
+        "num_heads": 2,
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "head_size": 17,
+        "dropout": 0.0,
+        "head_dropout": 0.0,
+        "steps": 300,
+        "global_batch_size": 32,
+        "learning_rate": 0.01,
+        "warmup_steps": 20,
+        "log_interval": 50,
+        "evaluation_interval": 300,
+        "checkpoint_interval": 300,
+    },
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,45 +56,36 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def workdir(data, tmp_path_factory):
-    """A run that is to know its 32 questions by heart."""
-    workdir = tmp_path_factory.mktemp("run") / "train"
-    args = flags(
-        data,
-        workdir,
-        validation=str(data / "train.json"),
-        num_layers=2,
-        num_heads=2,
-        hidden_dim=32,
-        intermediate_dim=64,
-        head_size=17,
-        dropout=0.0,
-        head_dropout=0.0,
-        steps=300,
-        global_batch_size=32,
-        learning_rate=0.01,
-        warmup_steps=20,
-        log_interval=50,
-        evaluation_interval=300,
-        checkpoint_interval=300,
-    )
-    assert finetune.main(args) == 0
-    return workdir
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
-def test_learns_32_questions_by_heart(workdir):
-    *_, last = tiny.metrics(workdir)
+class TestVerb(TaskTests):
+    case = CASE
+    required = ("--validation", "dev.json")
+    other = {"n_best": 3}
+    refused = [
+        ({"vocabulary": None}, "`vocabulary` must"),
+        ({"sequence_length": 18}, "length=17. Received: 18"),
+        ({"head_dropout": 1.0}, "`head_dropout` .* Received: 1.0"),
+        ({"document_stride": 0}, "`document_stride` .*=0"),
+        ({"n_best": 0}, "`n_best` .* Received: 0"),
+        ({"training_questions": 0}, "`training_questions` .* Received: 0"),
+        ({"validation": "no.json"}, "no.json"),
+        ({"global_batch_size": 999}, "`global_batch_size` .* Received: 999"),
+    ]
+
+
+def test_learns_32_questions_by_heart(run):
+    *_, last = run.records
     assert last["f1"] > 95 and last["exact_match"] > 90
-    preset = str(workdir / "preset")
-    labeler = FixedHeadSpanLabeler.from_preset(preset)
+    labeler = FixedHeadSpanLabeler.from_preset(str(run.preset))
     assert labeler.preprocessor.document_stride == 5
 
 
-def test_predictions_are_those_that_were_measured(
-    data, workdir, tmp_path, capsys
-):
+def test_predictions_are_those_that_were_measured(data, run, tmp_path, capsys):
     output, more = tmp_path / "answers.json", tmp_path / "best.json"
-    args = ["--task", "squad", "--model", str(workdir / "preset")]
+    args = ["--task", "squad", "--model", str(run.preset)]
     args += ["--input", str(data / "train.json"), "--output", str(output)]
     args += ["--n_best_output", str(more), "--n_best", "5", "--batch_size", "7"]
     assert predict.main(args) == 0
@@ -80,7 +95,7 @@ def test_predictions_are_those_that_were_measured(
     measured = squad.score_answers(
         {q.id: [text for text, _ in q.answers] for q in questions}, answers
     )
-    *_, last = tiny.metrics(workdir)
+    *_, last = run.records
     said = capsys.readouterr().out
     for name in ("exact_match", "f1"):
         assert last[name] == pytest.approx(measured[name])
@@ -119,7 +134,8 @@ def test_loss_by_hand(data, tmp_path):
 
 def test_starts_from_an_embedder(data, tmp_path):
     tiny.embedder().save_to_preset(str(tmp_path / "start"))
-    changes = _FROM_INIT | {"init": tmp_path / "start"}
+    changes = dict.fromkeys([*SHAPE, "vocabulary"])
+    changes["init"] = tmp_path / "start"
     task = SpanLabelingTask(tiny.squad(data, tmp_path / "run", **changes))
     task.build()
     start = tiny.embedder().backbone
@@ -127,24 +143,6 @@ def test_starts_from_an_embedder(data, tmp_path):
         task.model.backbone.get_weights(), start.get_weights(), strict=True
     ):
         np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.slow
-def test_fixed_lengths_learn_the_same(data, tmp_path):
-    figures = []
-    for packed in (True, False):
-        run = tiny.squad(
-            data,
-            tmp_path / str(packed),
-            packed=packed,
-            dropout=0.0,
-            head_dropout=0.0,
-            evaluation_interval=6,
-        )
-        finetune.train(run)
-        *_, trained, _ = tiny.metrics(run.run.workdir)
-        figures.append(trained)
-    assert figures[0] == pytest.approx(figures[1], rel=1e-4)
 
 
 def test_some_of_the_questions(data, tmp_path):
@@ -165,35 +163,6 @@ def test_some_of_the_questions(data, tmp_path):
     first, again, other = ids(0), ids(0), ids(1)
     assert first == again != other
     assert list(map(len, first)) == [9, 3]
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"vocabulary": None}, "`vocabulary` must"),
-        ({"sequence_length": 18}, "length=17. Received: 18"),
-        ({"document_stride": 0}, "`document_stride` .*=0"),
-        ({"n_best": 0}, "`n_best` .* Received: 0"),
-        ({"training_questions": 0}, "`training_questions` .* Received: 0"),
-        ({"validation": "no.json"}, "no.json"),
-        ({"global_batch_size": 1000}, "`global_batch_size` .* Received: 1000"),
-    ],
-)
-def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
-    assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
-    error = tiny.error(capsys)
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(error)
-
-
-@pytest.mark.parametrize("name", NAMED_RUNS)
-def test_command_line(name):
-    args = ["--config", name, "--data", "tfds:squad/v1.1", "--workdir", "w"]
-    args += ["--validation", "dev.json", "--init", "p", "--seeds", "5"]
-    config = finetune.parse(args)
-    assert isinstance(config, SquadConfig)
-    assert str(config.run.data) == "tfds:squad/v1.1"
-    assert config.seeds == 5
 
 
 def test_predicting_with_another_model_is_one_line(data, tmp_path, capsys):

@@ -16,14 +16,14 @@ import pytest
 
 from keras_fixedhead.theory import construct_projections
 from tests.training import tiny
-from training.corpus.stream import Stream, read_stream
+from training.corpus.folder import Stream, read_stream
 from training.prepare.__main__ import main as prepare
-from training.reproduce import contexts, language, worker
+from training.reproduce import runner, runs
 from training.reproduce.__main__ import main as reproduce
-from training.reproduce.language import TokenWindows
 from training.reproduce.plan import Plan, Run
 from training.reproduce.report import write_report
 from training.reproduce.runner import claimed, make_runs
+from training.reproduce.runs import TokenWindows
 from training.reproduce.scales import SCALES
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -79,7 +79,7 @@ def train(stream, folder, stop_after=None, rate=1e-2):
     def should_stop():
         return stop_after is not None and len(made) >= stop_after
 
-    found = language.train(
+    found = runs.train(
         Run(cell("heads_x2"), seed=1), rate, SCALE, stream, folder,
         should_stop, made.append,
     )  # fmt: skip
@@ -161,7 +161,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):
     assert 0 < whole["nats"] < 2 * np.log(len(tiny.VOCABULARY))
     stopped, _ = train(stream, tmp_path / "parts", stop_after=2)
     assert stopped is None
-    assert (tmp_path / "parts" / language.CHECKPOINT).exists()
+    assert (tmp_path / "parts" / runs.CHECKPOINT).exists()
     again, made = train(stream, tmp_path / "parts")
     assert made == [3, 4, 5, 6]
     assert again["seconds"] > 0
@@ -197,13 +197,13 @@ def test_nats_of_frequencies_by_hand():
     }
     stream = Stream(3, "", {}, splits)
     expected = -(np.log(3 / 6) + np.log(1 / 6)) / 2
-    found = language.frequency_nats(stream, "test")
+    found = runs.frequency_nats(stream, "test")
     assert found == pytest.approx(expected)
 
 
 def test_contexts_are_what_they_are_called():
     dense, one_hot = (
-        contexts.draw_context(kind, 6, seed=1) for kind in ("dense", "one_hot")
+        runs.draw_context(kind, 6, seed=1) for kind in ("dense", "one_hot")
     )
     for context in (dense, one_hot):
         np.testing.assert_allclose(context.sum(0), 1.0)
@@ -218,8 +218,8 @@ def test_divergence_by_hand():
     context = np.array([[0.5, 0.25], [0.5, 0.75]])
     scores = np.array([[0.25, 0.25], [0.75, 0.75]])
     expected = (0.5 * np.log(2) + 0.5 * np.log(2 / 3)) / 2
-    assert contexts.divergence(context, scores) == pytest.approx(expected)
-    assert contexts.divergence(context, np.eye(2)) < 100
+    assert runs.divergence(context, scores) == pytest.approx(expected)
+    assert runs.divergence(context, np.eye(2)) < 100
 
 
 def plan_of(workdir, *names, **changes):
@@ -239,7 +239,7 @@ def test_runs_are_made_and_reported(counting, stream, tmp_path):
     assert plan.waiting() == []
     record = plan.record(standard)
     assert record["rate"] == 1e-2 and record["seed"] == 1
-    assert not plan.folder(standard).joinpath(language.CHECKPOINT).exists()
+    assert not plan.folder(standard).joinpath(runs.CHECKPOINT).exists()
     write_report(plan, "cpu", stream)
     written = results(tmp_path)
     assert "4 of 4 runs are made" in written
@@ -259,7 +259,7 @@ def test_a_run_that_learned_nothing_fails(stream, tmp_path, on_trial):
     [run, *_] = plan_of(tmp_path, "standard").runs
     run = dataclasses.replace(run, rate=on_trial)
     with pytest.raises(ArithmeticError, match="than the frequencies"):
-        worker._make(
+        runner._make(
             run, 1e-9, tmp_path, SCALE, stream, lambda: False, lambda n: None
         )
     assert not (tmp_path / "record.json").exists()
@@ -268,7 +268,7 @@ def test_a_run_that_learned_nothing_fails(stream, tmp_path, on_trial):
 def test_a_failed_run_is_shown_and_made_anew_if_asked(stream, tmp_path):
     plan = plan_of(tmp_path, "standard")
     plan.folder(plan.runs[0]).mkdir(parents=True)
-    worker.fail(plan.folder(plan.runs[0]), "its process was killed by SIGKILL")
+    runner.fail(plan.folder(plan.runs[0]), "its process was killed by SIGKILL")
     write_report(plan, "cpu", stream)
     assert "its process was killed by SIGKILL" in results(tmp_path)
     assert "1 failed" in results(tmp_path)
@@ -350,7 +350,7 @@ def test_stopped_or_its_worker_killed(counting, tmp_path, signum):
         process.communicate(timeout=100)
         assert process.returncode == signum
         assert plan.waiting() == [first, second]
-        assert plan.folder(first).joinpath(language.CHECKPOINT).exists()
+        assert plan.folder(first).joinpath(runs.CHECKPOINT).exists()
     else:
         [process_of_runs] = [
             child

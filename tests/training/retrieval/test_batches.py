@@ -4,20 +4,19 @@ import collections
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
     FixedHeadTokenizer,
 )
 from tests.training import tiny
+from tests.training.batch_tests import BATCH, BatchesTests, take
 from training.corpus.pairs import Pair
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrievalConfig
 
 PAIRS = Pairs.of([Pair(**pair) for pair in tiny.pairs(29)])
 PROMPTS = {"query": "one two ", "document": ""}
-BATCH = 6
 
 
 def batches(prompts=None, packed=True, **changes):
@@ -32,10 +31,8 @@ def batches(prompts=None, packed=True, **changes):
     )
 
 
-def take(made, count, first_step=0, context=None, pairs=PAIRS):
-    context = context or tf.distribute.InputContext()
-    dataset = made.training(pairs, context, first_step)
-    return list(dataset.take(count).as_numpy_iterator())
+def take_pairs(made, count, pairs=PAIRS):
+    return take(made, pairs, count)
 
 
 def texts(features):
@@ -44,11 +41,6 @@ def texts(features):
         " ".join(tiny.VOCABULARY[i] for i in row if i > 4)
         for row in features["token_ids"]
     ]
-
-
-def assert_same(one, two):
-    for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(two)):
-        np.testing.assert_array_equal(left, right)
 
 
 def test_keys_are_equal_for_equal_texts():
@@ -100,7 +92,7 @@ def test_documents_set_aside_are_no_negatives():
 
 
 def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
-    drawn = take(batches(), 8)
+    drawn = take_pairs(batches(), 8)
     epochs = [
         np.concatenate([batch["keys"][:, 0] for batch in drawn[i : i + 4]])
         for i in (0, 4)
@@ -112,51 +104,29 @@ def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
     assert epochs[0].tolist() != epochs[1].tolist()
 
 
-@pytest.fixture(scope="module")
-def augmented():
-    """All that is random at work, on one replica: batches of 8 updates."""
-    made = batches(crop_document=0.5, inverse_cloze=0.5, packed=False)
-    return made, take(made, 8)
+class TestBatches(BatchesTests):
+    """All that is random at work."""
 
-
-@pytest.mark.parametrize("first_step", [4, 7])  # of 4 steps an epoch
-def test_starting_later_gives_the_batches_of_later(augmented, first_step):
-    made, whole = augmented
-    assert_same(take(made, 1, first_step), whole[first_step : first_step + 1])
-
-
-def test_workers_and_replicas_divide_the_global_batch(augmented):
-    made, whole = augmented
-    parts = [
-        take(
-            made,
-            6,
-            context=tf.distribute.InputContext(
-                num_input_pipelines=2,
-                input_pipeline_id=worker,
-                num_replicas_in_sync=6,
-            ),
+    @pytest.fixture(scope="class")
+    def made(self):
+        return batches(
+            crop_document=0.5,
+            inverse_cloze=0.5,
+            hard_negatives=3,
+            packed=False,
         )
-        for worker in range(2)
-    ]
-    for step in range(2):
-        replicas = [
-            parts[worker][3 * step + replica]
-            for worker in range(2)
-            for replica in range(3)
-        ]
-        joined = tf.nest.map_structure(
-            lambda *values: np.concatenate(values), *replicas
-        )
-        assert_same(joined, whole[step])
+
+    @pytest.fixture(scope="class")
+    def examples(self):
+        return PAIRS
 
 
 def test_prompts_and_lengths():
-    (batch,) = take(batches(prompts=PROMPTS), 1)
+    (batch,) = take_pairs(batches(prompts=PROMPTS), 1)
     assert all(t.startswith("one two ") for t in texts(batch["query"]))
     assert batch["query"]["token_ids"].shape == (6, 6)  # two prompt, two own
     assert batch["document"]["token_ids"].shape == (6, 13)  # cut
-    (batch,) = take(batches(query_length=5, packed=False), 1)
+    (batch,) = take_pairs(batches(query_length=5, packed=False), 1)
     assert batch["query"]["token_ids"].shape == (6, 5)
     np.testing.assert_array_equal(
         batch["query"]["padding_mask"], [[1, 1, 1, 1, 0]] * 6
@@ -181,7 +151,7 @@ WITH_NEGATIVES = Pairs.of(
 def test_negatives_are_the_pairs_own():
     made = batches(hard_negatives=2, packed=False, prompts=PROMPTS)
     drawn = collections.defaultdict(set)
-    for batch in take(made, 40, pairs=WITH_NEGATIVES):
+    for batch in take_pairs(made, 40, pairs=WITH_NEGATIVES):
         assert batch["negative"]["token_ids"].shape == (12, 13)
         found = np.reshape(texts(batch["negative"]), (6, 2))
         numbers = batch["negative_keys"].reshape(6, 2)
@@ -198,22 +168,6 @@ def test_negatives_are_the_pairs_own():
             drawn[i].update(real)
     assert len(drawn) == 20
     assert all(drawn[i] == set(WITH_NEGATIVES.negatives[i]) for i in drawn)
-
-
-@pytest.mark.slow
-def test_negatives_divide_as_the_pairs_do():
-    made = batches(hard_negatives=3, packed=False)
-    (whole,) = take(made, 1, pairs=WITH_NEGATIVES)
-    replicas = take(
-        made,
-        2,
-        pairs=WITH_NEGATIVES,
-        context=tf.distribute.InputContext(num_replicas_in_sync=2),
-    )
-    joined = tf.nest.map_structure(
-        lambda *values: np.concatenate(values), *replicas
-    )
-    assert_same(joined, whole)
 
 
 def test_negatives_are_numbered_as_documents_and_answer_nothing():
@@ -238,7 +192,7 @@ def sentences(key):
 def test_crop_keeps_consecutive_sentences():
     made = batches(crop_document=1.0, document_length=17)
     spans = collections.Counter()
-    for batch in take(made, 20):
+    for batch in take_pairs(made, 20):
         for text, key in zip(texts(batch["document"]), batch["keys"][:, 1]):
             parts = [part.strip() for part in sentences(key)]
             found = [
@@ -257,7 +211,7 @@ def test_crop_keeps_consecutive_sentences():
 def test_inverse_cloze_moves_a_sentence_into_the_query():
     made = batches(inverse_cloze=0.5, query_length=17, document_length=17)
     moved = collections.Counter()
-    for batch in take(made, 20):
+    for batch in take_pairs(made, 20):
         rows = zip(
             texts(batch["query"]),
             texts(batch["document"]),
@@ -279,33 +233,9 @@ def test_inverse_cloze_moves_a_sentence_into_the_query():
 def test_documents_of_one_sentence_are_left_alone():
     one = Pairs.of([Pair(str(i), "red", "cat runs") for i in range(6)])
     made = batches(inverse_cloze=1.0, crop_document=1.0)
-    (batch,) = take(made, 1, pairs=one)
+    (batch,) = take_pairs(made, 1, pairs=one)
     assert texts(batch["query"]) == ["red"] * 6
     assert texts(batch["document"]) == ["cat runs"] * 6
-
-
-def test_evaluation_has_every_pair_once():
-    made = batches()
-    outputs = [
-        list(
-            made.evaluation(
-                PAIRS,
-                tf.distribute.InputContext(
-                    num_input_pipelines=2,
-                    input_pipeline_id=worker,
-                    num_replicas_in_sync=2,
-                ),
-            ).as_numpy_iterator()
-        )
-        for worker in range(2)
-    ]
-    assert len(outputs[0]) == len(outputs[1]) == 5
-    for batch in outputs[0] + outputs[1]:
-        assert len(batch["index"]) == 3
-        rows = zip(batch["index"], texts(batch["query"]))
-        assert all(PAIRS.queries[i] == text for i, text in rows if i >= 0)
-    indices = np.concatenate([b["index"] for b in outputs[0] + outputs[1]])
-    assert sorted(indices[indices >= 0]) == list(range(29))
 
 
 @pytest.mark.parametrize("name", ["crop_document", "inverse_cloze"])
@@ -316,4 +246,4 @@ def test_probabilities_are_checked(name):
 
 def test_a_batch_needs_as_many_pairs():
     with pytest.raises(ValueError, match="`global_batch_size` .* 5. Received"):
-        take(batches(), 1, pairs=PAIRS.split(5, seed=1)[1])
+        take_pairs(batches(), 1, pairs=PAIRS.split(5, seed=1)[1])

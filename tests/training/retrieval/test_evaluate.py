@@ -8,7 +8,7 @@ import pytest
 from keras_fixedhead import FixedHeadTextEmbedder, beir
 from tests.training import tiny
 from training import embedding_report, evaluate
-from training.retrieval.index_sizes_picture import Row, pareto_front
+from training.retrieval.index_sizes import Row, pareto_front
 
 TEXTS = tiny.texts(23)
 

@@ -1,13 +1,6 @@
-"""The verb: from a data folder to a preset, and its errors."""
+"""Retrieval: from a data folder to a preset, and its errors."""
 
-import dataclasses
 import json
-import os
-import pathlib
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,12 +8,11 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
+from tests.training.task_tests import Case, TaskTests
 from training import finetune
 from training.engine.encoder import SHAPE
-from training.retrieval import configs
+from training.retrieval.configs import NAMED_RUNS
 from training.retrieval.task import RetrievalTask, retrieval_figures
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 # KerasHub's TextEmbedder has a compile() of its own.
 pytestmark = pytest.mark.filterwarnings(
@@ -28,10 +20,14 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def flags(data, workdir, **changes):
-    return tiny.flags(
-        tiny.retrieval(data, workdir, **changes), "demo_retrieval"
-    )
+CASE = Case(
+    finetune,
+    NAMED_RUNS,
+    tiny.retrieval,
+    {"query_prompt": "one two ", "learn_temperature": True, "steps": 12},
+)
+# What a run takes from the preset that it starts from.
+FROM_INIT = dict.fromkeys(SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -40,57 +36,52 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def workdir(data, tmp_path_factory):
-    """A finished run."""
-    workdir = tmp_path_factory.mktemp("run") / "train"
-    assert (
-        finetune.main(
-            flags(
-                data,
-                workdir,
-                query_prompt="one two ",
-                learn_temperature=True,
-                steps=12,
-            )
-        )
-        == 0
-    )
-    return workdir
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
-def test_run_learns(workdir):
-    losses = [r["loss"] for r in tiny.metrics(workdir) if "loss" in r]
+class TestVerb(TaskTests):
+    case = CASE
+    other = {"head_size": 7}
+    refused = [
+        ({"strategy": "two"}, "`strategy` must be one of"),
+        ({"query_length": 2}, "`query_length` .* Received: 2"),
+        ({"document_length": 19}, "`document_length` .* Received: 19"),
+        ({"temperature": 0.0}, "`temperature` .* Received: 0.0"),
+        ({"validation_pairs": 37}, "`validation_pairs` .* Received: 37"),
+        ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
+        ({"warmup_steps": 99}, "`warmup_steps` .* Received: 99"),
+    ]
+
+
+def test_run_learns(run):
+    losses = [r["loss"] for r in run.records if "loss" in r]
     assert len(losses) == 12
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
 
 
-def test_preset_is_the_embedder_that_was_trained(workdir):
-    embedder = FixedHeadTextEmbedder.from_preset(str(workdir / "preset"))
-    assert embedder.preprocessor.prompts == {
-        "query": "one two ",
-        "document": "",
-    }
+def test_preset_is_the_embedder_that_was_trained(data, run, tmp_path):
+    embedder = FixedHeadTextEmbedder.from_preset(str(run.preset))
+    prompts = {"query": "one two ", "document": ""}
+    assert embedder.preprocessor.prompts == prompts
     assert embedder.preprocessor.sequence_length == 13
     backbone = embedder.backbone
     assert (backbone.num_heads, backbone.head_size) == (3, 5)
-    config = tiny.retrieval(
-        workdir.parent / "unused", workdir, query_prompt="one two "
-    )
-    # The figures of the last evaluation come from these weights.
-    pairs = _validation_pairs(config, workdir)
+    # The metrics of the last evaluation come from these weights.
+    pairs = RetrievalTask(CASE.config(data, tmp_path))._validation
     queries = embedder.encode_text(pairs.queries, prompt="query", verbose=0)
     documents = embedder.encode_text(pairs.documents, verbose=0)
     figures = retrieval_figures(queries, documents, pairs.keys)
-    last = tiny.metrics(workdir)[-1]
+    last = run.records[-1]
     assert {name: last[name] for name in figures} == pytest.approx(figures)
 
 
-def _validation_pairs(config, workdir):
-    data = workdir.parent / "again"
-    tiny.write_pairs(data)
-    run = dataclasses.replace(config.run, data=data)
-    task = RetrievalTask(dataclasses.replace(config, run=run))
-    return task._validation
+def test_other_data_is_refused(run, tmp_path, capsys):
+    other = tiny.write_pairs(tmp_path / "other")
+    with open(other / "vocabulary.txt", "a") as vocabulary:
+        vocabulary.write("new\n")
+    error = CASE.error(capsys, other, run.workdir)
+    assert "data_sha256.vocabulary.txt" in error
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +93,6 @@ def start(tmp_path_factory):
     return folder
 
 
-# What a run takes from the preset that it starts from.
-_FROM_INIT = dict.fromkeys(SHAPE)
-
-
 @pytest.mark.slow
 def test_starts_from_a_preset(data, start, tmp_path):
     (data_alone := tmp_path / "data").mkdir()
@@ -113,11 +100,10 @@ def test_starts_from_a_preset(data, start, tmp_path):
     (data_alone / "train.jsonl").write_bytes(
         (data / "train.jsonl").read_bytes()
     )
-    changes = _FROM_INIT | {"init": start, "steps": 2, "warmup_steps": 1}
+    changes = FROM_INIT | {"init": start, "steps": 2, "warmup_steps": 1}
     changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
     changes |= {"document_prompt": "red ", "learning_rate": 1e-9}
-    args = flags(data_alone, tmp_path / "run", **changes)
-    assert finetune.main(args) == 0
+    finetune.train(tiny.retrieval(data_alone, tmp_path / "run", **changes))
     before = FixedHeadTextEmbedder.from_preset(str(start))
     after = FixedHeadTextEmbedder.from_preset(str(tmp_path / "run" / "preset"))
     for one, two in zip(before.get_weights(), after.get_weights()):
@@ -166,7 +152,7 @@ def numpy_loss(query, candidates, answer, left_out):
 
 def test_loss_by_hand(data, start, tmp_path):
     """Its mean over sizes, with the negatives of all and nobody's twice."""
-    changes = _FROM_INIT | {"init": start, "dropout": 0.0}
+    changes = FROM_INIT | {"init": start, "dropout": 0.0}
     changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
     task = RetrievalTask(
         tiny.retrieval(data, tmp_path, global_batch_size=23, **changes)
@@ -218,7 +204,7 @@ def test_loss_by_hand(data, start, tmp_path):
     ],
 )
 def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
-    changes = _FROM_INIT | {"init": start} | change
+    changes = FROM_INIT | {"init": start} | change
     with pytest.raises(ValueError, match=message):
         finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
     assert not (tmp_path / "run").exists()
@@ -230,7 +216,7 @@ def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
         whole.backbone, preprocessor=whole.preprocessor, embedding_dim=7
     )
     cut.save_to_preset(str(tmp_path / "cut"))
-    changes = _FROM_INIT | {"init": tmp_path / "cut"}
+    changes = FROM_INIT | {"init": tmp_path / "cut"}
     with pytest.raises(ValueError, match="embeddings have 7 of 13 numbers"):
         finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
 
@@ -246,76 +232,18 @@ def test_hard_negatives_must_be_in_the_data(tmp_path):
         finetune.train(tiny.retrieval(data, tmp_path / "run", hard_negatives=1))
 
 
-def test_finished_run_says_so(data, workdir, capsys):
-    before = (workdir / "metrics.jsonl").read_bytes()
-    args = flags(
-        data,
-        workdir,
-        query_prompt="one two ",
-        learn_temperature=True,
-        steps=12,
-    )
-    # How often it reports may change, and is not part of the run.
-    assert finetune.main([*args, "--log_interval", "5"]) == 0
-    assert "finished before" in capsys.readouterr().err
-    assert (workdir / "metrics.jsonl").read_bytes() == before
-
-
-def test_another_run_is_refused(data, workdir, capsys):
-    args = flags(data, workdir, learn_temperature=True, head_size=7, steps=12)
-    assert finetune.main(args) == 1
-    error = capsys.readouterr().err
-    assert "model.head_size (there 5, now 7)" in error
-    assert "retrieval.query_prompt" in error
-    assert "learn_temperature" not in error
-
-
-def test_other_data_is_refused(data, workdir, tmp_path, capsys):
-    other = tiny.write_pairs(tmp_path / "other")
-    with open(other / "vocabulary.txt", "a") as vocabulary:
-        vocabulary.write("new\n")
-    args = flags(
-        other,
-        workdir,
-        query_prompt="one two ",
-        learn_temperature=True,
-        steps=12,
-    )
-    assert finetune.main(args) == 1
-    assert "data_sha256.vocabulary.txt" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"strategy": "two"}, "`strategy` must be one of"),
-        ({"query_length": 2}, "`query_length` .* Received: 2"),
-        ({"document_length": 19}, "`document_length` .* Received: 19"),
-        ({"temperature": 0.0}, "`temperature` .* Received: 0.0"),
-        ({"validation_pairs": 37}, "`validation_pairs` .* Received: 37"),
-        ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
-        ({"warmup_steps": 9}, "`warmup_steps` .* Received: 9"),
-    ],
-)
-def test_bad_values_are_one_line(change, message, data, tmp_path, capsys):
-    assert finetune.main(flags(data, tmp_path / "run", **change)) == 1
-    error = tiny.error(capsys)
-    with pytest.raises(ValueError, match=message):
-        raise ValueError(error)
-
-
 def test_missing_data_and_bad_lines_are_named(tmp_path, capsys):
-    assert finetune.main(flags(tmp_path / "no", tmp_path / "run")) == 1
-    assert str(tmp_path / "no") in capsys.readouterr().err
+    missing, workdir = tmp_path / "no", tmp_path / "run"
+    assert str(missing) in CASE.error(capsys, missing, workdir)
     data = tiny.write_pairs(tmp_path / "data")
     with open(data / "train.jsonl", "a") as lines:
         lines.write('{"query": "red"}\n')
-    assert finetune.main(flags(data, tmp_path / "run")) == 1
-    assert f"{data / 'train.jsonl'}:38" in capsys.readouterr().err
+    error = CASE.error(capsys, data, workdir)
+    assert f"{data / 'train.jsonl'}:38" in error
     (data / "train.jsonl").write_text("\n")
-    assert finetune.main(flags(data, tmp_path / "run")) == 1
-    assert "some of the 0 pairs, of 0 documents" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+    error = CASE.error(capsys, data, workdir)
+    assert "some of the 0 pairs, of 0 documents" in error
+    assert not workdir.exists()
 
 
 def test_command_line_changes_the_named_run():
@@ -324,16 +252,7 @@ def test_command_line_changes_the_named_run():
     assert config.training.learning_rate == 0.5
     assert config.training.clip_norm is None
     assert not config.run.packed
-    assert config.model == configs.NAMED_RUNS["demo_retrieval"]().model
-
-
-def test_help_lists_the_named_runs(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        finetune.parse(["--help"])
-    assert stopped.value.code == 0
-    shown = capsys.readouterr().out
-    for name in (*configs.NAMED_RUNS, "--head_size", "--crop_document"):
-        assert name in shown
+    assert config.model == NAMED_RUNS["demo_retrieval"]().model
 
 
 def test_unknown_named_run(capsys):
@@ -364,21 +283,3 @@ def test_figures_against_a_search_by_hand():
             "mrr@10": np.mean([1 / r if r <= 10 else 0 for r in ranks]),
         }
     )
-
-
-@pytest.mark.slow
-def test_killed_run_goes_on_exactly(data, tmp_path):
-    def command(name):
-        args = flags(data, tmp_path / name, steps=40, checkpoint_interval=10)
-        return [sys.executable, "-m", "training.finetune", *args]
-
-    subprocess.run(command("whole"), cwd=ROOT, check=True)
-    killed = subprocess.Popen(command("killed"), cwd=ROOT)
-    while not (tmp_path / "killed" / "checkpoints" / "ckpt-11.index").exists():
-        assert killed.poll() is None
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-    subprocess.run(command("killed"), cwd=ROOT, check=True)
-    assert tiny.metrics(tmp_path / "killed") == tiny.metrics(tmp_path / "whole")
-    assert json.loads((tmp_path / "killed" / "config.json").read_text())

@@ -8,7 +8,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from tests.training import tiny
-from training.token_classification.data import (
+from training.token_classification.task import (
     LabelledWindows,
     Sentences,
     read_sentences,
@@ -85,8 +85,8 @@ def test_windows_hold_whole_words_and_their_classes():
     assert [row.places for row in windows.rows] == [[1, -1, 2, 3], [1], [1]]
     assert list(map(len, windows.rows[0])) == [5, 4]
     assert [len(row.token_ids) for row in windows.rows] == [5, 5, 3]
-    assert windows.classes == [
-        [-1, 0, 0, -1, -1], [-1, 0, -1, -1, -1], [-1, 1, -1]
+    assert windows.numbers == [
+        [0, 1, 1, 0, 0], [0, 1, 0, 0, 0], [0, 2, 0]
     ]  # fmt: skip
     classes = np.array([[9, 1, 1, 0, 9], [9, 0, 9, 9, 9], [9, 1, 9, 9, 9]])
     assert windows.labels_of(classes) == [["B", "O", "B", "A", "A"], ["B"]]

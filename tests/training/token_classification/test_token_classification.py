@@ -13,7 +13,7 @@ from training.token_classification.configs import (
     TokenClassificationConfig,
     TokenLabelsConfig,
 )
-from training.token_classification.data import read_sentences
+from training.token_classification.task import read_sentences
 
 # KerasHub's tasks have a compile() of their own.
 pytestmark = pytest.mark.filterwarnings(

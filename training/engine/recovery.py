@@ -1,14 +1,17 @@
-"""How a run reacts to signals and to errors of TensorFlow."""
+"""How a run stops and continues: signals, errors, checkpoints."""
 
 import contextlib
 import os
+import pathlib
 import re
+import shutil
 import signal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
-from training.engine.cli import handling
-from training.engine.errors import RunFailed, WorkerLost
+from training.engine.cli import RunFailed, WorkerLost, handling
 
 # What the remaining workers see when one is gone.
 _LOST = (
@@ -20,7 +23,7 @@ _LOST = (
 
 
 @contextlib.contextmanager
-def explained(strategy: tf.distribute.Strategy):
+def explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns TensorFlow's errors into `WorkerLost` or `RunFailed`."""
     try:
         yield
@@ -57,13 +60,12 @@ class SignalStop:
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._received = 0
-        self._gather = tf.function(self._gather)
+        self._gather_values = tf.function(self._gather)
 
     def listening(self) -> contextlib.AbstractContextManager:
         """Receives signals until the block is left."""
-        return handling(
-            {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
-        )
+        signals = (signal.SIGINT, signal.SIGTERM)
+        return handling(dict.fromkeys(signals, self._receive))
 
     def _receive(self, signum, frame):
         if self._received == signum:
@@ -81,10 +83,64 @@ class SignalStop:
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
         )
-        return int(tf.reduce_max(self._gather(values)))
+        return int(tf.reduce_max(self._gather_values(values)))
 
     def _gather(self, values):
         # `gather` takes outputs of `run`.
         return self._strategy.gather(
             self._strategy.run(tf.identity, args=(values,)), axis=0
+        )
+
+
+class RestoredCheckpointManager(tf.train.CheckpointManager):
+    """A checkpoint manager that restores the newest readable checkpoint.
+
+    Restores from `source`, the run's folder, and writes to `directory`. Every
+    worker must take part in a save, but only one may write into the run's
+    folder: the others write into a temporary folder. `say` prints a line about
+    each damaged checkpoint.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        source: pathlib.Path,
+        directory: pathlib.Path,
+        step_counter: tf.Variable,
+        say: Callable[[str], None],
+        **kwargs: Any,
+    ):
+        if directory == source:
+            for leftover in source.glob("ckpt-*_temp"):
+                shutil.rmtree(leftover)
+        _restore_newest(checkpoint, source, say)
+        super().__init__(
+            checkpoint,
+            directory,
+            step_counter=step_counter,
+            last_checkpoint_step=int(step_counter.numpy()),
+            **kwargs,
+        )
+
+    def restore_or_initialize(self) -> None:
+        """Does nothing: Orbit restores, too, but only the newest one."""
+
+
+def _restore_newest(checkpoint, folder, say):
+    names = [path.name for path in folder.glob("ckpt-*.index")]
+    found = (re.fullmatch(r"ckpt-(\d+)\.index", name) for name in names)
+    steps = sorted((int(match[1]) for match in found if match), reverse=True)
+    for step in steps:
+        prefix = str(folder / f"ckpt-{step}")
+        try:
+            # Reads everything, and checks it against its checksums.
+            checkpoint.restore(prefix).assert_existing_objects_matched()
+            return
+        # The type of the error depends on where the damage is.
+        except Exception as error:
+            say(f"{prefix} is damaged, going back to the one before: {error}")
+    if steps:
+        raise ValueError(
+            f"none of the checkpoints in {folder} can be read. Start again in "
+            "another `workdir`, or restore a whole checkpoint"
         )

@@ -1,0 +1,373 @@
+"""Pre-training: from a data folder of text to a preset, in one stage or two."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.masked_lm import FixedHeadMaskedLM
+from tests.training import tiny
+from tests.training.task_tests import Case, TaskTests
+from training import pretrain
+from training.corpus.tokenized import Document, write_shard
+from training.masked_lm.configs import NAMED_RUNS
+from training.masked_lm.task import MaskedLMTask
+
+# KerasHub's TextEmbedder has a compile() of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+# The first of two stages: heads as large as its sequences are long.
+CASE = Case(
+    pretrain,
+    NAMED_RUNS,
+    tiny.pretraining,
+    {
+        "hidden_dim": 32,
+        "intermediate_dim": 64,
+        "head_size": 13,
+        "sequence_length": 13,
+        "steps": 200,
+        "global_batch_size": 24,
+        "learning_rate": 0.01,
+        "warmup_steps": 10,
+        "log_interval": 50,
+        "evaluation_interval": 100,
+        "checkpoint_interval": 100,
+        "evaluation_examples": 61,
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Documents of two words each: from one follows what is masked."""
+    folder = tiny.write_text(tmp_path_factory.mktemp("data"))
+    rng = np.random.default_rng(5)
+    first = tiny.VOCABULARY.index(tiny.WORDS[0])
+
+    def document(number):
+        words = first + (number + np.array([0, 1])) % len(tiny.WORDS)
+        lengths = rng.integers(3, 11, rng.integers(2, 5))
+        return Document(rng.choice(words, lengths.sum()), lengths)
+
+    shards = {
+        split: [
+            write_shard(
+                folder, f"{split}-00000", [document(n) for n in range(count)]
+            )
+        ]
+        for split, count in {"train": 97, "heldout": 47}.items()
+    }
+    tiny.rewrite(folder, shards=shards)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
+
+
+class TestVerb(TaskTests):
+    case = CASE
+    other = {"max_predictions": 2}
+    ways = (
+        {"packed": False},
+        {"accumulation_steps": 3},
+        {"packed": False, "accumulation_steps": 3, "jit_compile": True},
+    )
+    refused = [
+        ({"sequence_length": 19}, "`sequence_length` .* Received: 19"),
+        ({"sequence_length": 7}, "`sequence_length` .* Received: 7"),
+        ({"max_predictions": 0}, "`max_predictions` .* Received: 0"),
+        ({"mask_token_rate": 1.5}, "`mask_token_rate` .* Received: 1.5"),
+        ({"mask_selection_rate": 0.0}, "`mask_selection_rate` .* Received: 0"),
+        ({"global_batch_size": 0}, "`global_batch_size` .* Received: 0"),
+        ({"global_batch_size": 999}, "`global_batch_size` .* Received: 999"),
+        ({"accumulation_steps": 5}, "`accumulation_steps` .* Received: 5"),
+        ({"accumulation_steps": 0}, "`accumulation_steps` .* Received: 0"),
+        ({"log_interval": 0}, "`log_interval` .* Received: 0"),
+        ({"log_interval": 3}, "evaluation_interval=100, log_interval=3"),
+        ({"evaluation_interval": 0}, "evaluation_interval=0, log_interval=50"),
+        ({"checkpoint_interval": -1}, "checkpoint_interval=-1, log_interval"),
+        ({"checkpoint_interval": 75}, "checkpoint_interval=75, log_interval"),
+        ({"learning_rate": -1.0}, "`learning_rate` .* Received: -1"),
+        ({"clip_norm": 0.0}, "`clip_norm` .* Received: 0"),
+        ({"beta_2": 1.0}, "`beta_2` .* Received: 1"),
+        ({"epsilon": 0.0}, "`epsilon` .* Received: 0"),
+        ({"weight_decay": -0.1}, "`weight_decay` .* Received: -0.1"),
+        ({"dtype": "bfloat16"}, "`dtype` .* Received: 'bfloat16'"),
+    ]
+
+
+def heldout(data, workdir):
+    """The examples that a run evaluates on, without those that fill up."""
+    dataset = MaskedLMTask(CASE.config(data, workdir)).evaluation_dataset(
+        tf.distribute.InputContext()
+    )
+    batches = list(dataset.as_numpy_iterator())
+    examples = {
+        name: np.concatenate([batch[name] for batch in batches])
+        for name in batches[0]
+    }
+    real = examples["index"] >= 0
+    return {name: values[real] for name, values in examples.items()}
+
+
+def test_run_learns(data, run):
+    first, *_ = trained = [r for r in run.records if "loss" in r]
+    losses = [record["loss"] for record in trained]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.8 * losses[0]
+    # It begins with guessing.
+    for name, choices in (
+        ("masked_lm", len(tiny.VOCABULARY)),
+        ("next_sentence", 2),
+    ):
+        assert first[f"{name}_loss"] == pytest.approx(np.log(choices), rel=0.1)
+    examples = heldout(data, run.workdir)
+    masked = examples["mask_ids"][examples["mask_weights"] == 1]
+    most_frequent = np.bincount(masked).max() / len(masked)
+    assert run.records[-1]["heldout_masked_lm_accuracy"] > 2 * most_frequent
+
+
+def test_preset_is_the_model_that_was_trained(data, run):
+    model = FixedHeadMaskedLM.from_preset(str(run.preset))
+    assert model.next_sentence
+    assert model.preprocessor.sequence_length == 13
+    assert model.preprocessor.mask_selection_length == 3
+    assert model.preprocessor.tokenizer.get_vocabulary() == tiny.VOCABULARY
+    backbone = model.backbone
+    assert (backbone.num_heads, backbone.head_size) == (3, 13)
+    assert backbone.max_sequence_length == 17
+
+    # The metrics of the last evaluation, by hand.
+    examples = heldout(data, run.workdir)
+    assert len(examples["index"]) == 61
+    outputs = model({name: examples[name] for name in model.input})
+    expected = {"step": 200}
+    for name, labels, weights in [
+        ("masked_lm", examples["mask_ids"], examples["mask_weights"]),
+        ("next_sentence", examples["next_sentence_labels"], np.ones(61)),
+    ]:
+        logits = np.array(outputs[name], "float64")
+        right = np.take_along_axis(logits, labels[..., None], -1)[..., 0]
+        losses = np.log(np.exp(logits).sum(-1)) - right
+        hits = logits.argmax(-1) == labels
+        for figure, values in (("loss", losses), ("accuracy", hits)):
+            expected[f"heldout_{name}_{figure}"] = np.average(
+                values, weights=weights
+            )
+    assert run.records[-1] == pytest.approx(expected, rel=1e-4)
+
+    embedder = FixedHeadTextEmbedder.from_preset(str(run.preset))
+    for ours, theirs in zip(
+        backbone.weights, embedder.backbone.weights, strict=True
+    ):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_run_leaves_its_records(run):
+    lines = (run.workdir / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    judged = {
+        f"{head}_{figure}"
+        for head in ("masked_lm", "next_sentence")
+        for figure in ("loss", "accuracy")
+    }
+    trained = judged | {
+        *("step", "loss", "gradient_norm", "learning_rate"),
+        *("steps_per_second", "examples_per_second", "tokens_per_second"),
+        "model_flops_utilization",
+    }
+    evaluated = {"step", *(f"heldout_{name}" for name in judged)}
+    assert [(r["step"], r.keys()) for r in records] == [
+        (0, evaluated),
+        (50, trained),
+        (100, trained),
+        (100, evaluated),
+        (150, trained),
+        (200, trained),
+        (200, evaluated),
+    ]
+    for record in records:
+        assert np.isfinite(list(record.values())).all()
+        if "loss" in record:
+            assert record["loss"] == pytest.approx(
+                record["masked_lm_loss"] + record["next_sentence_loss"]
+            )
+            rate = record["examples_per_second"] / record["steps_per_second"]
+            assert rate == pytest.approx(24)
+            assert 0 < record["model_flops_utilization"] < 1
+
+
+def test_a_pipe_gets_a_line_each_interval(run):
+    assert run.out == ""
+    updates = re.findall(
+        r"^step (\d+) of 200: loss [\d.]+  steps/s [\d.,]+  "
+        r"examples/s [\d,]+  tokens/s [\d,]+(?:  MFU \d+%)?  "
+        r"ETA (\d+:\d\d:\d\d)$",
+        run.said,
+        re.MULTILINE,
+    )
+    assert [int(step) for step, _ in updates] == [50, 100, 150, 200]
+    assert updates[-1][1] == "0:00:00"
+    assert re.search(r"^model: [\d,]+ parameters on CPU:0$", run.said, re.M)
+    assert "\x1b" not in run.said
+    assert "train |" not in run.said
+    # Heads of 13 are enough for sequences of 13.
+    assert "bottleneck" not in run.said
+
+
+def test_other_data_or_another_start_is_refused(data, run, tmp_path, capsys):
+    other = tiny.write_text(tmp_path / "other")
+    assert "data_sha256" in CASE.error(capsys, other, run.workdir)
+    error = CASE.error(capsys, data, run.workdir, init=run.preset)
+    assert "init_sha256 (there None" in error
+
+
+@pytest.mark.slow
+def test_second_stage_starts_from_the_first(data, run, tmp_path):
+    second_stage = CASE.train(
+        data,
+        tmp_path,
+        sequence_length=17,
+        init=run.preset,
+        dropout=0.3,
+        steps=1,
+        warmup_steps=0,
+        learning_rate=0.0,
+    )
+    assert "heads of size 13" in second_stage.said
+    first, second = (
+        FixedHeadMaskedLM.from_preset(str(each.preset))
+        for each in (run, second_stage)
+    )
+    assert second.preprocessor.sequence_length == 17
+    for a, b in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def not_registered(preset):
+    task = json.loads((preset / "task.json").read_text())
+    task["config"]["backbone"] |= {"class_name": "C", "registered_name": "C"}
+    (preset / "task.json").write_text(json.dumps(task))
+
+
+@pytest.mark.parametrize(
+    "damage, change, message",
+    [
+        (
+            None,
+            {"hidden_dim": 33, "head_size": 17},
+            r"head_size \(there 13, now 17\), hidden_dim \(there 32, now 33\)",
+        ),
+        (None, {"next_sentence": False}, "next_sentence"),
+        (not_registered, {}, r"preset cannot be loaded \(TypeError: Could not"),
+        (shutil.rmtree, {}, "must be a preset folder"),
+    ],
+)
+def test_init_that_does_not_fit(
+    damage, change, message, data, run, tmp_path, capsys
+):
+    init = shutil.copytree(run.preset, tmp_path / "preset")
+    if damage:
+        damage(init)
+    error = CASE.error(capsys, data, tmp_path / "run", init=init, **change)
+    assert "`init`" in error and str(init) in error
+    assert re.search(message, error), error
+    assert not (tmp_path / "run").exists()
+
+
+def test_init_of_another_vocabulary(run, tmp_path, capsys):
+    other = tiny.write_text(tmp_path / "other")
+    vocabulary = "\n".join([*tiny.VOCABULARY[:-1], "!", ""])
+    (other / "vocabulary.txt").write_text(vocabulary)
+    sha256 = hashlib.sha256(vocabulary.encode()).hexdigest()
+    tiny.rewrite(other, vocabulary_sha256=sha256)
+    changes = {"init": run.preset, "global_batch_size": 6}
+    error = CASE.error(capsys, other, tmp_path / "run", **changes)
+    assert "must have the vocabulary of the data" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_one_objective_and_whole_words(data, tmp_path):
+    run = CASE.train(
+        data,
+        tmp_path,
+        next_sentence=False,
+        whole_word=True,
+        steps=50,
+        evaluation_interval=50,
+        checkpoint_interval=50,
+    )
+    *_, trained, evaluated = run.records
+    assert trained["loss"] == trained["masked_lm_loss"]
+    assert evaluated.keys() == {
+        *("step", "heldout_masked_lm_loss", "heldout_masked_lm_accuracy")
+    }
+    model = FixedHeadMaskedLM.from_preset(str(run.preset))
+    assert not model.next_sentence
+    assert not model.backbone.pooler
+
+
+def test_command_line_changes_the_named_run():
+    args = ["--data", "d", "--workdir", "w", "--init", "i", "--whole_word"]
+    config = pretrain.parse(["--config", "paper_stage2", *args])
+    assert config.masked_lm == dataclasses.replace(
+        NAMED_RUNS["paper_stage2"]().masked_lm,
+        init=pathlib.Path("i"),
+        whole_word=True,
+    )
+    assert config.masked_lm.sequence_length > config.model.head_size
+    first = NAMED_RUNS["paper_stage1"]()
+    assert config.model == first.model
+    assert first.masked_lm.sequence_length == first.model.head_size
+
+
+def _pairs(folder):
+    tiny.rewrite(folder, kind="pairs")
+    return "manifest.json must be one that .* text` wrote. Received: pairs"
+
+
+def _no_heldout(folder):
+    shards = json.loads((folder / "manifest.json").read_text())["shards"]
+    tiny.rewrite(folder, shards=shards | {"heldout": []})
+    return "no held-out documents"
+
+
+def _no_shard(folder):
+    (folder / "train-00001.tfrecord").unlink()
+    return "No such file or directory: .*train-00001.tfrecord"
+
+
+def _cut_shard(folder):
+    path = folder / "train-00001.tfrecord"
+    path.write_bytes(path.read_bytes()[:-1])
+    return "train-00001.tfrecord is damaged"
+
+
+def _no_folder(folder):
+    folder.rename(folder.with_name("elsewhere"))
+    return "No such file or directory: .*manifest.json"
+
+
+@pytest.mark.parametrize(
+    "damage", [_pairs, _no_heldout, _no_shard, _cut_shard, _no_folder]
+)
+def test_data_that_cannot_be_read(damage, tmp_path, capsys):
+    folder = tiny.write_text(tmp_path / "data")
+    message = damage(folder)
+    error = CASE.error(capsys, folder, tmp_path / "run", global_batch_size=6)
+    assert re.search(message, error), error
+    assert str(folder) in error
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,191 @@
+"""What holds for every training task, as a base class of its tests.
+
+A task's test module has a `Case`, the fixtures `data` and `run`, and a subclass
+of `TaskTests`; what is the task's own follows as functions.
+"""
+
+import contextlib
+import dataclasses
+import io
+import pathlib
+import re
+import signal
+import types
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.training import tiny
+from tests.training.engine.two_replicas import weights
+from training.engine.cli import Interrupted
+from training.engine.records import RunRecords
+
+# Beside these, a short run in float64 without dropout.
+EXACT = {
+    "dtype": "float64",
+    "dropout": 0.0,
+    "steps": 3,
+    "warmup_steps": 1,
+    "log_interval": 1,
+    "evaluation_interval": 3,
+    "checkpoint_interval": 3,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run, and what it printed."""
+
+    workdir: pathlib.Path
+    out: str
+    said: str
+
+    @property
+    def preset(self):
+        return self.workdir / "preset"
+
+    @property
+    def records(self):
+        return tiny.metrics(self.workdir)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A task's verb, its named runs, and a tiny run that learns.
+
+    `make(data, workdir, **changes)` returns the configuration of a tiny run,
+    such as `tiny.classification`; `changes` make it learn.
+    """
+
+    verb: types.ModuleType
+    named_runs: dict[str, Callable]
+    make: Callable
+    changes: dict
+
+    def config(self, data, workdir, **changes):
+        return self.make(data, workdir, **self.changes | changes)
+
+    def args(self, data, workdir, **changes):
+        config = self.config(data, workdir, **changes)
+        return tiny.flags(config, next(iter(self.named_runs)))
+
+    def train(self, data, workdir, **changes) -> Run:
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as said,
+        ):
+            status = self.verb.main(self.args(data, workdir, **changes))
+        assert status == 0, said.getvalue()
+        return Run(workdir, out.getvalue(), said.getvalue())
+
+    def error(self, capsys, data, workdir, **changes) -> str:
+        """The one line of a run that ends with status 1."""
+        assert self.verb.main(self.args(data, workdir, **changes)) == 1
+        return tiny.error(capsys)
+
+
+class TaskTests:
+    """Flags, refusals, and how a run is continued."""
+
+    case: Case
+    # Flags without a default, beside --data and --workdir.
+    required: tuple[str, ...] = ()
+    # Changes of flags, and a pattern of the error.
+    refused: list[tuple[dict, str]] = []
+    # A change of the task's own options: another run.
+    other: dict = {}
+    # Changes that change how a run is computed, not what it computes.
+    ways: tuple[dict, ...] = ({"packed": False},)
+
+    def pytest_generate_tests(self, metafunc):
+        if "change" in metafunc.fixturenames:
+            metafunc.parametrize("change, message", self.refused)
+        if "named" in metafunc.fixturenames:
+            metafunc.parametrize("named", self.case.named_runs)
+
+    def test_bad_values_are_one_line(
+        self, change, message, data, tmp_path, capsys
+    ):
+        error = self.case.error(capsys, data, tmp_path / "run", **change)
+        assert re.search(message, error), error
+        # The right value would be refused by a folder of the wrong one.
+        assert not (tmp_path / "run" / "config.json").exists()
+
+    def test_named_run(self, named, capsys):
+        args = ["--config", named, "--data", "d", "--workdir", "w"]
+        config = self.case.verb.parse([*args, *self.required])
+        default = self.case.named_runs[named]()
+        assert type(config) is type(default)
+        assert config.config == named
+        assert config.training == default.training
+        assert str(config.run.data) == "d"
+        with pytest.raises(SystemExit) as stopped:
+            self.case.verb.parse(args[:2])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        flags = [word for word in self.required if word.startswith("--")]
+        for flag in ("--data", "--workdir", *flags):
+            assert flag in error
+
+    def test_help_lists_named_runs_and_flags(self, data, capsys):
+        with pytest.raises(SystemExit) as stopped:
+            first = next(iter(self.case.named_runs))
+            self.case.verb.parse(["--config", first, "--help"])
+        assert stopped.value.code == 0
+        shown = capsys.readouterr().out
+        for name in self.case.named_runs:
+            assert f"{name}:" in shown
+        for name in tiny.values(self.case.config(data, pathlib.Path("w"))):
+            assert re.search(rf"--(no_)?{name}\b", shown)
+
+    def test_finished_run_says_so(self, run, data, capsys):
+        before = (run.workdir / "metrics.jsonl").read_bytes()
+        # How often it reports may change, and is not part of the run.
+        again = self.case.train(data, run.workdir, log_interval=7)
+        assert "finished before" in again.said
+        assert (run.workdir / "metrics.jsonl").read_bytes() == before
+
+    def test_another_run_is_refused(self, run, data, capsys):
+        changes = {"seed": 1, **self.other}
+        error = self.case.error(capsys, data, run.workdir, **changes)
+        there = tiny.values(self.case.config(data, run.workdir))
+        for name, value in changes.items():
+            assert f".{name} (there {there[name]!r}, now {value!r})" in error
+        assert "learning_rate" not in error
+
+    @pytest.mark.slow
+    def test_interrupted_run_goes_on_exactly(
+        self, run, data, tmp_path, monkeypatch
+    ):
+        interval = self.case.config(data, tmp_path).run.log_interval
+
+        class Records(RunRecords):
+            def trained(self, now, outputs):
+                super().trained(now, outputs)
+                if now == interval:
+                    signal.raise_signal(signal.SIGTERM)
+
+        config = self.case.config(data, tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr("training.engine.loop.RunRecords", Records)
+            with pytest.raises(Interrupted, match=f"after step {interval}"):
+                self.case.verb.train(config)
+        self.case.verb.train(config)
+        assert tiny.metrics(tmp_path) == run.records
+        for one, two in zip(
+            weights(tmp_path), weights(run.workdir), strict=True
+        ):
+            np.testing.assert_array_equal(one, two)
+
+    @pytest.mark.slow
+    def test_other_ways_to_compute_are_the_same(self, data, tmp_path):
+        exact = self.case.train(data, tmp_path / "exact", **EXACT).records
+        assert len(exact) == 5
+        for number, way in enumerate(self.ways):
+            workdir = tmp_path / str(number)
+            records = self.case.train(data, workdir, **EXACT, **way).records
+            for one, two in zip(exact, records, strict=True):
+                # The loop adds up in float32, whatever the model computes in.
+                assert two == pytest.approx(one, rel=1e-6), way
+            assert records[-1] == pytest.approx(exact[-1], rel=1e-9), way

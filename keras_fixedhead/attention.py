@@ -27,10 +27,10 @@ from keras_fixedhead.attention_checks import (
     refuse_with_packing,
 )
 from keras_fixedhead.attention_functions import (
+    combine_attention_masks,
     multi_head_attention,
     write_cache,
 )
-from keras_fixedhead.attention_mask import combine_attention_masks
 from keras_fixedhead.layer_config import arguments_of, serialize_dtype
 
 

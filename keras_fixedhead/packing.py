@@ -5,7 +5,7 @@ Shape letters: B batch, T padded length, P real tokens of the whole batch.
 
 from keras import ops
 
-from keras_fixedhead.attention_mask import boolean_mask
+from keras_fixedhead.attention_functions import boolean_mask
 
 
 class Packing:

@@ -1,7 +1,7 @@
 """Ranking documents: indexes of embeddings, BM25, and their fusion.
 
-Shape letters: Q queries, N documents, S sampled documents, D embedding size,
-R dimensions kept of it, K documents ranked.
+Shape letters: Q queries, N documents or vectors, S sampled documents,
+D embedding size, R dimensions kept of it, K documents ranked.
 
 Requires `pip install keras_fixedhead[retrieval]`.
 """
@@ -13,9 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.bm25 import BM25
-from keras_fixedhead.principal_components import principal_components
-from keras_fixedhead.ranking import Ranking, import_extra
+from keras_fixedhead.ranking import BM25, Ranking, import_extra
 
 if typing.TYPE_CHECKING:
     import faiss
@@ -289,3 +287,26 @@ def _one_of(name, value, choices):
         raise ValueError(
             f"`{name}` must be one of {', '.join(choices)}. Received: {value!r}"
         )
+
+
+_ROWS_AT_ONCE = 4096
+
+
+def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The directions in which vectors `[N, D]` extend most, not centred.
+
+    Returns orthonormal columns, float64 `[D, size]`, each with a positive
+    largest entry; columns beyond D are zero.
+    """
+    products = np.zeros([vectors.shape[1]] * 2)
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        part = vectors[start : start + _ROWS_AT_ONCE].astype("float64")
+        products += part.T @ part
+    _, directions = np.linalg.eigh(products)
+    # Eigenvalues ascend.
+    directions = directions[:, ::-1][:, :size]
+    # Rounding, which depends on the machine, must not choose the sign.
+    largest = np.abs(directions).argmax(axis=0)
+    directions = directions * np.sign(directions[largest, range(len(largest))])
+    missing = size - directions.shape[1]
+    return np.pad(directions, ((0, 0), (0, missing)))

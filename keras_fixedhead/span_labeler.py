@@ -1,17 +1,191 @@
 """Extractive question answering: where in a text an answer starts and ends.
 
-Shape letters: B batch, T sequence length, P real tokens of a packed batch.
+Shape letters: B batch, N windows of one question, T sequence length, P real
+tokens of a packed batch.
 """
 
 import keras
 import keras_hub
 from keras import ops
 
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.backbone import kernel_initializer
-from keras_fixedhead.span_labeler_preprocessor import (
-    FixedHeadSpanLabelerPreprocessor,
-)
-from keras_fixedhead.task import FixedHeadTask
+from keras_fixedhead.context_windows import ContextWindows, Window
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, pad_rows
+
+# [CLS], and [SEP] after the question and after the context.
+_SPECIAL = 3
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
+    """Tokenizes questions and contexts, and divides contexts into windows.
+
+    A sequence is `[CLS]` question `[SEP]` part of the context `[SEP]`, of
+    segment 0 up to the first `[SEP]` and 1 after it (Devlin et al. 2018,
+    section 4.2). `windows` returns all sequences of one question, to find
+    answers with. Calling returns the first sequence of each question, in
+    TensorFlow's graphs too: for `fit` and `predict` on contexts of one window.
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: int. The longest sequence.
+        document_stride: int. The most tokens between the starts of two
+            windows.
+        max_question_length: int. The most tokens of a question; longer ones
+            are truncated.
+        **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
+
+    Call arguments:
+        x: `(questions, contexts)`, two lists or tensors of B strings each.
+            Pass `y=None` too: KerasHub otherwise takes a tuple of two for
+            inputs and labels.
+        y, sample_weight: returned as they are.
+
+    Returns:
+        A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
+        `padding_mask` (1 = real token) and `segment_ids`; with labels a tuple
+        of the dictionary and the labels.
+
+    Raises:
+        ValueError: if a length is not positive, or the longest question
+            leaves no room for a context; when called, if `x` is not a tuple
+            of two.
+
+    Example:
+
+    ```python
+    preprocessor = labeler.preprocessor
+    windows = preprocessor.windows("Who sleeps?", "A cat sleeps.")
+    logits = labeler(preprocessor.pad(windows))
+    ```
+    """
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=384,
+        document_stride=128,
+        max_question_length=64,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        positive_int("document_stride", document_stride)
+        positive_int("max_question_length", max_question_length)
+        if sequence_length <= max_question_length + _SPECIAL:
+            raise ValueError(
+                "`sequence_length` must leave room for a context beside "
+                f"`max_question_length` and {_SPECIAL} special tokens. "
+                f"Received: sequence_length={sequence_length!r}, "
+                f"max_question_length={max_question_length!r}"
+            )
+        self.tokenizer = tokenizer
+        self.packer = None
+        self.sequence_length = sequence_length
+        self.document_stride = document_stride
+        self.max_question_length = max_question_length
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        # In `__init__`, a tokenizer that is loaded has no vocabulary yet.
+        self.packer = keras_hub.layers.MultiSegmentPacker(
+            start_value=self.tokenizer.start_token_id,
+            end_value=self.tokenizer.end_token_id,
+            pad_value=self.tokenizer.pad_token_id,
+            truncate="waterfall",
+            sequence_length=self.sequence_length,
+        )
+
+    def call(self, x, y=None, sample_weight=None):
+        if not isinstance(x, tuple) or len(x) != 2:
+            raise ValueError(
+                "`x` must be a tuple of questions and contexts. Pass "
+                "tokenized inputs to the model itself: model(x). "
+                f"Received: x={x!r}"
+            )
+        questions, contexts = x
+        questions = self.tokenizer(questions)
+        if isinstance(questions, list):
+            questions = [row[: self.max_question_length] for row in questions]
+        else:
+            questions = questions[:, : self.max_question_length]
+        token_ids, segment_ids = self.packer(
+            (questions, self.tokenizer(contexts))
+        )
+        inputs = {
+            "token_ids": token_ids,
+            "padding_mask": self.padding_mask(token_ids),
+            "segment_ids": segment_ids,
+        }
+        return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
+
+    def windows(self, question, context):
+        """All sequences of one question (str) about a context (str).
+
+        Windows begin `document_stride` tokens apart, or as many as fit in,
+        until one holds the last token. A context without tokens has one
+        window. Returns `ContextWindows`.
+        """
+        question_ids, _, _ = self.tokenizer.tokenize_with_offsets(question)
+        ids, starts, ends = self.tokenizer.tokenize_with_offsets(context)
+        num_cut = max(0, len(question_ids) - self.max_question_length)
+        begin = [
+            self.tokenizer.start_token_id,
+            *question_ids[: self.max_question_length],
+            self.tokenizer.end_token_id,
+        ]
+        room = self.sequence_length - len(begin) - 1
+        rows, first = [], 0
+        while True:
+            part = [*ids[first : first + room], self.tokenizer.end_token_id]
+            end = first + len(part) - 1
+            rows.append(
+                Window(
+                    begin + part,
+                    [0] * len(begin) + [1] * len(part),
+                    [1] * (len(begin) + len(part)),
+                    len(begin),
+                    (first, end),
+                )
+            )
+            if end == len(ids):
+                return ContextWindows(
+                    context, starts, ends, tuple(rows), num_cut
+                )
+            first += min(room, self.document_stride)
+
+    def pad(self, windows, sequence_length=None):
+        """Windows as inputs of a model.
+
+        Takes `ContextWindows` or a sequence of N `Window`s, and a length T of
+        all rows or `None` for the preprocessor's. Returns a dictionary of
+        int32 arrays `[N, T]`: `token_ids`, `padding_mask` and `segment_ids`.
+        """
+        length = sequence_length or self.sequence_length
+        longest = max((len(row.token_ids) for row in windows), default=0)
+        if longest > length:
+            raise ValueError(
+                "`sequence_length` must be at least the length of the longest "
+                f"window, {longest}. Received: "
+                f"sequence_length={sequence_length!r}"
+            )
+        shape = (len(windows), length)
+        return {
+            name: pad_rows(
+                [getattr(row, name) for row in windows],
+                shape,
+                self.tokenizer.pad_token_id if name == "token_ids" else 0,
+            )
+            for name in ("token_ids", "padding_mask", "segment_ids")
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "sequence_length": self.sequence_length,
+            "document_stride": self.document_stride,
+            "max_question_length": self.max_question_length,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")

@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.beir import Collection
-from keras_fixedhead.preprocessor import check_room, pad_rows
 from keras_fixedhead.progress import progress
+from keras_fixedhead.task import check_room, pad_rows
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16

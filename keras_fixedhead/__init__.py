@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> type:
     """Imports the classes when the first one is used; see PEP 562.
 
     To run `python -m keras_fixedhead.planner`, Python imports this package

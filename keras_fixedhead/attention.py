@@ -11,7 +11,8 @@ rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
 
 import inspect
 import math
-import numbers
+import typing
+from collections.abc import Callable, Sequence
 
 import keras
 from keras import ops
@@ -19,10 +20,12 @@ from keras import ops
 from keras_fixedhead.attention_checks import (
     check_attention_scale,
     check_cache,
+    check_dropout,
     check_head_size,
     check_input_shapes,
     check_query_packing,
     positive_int,
+    positive_int_or_none,
     refuse_keras_names,
     refuse_with_packing,
 )
@@ -31,7 +34,13 @@ from keras_fixedhead.attention_functions import (
     multi_head_attention,
     write_cache,
 )
-from keras_fixedhead.layer_config import arguments_of, serialize_dtype
+from keras_fixedhead.layer_config import (
+    Shape,
+    Tensor,
+    arguments_of,
+    serialize_dtype,
+)
+from keras_fixedhead.packing import Packing
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -133,39 +142,34 @@ class FixedMultiHeadAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_size=None,
-        attention_window=None,
-        attention_scale=None,
-        dropout=0.0,
-        use_bias=True,
-        output_dim=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        seed=None,
-        **kwargs,
+        num_heads: int,
+        head_size: int | Sequence[int] | None = None,
+        attention_window: int | None = None,
+        attention_scale: float | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_dim: int | None = None,
+        kernel_initializer: str | dict | Callable = "glorot_uniform",
+        bias_initializer: str | dict | Callable = "zeros",
+        kernel_regularizer: str | dict | Callable | None = None,
+        bias_regularizer: str | dict | Callable | None = None,
+        kernel_constraint: str | dict | Callable | None = None,
+        bias_constraint: str | dict | Callable | None = None,
+        seed: int | None = None,
+        **kwargs: typing.Any,
     ):
         refuse_keras_names(kwargs)
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)
         self.head_size = check_head_size(head_size, self.num_heads)
-        self.attention_window = positive_int(
-            "attention_window", attention_window, optional=True
+        self.attention_window = positive_int_or_none(
+            "attention_window", attention_window
         )
         self.attention_scale = check_attention_scale(attention_scale)
-        if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
-            raise ValueError(
-                "`dropout` must be a number in [0, 1). "
-                f"Received: dropout={dropout!r}"
-            )
-        self.dropout = dropout
+        self.dropout = check_dropout(dropout)
         self.use_bias = use_bias
-        self.output_dim = positive_int("output_dim", output_dim, optional=True)
+        self.output_dim = positive_int_or_none("output_dim", output_dim)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -178,20 +182,25 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         )
 
     @property
-    def head_sizes(self):
-        """tuple of `num_heads` ints, once the layer is built."""
+    def head_sizes(self) -> tuple[int, ...]:
+        """One size per head, once the layer is built."""
         if isinstance(self.head_size, tuple):
             return self.head_size
-        return (self.head_size,) * self.num_heads
+        return (typing.cast(int, self.head_size),) * self.num_heads
 
     @property
-    def attention_scales(self):
-        """tuple of floats, one per head, once the layer is built."""
+    def attention_scales(self) -> tuple[float, ...]:
+        """One scale per head, once the layer is built."""
         if self.attention_scale is not None:
             return (self.attention_scale,) * self.num_heads
         return tuple(1.0 / math.sqrt(size) for size in self.head_sizes)
 
-    def build(self, query_shape, value_shape=None, key_shape=None):
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> None:
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         shapes = {"query": query_shape, "key": key_shape, "value": value_shape}
@@ -226,21 +235,21 @@ class FixedMultiHeadAttention(keras.layers.Layer):
 
     def call(
         self,
-        query,
-        value=None,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        packing=None,
-        query_packing=None,
-        cache=None,
-        cache_update_index=None,
-    ):
+        query: Tensor,
+        value: Tensor | None = None,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        packing: Packing | None = None,
+        query_packing: Packing | None = None,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
         if packing is not None:
             refuse_with_packing(
                 cache=cache,
@@ -262,8 +271,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             )
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
-        width, length = sum(self.head_sizes), key.shape[1]
-        check_cache(cache, cache_update_index, width, length)
+        check_cache(
+            cache, cache_update_index, sum(self.head_sizes), key.shape[1]
+        )
         if cache is not None:
             cache = write_cache(
                 cache, cache_update_index, ops.stack((key, value), axis=1)
@@ -298,7 +308,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             dropout=drop if self.dropout else None,
             scale=self.attention_scale,
         )
-        if packing is not None:
+        if query_packing is not None:
             context = query_packing.pack(context)
         outputs = [self.attention_output(context)]
         if return_attention_scores:
@@ -308,25 +318,28 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def compute_output_shape(
-        self, query_shape, value_shape=None, key_shape=None
-    ):
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> Shape:
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
-    def compute_output_spec(self, query, value=None, *args, **kwargs):
+    def compute_output_spec(
+        self, query: Tensor, *args: typing.Any, **kwargs: typing.Any
+    ) -> Tensor | tuple[Tensor, ...]:
         # A subclass may leave most arguments to `**kwargs`.
-        call = inspect.signature(FixedMultiHeadAttention.call).bind(
-            self, query, value, *args, **kwargs
-        )
+        signature = inspect.signature(FixedMultiHeadAttention.call)
+        call = signature.bind(self, query, *args, **kwargs)
         call.apply_defaults()
-        cache = call.arguments["cache"]
+        cache, value = call.arguments["cache"], call.arguments["value"]
         shapes = [self.compute_output_shape(query.shape)]
         if call.arguments["return_attention_scores"]:
             source = (query if value is None else value).shape[1]
             if cache is not None:
                 source = cache.shape[2]
-            shapes.append(
-                (query.shape[0], self.num_heads, query.shape[1], source)
-            )
+            batch, length = query.shape[:2]
+            shapes.append((batch, self.num_heads, length, source))
         if cache is not None:
             shapes.append(cache.shape)
         outputs = tuple(
@@ -335,7 +348,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             **arguments_of(FixedMultiHeadAttention, self),

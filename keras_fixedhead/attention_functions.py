@@ -7,22 +7,24 @@ W total width of all heads. In every mask 1 (True) means attend.
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 from keras import ops
 
+from keras_fixedhead.layer_config import Tensor
+
 
 def combine_attention_masks(
-    shape,
-    query_mask=None,
-    value_mask=None,
-    key_mask=None,
-    attention_mask=None,
-    use_causal_mask=False,
-    attention_window=None,
-    query_start=0,
-):
+    shape: Sequence[int | Tensor],
+    query_mask: Tensor | None = None,
+    value_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    use_causal_mask: bool = False,
+    attention_window: int | None = None,
+    query_start: int | Tensor = 0,
+) -> Tensor | None:
     """Combines masks so that all of them must allow a position.
 
     `shape` is (B, N, T, S); a dimension known only in the graph may be a
@@ -62,7 +64,7 @@ def combine_attention_masks(
     return functools.reduce(ops.logical_and, masks) if masks else None
 
 
-def boolean_mask(name, mask):
+def boolean_mask(name: str, mask: Tensor) -> Tensor:
     """A bool or int mask as a bool tensor; `name` is the argument's.
 
     Float masks raise a `ValueError`: an additive mask means the opposite.
@@ -102,27 +104,21 @@ def _check_shape(name, mask, shape, ranks):
 
 
 def dot_product_attention(
-    query, key, value, mask=None, dropout: Callable | None = None, scale=None
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
     """Attends with heads of one size; also returns the attention scores.
 
-    A query position that may attend to nothing gets the zero vector and zero
-    scores: the same finite answer whatever the dtype or the backend.
-
-    Args:
-        query: float tensor `[B, T, N, H]`.
-        key: float tensor `[B, S, N, H]`.
-        value: float tensor `[B, S, N, H]`.
-        mask: bool tensor that broadcasts to `[B, N, T, S]`, `True` where a
-            query position may attend to a key position, or `None`.
-        dropout: applied to the scores before they weigh `value`.
-        scale: float. Multiplies the logits. Default: `1 / sqrt(H)`.
-
-    Returns:
-        The context `[B, T, N, H]` and the scores before dropout
-        `[B, N, T, S]`, both in the dtype of `query`. Each row of scores sums
-        to 1 (to 0 where everything is masked). The softmax is computed in
-        float32 at least.
+    Takes `[B, T, N, H]`, `[B, S, N, H]`, `[B, S, N, H]`, a bool mask that
+    broadcasts to `[B, N, T, S]`, and a scale of the logits, by default
+    `1 / sqrt(H)`. Returns the context `[B, T, N, H]` and the scores before
+    dropout `[B, N, T, S]`, both in the dtype of `query`; the softmax is
+    computed in float32 at least. A query position that may attend to nothing
+    gets the zero vector and zero scores, whatever the dtype or the backend.
 
     Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
     """
@@ -149,14 +145,14 @@ def dot_product_attention(
 
 
 def multi_head_attention(
-    query,
-    key,
-    value,
-    head_sizes,
-    mask=None,
-    dropout: Callable | None = None,
-    scale=None,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_sizes: Sequence[int],
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
     """Attends with heads side by side, of `head_sizes`, which sum up to W.
 
     Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, and returns the context
@@ -171,18 +167,16 @@ def multi_head_attention(
         run_mask = mask
         if mask is not None and mask.shape[1] not in (1, None):
             run_mask = mask[:, head : head + heads]
+        # [B, T, W] -> [B, T, heads, size]
+        run_query, run_key, run_value = (
+            ops.reshape(
+                x if heads == len(head_sizes) else x[..., start:stop],
+                (*ops.shape(x)[:2], heads, size),
+            )
+            for x in (query, key, value)
+        )
         run_context, run_scores = dot_product_attention(
-            *(
-                # [B, T, W] -> [B, T, heads, size]
-                ops.reshape(
-                    x if heads == len(head_sizes) else x[..., start:stop],
-                    (*ops.shape(x)[:2], heads, size),
-                )
-                for x in (query, key, value)
-            ),
-            mask=run_mask,
-            dropout=dropout,
-            scale=scale,
+            run_query, run_key, run_value, run_mask, dropout, scale
         )
         # [B, T, heads, size] -> [B, T, heads * size]
         contexts.append(
@@ -195,7 +189,7 @@ def multi_head_attention(
     return ops.concatenate(contexts, -1), ops.concatenate(scores, 1)
 
 
-def write_cache(cache, index, part):
+def write_cache(cache: Tensor, index: int | Tensor, part: Tensor) -> Tensor:
     """Writes a part `[B, 2, T, W]` into a cache `[B, 2, S, W]` at `index`."""
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, (0, 0, index, 0), part)

@@ -4,18 +4,21 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 P real tokens of a packed batch.
 """
 
+import typing
+from collections.abc import Callable, Sequence
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.layer_config import arguments_of
+from keras_fixedhead.layer_config import (
+    Tensor,
+    arguments_of,
+    kernel_initializer,
+    refuse_unknown_arguments,
+)
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
-
-
-def kernel_initializer():
-    # BERT's (Devlin et al. 2018).
-    return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -78,23 +81,23 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_size=None,
-        attention_window=None,
-        attention_scale=None,
-        dropout=0.1,
-        max_sequence_length=512,
-        num_segments=2,
-        activation="gelu_approximate",
-        layer_norm_epsilon=1e-12,
-        pooler=False,
-        causal=False,
-        dtype=None,
-        **kwargs,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_size: int | Sequence[int] | None = None,
+        attention_window: int | None = None,
+        attention_scale: float | None = None,
+        dropout: float = 0.1,
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        activation: str | Callable = "gelu_approximate",
+        layer_norm_epsilon: float = 1e-12,
+        pooler: bool = False,
+        causal: bool = False,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: typing.Any,
     ):
         refuse_unknown_arguments(self, kwargs)
         if causal and pooler:
@@ -104,7 +107,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
                 f"Received: pooler={pooler!r}"
             )
         head_sizes = max_sequence_length if head_size is None else head_size
-        if not isinstance(head_sizes, (list, tuple)):
+        if not isinstance(head_sizes, Sequence):
             head_sizes = [head_sizes] * num_layers
         if len(head_sizes) != num_layers:
             raise ValueError(
@@ -164,17 +167,15 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             )
             for i, size in enumerate(head_sizes)
         ]
-        self.pooled_dense = (
-            keras.layers.Dense(
+        self.pooled_dense: typing.Any = None
+        if pooler:
+            self.pooled_dense = keras.layers.Dense(
                 hidden_dim,
                 kernel_initializer=kernel_initializer(),
                 activation="tanh",
                 dtype=dtype,
                 name="pooled_dense",
             )
-            if pooler
-            else None
-        )
 
         # === Functional Model ===
         inputs = {
@@ -212,11 +213,11 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def encode_packed(
         self,
-        inputs,
-        training=False,
-        fixed_size=False,
-        return_projections=False,
-    ):
+        inputs: dict[str, Tensor],
+        training: bool = False,
+        fixed_size: bool = False,
+        return_projections: bool = False,
+    ) -> tuple:
         """Encodes the real tokens only; padding costs nothing but attention.
 
         Equals calling the model, at the real tokens. For eager mode and
@@ -264,8 +265,13 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return encoded, packing, projections
 
     def encode_positions(
-        self, inputs, positions, real=None, training=False, fixed_size=False
-    ):
+        self,
+        inputs: dict[str, Tensor],
+        positions: Tensor,
+        real: Tensor | None = None,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> tuple[Tensor, Packing]:
         """Encodes the tokens at some positions.
 
         Equals `encode_packed` there, but the last block computes attention
@@ -288,15 +294,16 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             # Windows and causal masks need the positions of the queries.
             x = last(x, **options)
             return selection.pack(packing.take(x, positions)), selection
-        x = last(
-            x,
-            queries=selection.pack(packing.take(x, positions)),
-            query_packing=selection,
-            **options,
-        )
+        queries = selection.pack(packing.take(x, positions))
+        x = last(x, queries=queries, query_packing=selection, **options)
         return x, selection
 
-    def encode_with_cache(self, token_ids, cache, cache_update_index):
+    def encode_with_cache(
+        self,
+        token_ids: Tensor,
+        cache: Sequence[Tensor],
+        cache_update_index: int | Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Encodes a part of sequences whose keys and values are cached.
 
         Takes token ids `[B, T]`, one cache `[B, 2, S, W]` per layer, and where
@@ -326,9 +333,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     def _encode_but_last(self, inputs, packing, training):
         """The real tokens `[P, D]` before the last block."""
         batch, length = ops.shape(inputs["token_ids"])
-        positions = ops.broadcast_to(
-            ops.expand_dims(ops.arange(length), 0), (batch, length)
-        )
+        positions = ops.broadcast_to(ops.arange(length), (batch, length))
         tokens = self.token_embedding(packing.pack(inputs["token_ids"]))
         table = ops.cast(
             self.position_embedding.position_embeddings, tokens.dtype
@@ -354,7 +359,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         x = self.embeddings_layer_norm(x)
         return self.embeddings_dropout(x, training=training)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             **arguments_of(FixedHeadBackbone, self),
@@ -367,14 +372,3 @@ def _cond(condition, true_fn, false_fn):
         # JAX would trace both functions, in eager mode too.
         return true_fn() if condition else false_fn()
     return ops.cond(condition, true_fn, false_fn)
-
-
-def refuse_unknown_arguments(model, arguments):
-    """Raises TypeError for arguments that `keras.Model` would ignore."""
-    unknown = sorted(arguments.keys() - {"name", "trainable", "dtype"})
-    if unknown:
-        raise TypeError(
-            f"{type(model).__name__} has no argument "
-            f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
-            "for its arguments."
-        )

@@ -62,17 +62,11 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """N documents to search, and the Q judged queries of one split.
+    """N documents to search, titles before texts, and Q judged queries.
 
-    Attributes:
-        document_ids: N names.
-        documents: N texts, none of them blank; titles before texts.
-        query_ids: Q names.
-        queries: Q texts.
-        relevant: for each query the scores (over 0) of its relevant documents
-            by row number. Blank documents have numbers from N, which no
-            ranking finds, and count as missed.
-        blank_ids: the names of blank documents, which are left out.
+    `relevant` holds for each query the scores (over 0) of its relevant
+    documents by row number. Blank documents are left out: they have numbers
+    from N, which no ranking finds, and count as missed.
     """
 
     document_ids: list[str]
@@ -82,7 +76,7 @@ class Collection:
     relevant: list[dict[int, int]]
     blank_ids: list[str] = dataclasses.field(default_factory=list)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{len(self.queries):,} queries, {len(self.documents):,} documents"
             + (f" ({count_blank(self.blank_ids)})" if self.blank_ids else "")
@@ -106,7 +100,7 @@ def read_collection(
             f"`collection` {os.fspath(folder)} has no documents with text."
         )
     rows = {name: row for row, name in enumerate([*documents, *blank])}
-    relevant = {}
+    relevant: dict[str, dict[int, int]] = {}
     for query, document, score in judgements:
         if score > 0:
             relevant.setdefault(query, {})[rows[document]] = score
@@ -235,7 +229,7 @@ def _normalize():
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:
     """The text to search of a document: its title before its text."""
-    title = text({"title": ""} | record, "title", where)
+    title = text({"title": "", **record}, "title", where)
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
 

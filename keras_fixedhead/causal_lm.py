@@ -5,11 +5,18 @@ D embedding size (`hidden_dim`), W total width of all heads of a layer,
 V vocabulary size.
 """
 
+import typing
+from collections.abc import Sequence
+
 import keras
 import keras_hub
 from keras import ops
 
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor
+from keras_fixedhead.packing import Packing
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -41,7 +48,12 @@ class FixedHeadCausalLMPreprocessor(
     `[UNK]`) and with a space between words and punctuation.
     """
 
-    def __init__(self, tokenizer, sequence_length=256, **kwargs):
+    def __init__(
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 256,
+        **kwargs: typing.Any,
+    ):
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
 
@@ -96,7 +108,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     preprocessor_cls = FixedHeadCausalLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadCausalLMPreprocessor | None = None,
+        **kwargs: typing.Any,
+    ):
         if not backbone.causal:
             raise ValueError(
                 "`backbone` must be causal, or it would see the tokens that it "
@@ -114,7 +131,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         )
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: typing.Any = "auto",
+        **kwargs: typing.Any,
+    ) -> None:
         """Configures `fit`, `evaluate` and `generate`.
 
         Arguments are those of `keras_hub.models.CausalLM.compile`, but
@@ -129,7 +151,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def predict_packed(self, inputs, training=False, fixed_size=False):
+    def predict_packed(
+        self,
+        inputs: dict[str, Tensor],
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> tuple[Tensor, Packing]:
         """The same logits, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns logits
@@ -142,11 +169,11 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     def score(
         self,
-        token_ids,
-        padding_mask=None,
-        scoring_mode="logits",
-        target_ids=None,
-    ):
+        token_ids: Tensor,
+        padding_mask: Tensor | None = None,
+        scoring_mode: str = "logits",
+        target_ids: Tensor | None = None,
+    ) -> Tensor:
         """Scores sequences, token by token.
 
         Args:
@@ -188,7 +215,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             target_ids, logits, from_logits=True
         )
 
-    def generate(self, inputs, *args, **kwargs):
+    def generate(
+        self, inputs: typing.Any, *args: typing.Any, **kwargs: typing.Any
+    ) -> typing.Any:
         """Continues texts, as `keras_hub.models.CausalLM.generate`.
 
         Args:
@@ -206,7 +235,11 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             _check_prompts(inputs["padding_mask"])
         return super().generate(inputs, *args, **kwargs)
 
-    def generate_step(self, inputs, stop_token_ids=None):
+    def generate_step(
+        self,
+        inputs: dict[str, Tensor],
+        stop_token_ids: Sequence[int] | None = None,
+    ) -> dict[str, Tensor]:
         """Continues one batch of sequences; `generate` compiles this.
 
         Keeps the real tokens of the model's inputs `[B, T]`, at the start of
@@ -257,7 +290,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0
         return {"token_ids": token_ids, "padding_mask": padding_mask}
 
-    def call_with_cache(self, token_ids, cache, cache_update_index):
+    def call_with_cache(
+        self,
+        token_ids: Tensor,
+        cache: Sequence[Tensor],
+        cache_update_index: int | Tensor,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Continues a sequence whose past is in a cache.
 
         Takes token ids `[B, T]` without padding, a tuple of caches

@@ -5,6 +5,7 @@ Shape letters: N windows of one question, T sequence length, C context tokens.
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,15 +28,12 @@ class Window(typing.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContextWindows:
-    """All sequences of one question, as a sequence of `Window`s.
+class ContextWindows(Sequence[Window]):
+    """All sequences of one question: its N windows, at least one.
 
-    Attributes:
-        context: the text that contains the answer.
-        starts: where each of the C context tokens starts in `context`.
-        ends: where each ends, exclusive.
-        rows: the N windows, at least one.
-        question_tokens_cut: the number of truncated tokens of the question.
+    `starts` and `ends`, exclusive, are those of the C context tokens in
+    `context`, the text that contains the answer; `question_tokens_cut` is the
+    number of truncated tokens of the question.
     """
 
     context: str
@@ -44,7 +42,7 @@ class ContextWindows:
     rows: tuple[Window, ...]
     question_tokens_cut: int
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index):
@@ -143,8 +141,8 @@ def decode(
             )
     if not windows.starts:
         return [Answer("", 0.0, 0, 0, 1.0)]
-    scores, spans = _spans(*logits, windows, max_answer_length)
-    found = {}
+    scores, spans = _spans(logits[0], logits[1], windows, max_answer_length)
+    found: dict[str, tuple[float, int, int]] = {}
     for index in np.argsort(-scores, kind="stable"):
         first, last = spans[index].tolist()
         text = windows.text_of(first, last)

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import tokenizers
 
+from keras_fixedhead.layer_config import Tensor
+
 # All assigned characters except ideographs, Korean syllables and private use.
 _RANGES = (range(0x3400), range(0xA000, 0xAC00), range(0xFB00, 0x1F000))
 _TAGS = range(0xE0000, 0xE1000)
@@ -136,7 +138,9 @@ def placeholders(special_tokens: Sequence[str]) -> list[str]:
     return [chr(_SPECIAL + i) for i in range(len(special_tokens))]
 
 
-def words(text, lowercase=True, special_tokens=()):
+def words(
+    text: Tensor, lowercase: bool = True, special_tokens: Sequence[str] = ()
+) -> Tensor:
     """Normalizes texts, string `[B]` in UTF-8, and splits them into words.
 
     Normalization removes control and format characters and, if `lowercase`,

@@ -25,6 +25,7 @@ from keras import ops
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import is_integer, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 
@@ -47,13 +48,14 @@ def grow_head_size(
     present = [
         max(layer.attention.head_sizes) for layer in backbone.transformer_layers
     ]
-    several = isinstance(head_size, (list, tuple))
-    sizes = list(head_size) if several else [head_size] * len(present)
+    sizes = head_size
+    if not isinstance(sizes, Sequence):
+        sizes = [sizes] * len(present)
     if (
         len(sizes) != len(present)
         or not all(map(is_integer, sizes))
         or any(new < old for new, old in zip(sizes, present))
-        or sizes == present
+        or list(sizes) == present
     ):
         raise ValueError(
             "`head_size` must be an integer, or one for each of the "
@@ -62,6 +64,7 @@ def grow_head_size(
             f"Received: head_size={head_size!r}"
         )
     sizes = [int(size) for size in sizes]
+    several = isinstance(head_size, Sequence)
     return _rebuild(model, seed=seed, head_size=sizes if several else sizes[0])
 
 
@@ -329,7 +332,7 @@ def grow_attention(
         new.bias.assign(to_numpy(old.bias))
 
 
-def to_numpy(weight, dtype=None):
+def to_numpy(weight: Tensor, dtype: str | None = None) -> np.ndarray:
     """A copy: JAX may give a training step the memory of its arguments."""
     return np.array(ops.convert_to_numpy(weight), dtype)
 

@@ -4,14 +4,20 @@ Shape letters: B batch, T sequence length, K masked positions, D embedding size
 (`hidden_dim`), V vocabulary size.
 """
 
+import typing
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import kernel_initializer
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import (
+    Tensor,
+    kernel_initializer,
+    resolve_activation,
+)
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
-from keras_fixedhead.transformer_block import resolve_activation
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -78,7 +84,11 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     preprocessor_cls = FixedHeadMaskedLMPreprocessor
 
     def __init__(
-        self, backbone, preprocessor=None, next_sentence=False, **kwargs
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadMaskedLMPreprocessor | None = None,
+        next_sentence: bool = False,
+        **kwargs: typing.Any,
     ):
         if next_sentence and not backbone.pooler:
             raise ValueError(
@@ -128,8 +138,12 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def predict_packed(
-        self, inputs, real=None, training=False, fixed_size=False
-    ):
+        self,
+        inputs: dict[str, Tensor],
+        real: Tensor | None = None,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> Tensor | dict[str, Tensor]:
         """The same outputs, computed on real tokens only.
 
         The last block computes the masked positions only.
@@ -174,5 +188,5 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
             "next_sentence": self.next_sentence_dense(pooled_output),
         }
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "next_sentence": self.next_sentence}

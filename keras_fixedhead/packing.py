@@ -6,6 +6,7 @@ Shape letters: B batch, T padded length, P real tokens of the whole batch.
 from keras import ops
 
 from keras_fixedhead.attention_functions import boolean_mask
+from keras_fixedhead.layer_config import Tensor
 
 
 class Packing:
@@ -24,7 +25,7 @@ class Packing:
             fixed.
     """
 
-    def __init__(self, padding_mask, fixed_size=False):
+    def __init__(self, padding_mask: Tensor, fixed_size: bool = False):
         self.padding_mask = boolean_mask("padding_mask", padding_mask)
         self.fixed_size = fixed_size
         self.indices = None
@@ -32,12 +33,12 @@ class Packing:
             # [P], positions in the flattened batch
             self.indices = ops.nonzero(ops.reshape(self.padding_mask, (-1,)))[0]
 
-    def pack(self, x):
+    def pack(self, x: Tensor) -> Tensor:
         """Gathers the real tokens: `[B, T, ...]` -> `[P, ...]`."""
         flat = ops.reshape(x, (-1, *x.shape[2:]))
         return flat if self.fixed_size else ops.take(flat, self.indices, axis=0)
 
-    def pad(self, x):
+    def pad(self, x: Tensor) -> Tensor:
         """Returns packed tokens to their places: `[P, D]` -> `[B, T, D]`.
 
         Padding positions become zeros, unless the size is fixed.
@@ -51,7 +52,7 @@ class Packing:
             )
         return ops.reshape(x, (batch, length, x.shape[-1]))
 
-    def take(self, x, positions):
+    def take(self, x: Tensor, positions: Tensor) -> Tensor:
         """Gathers packed tokens `[P, D]` by positions `[B, K]` below T.
 
         Returns `[B, K, D]`; undefined at the positions of padding.

@@ -4,14 +4,20 @@ Shape letters: B batch, N windows of one question, T sequence length, P real
 tokens of a packed batch.
 """
 
+import typing
+from collections.abc import Sequence
+
 import keras
 import keras_hub
+import numpy as np
 from keras import ops
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.backbone import kernel_initializer
+from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import ContextWindows, Window
+from keras_fixedhead.layer_config import Shape, Tensor, kernel_initializer
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, pad_rows
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 # [CLS], and [SEP] after the question and after the context.
 _SPECIAL = 3
@@ -63,11 +69,11 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
 
     def __init__(
         self,
-        tokenizer,
-        sequence_length=384,
-        document_stride=128,
-        max_question_length=64,
-        **kwargs,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 384,
+        document_stride: int = 128,
+        max_question_length: int = 64,
+        **kwargs: typing.Any,
     ):
         super().__init__(**kwargs)
         positive_int("document_stride", document_stride)
@@ -80,12 +86,12 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
                 f"max_question_length={max_question_length!r}"
             )
         self.tokenizer = tokenizer
-        self.packer = None
+        self.packer: typing.Any = None  # until `build`
         self.sequence_length = sequence_length
         self.document_stride = document_stride
         self.max_question_length = max_question_length
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         # In `__init__`, a tokenizer that is loaded has no vocabulary yet.
         self.packer = keras_hub.layers.MultiSegmentPacker(
@@ -96,7 +102,12 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
             sequence_length=self.sequence_length,
         )
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(
+        self,
+        x: tuple[Tensor, Tensor],
+        y: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> typing.Any:
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
                 "`x` must be a tuple of questions and contexts. Pass "
@@ -119,12 +130,12 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
         }
         return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
 
-    def windows(self, question, context):
-        """All sequences of one question (str) about a context (str).
+    def windows(self, question: str, context: str) -> ContextWindows:
+        """All sequences of one question about a context.
 
         Windows begin `document_stride` tokens apart, or as many as fit in,
         until one holds the last token. A context without tokens has one
-        window. Returns `ContextWindows`.
+        window.
         """
         question_ids, _, _ = self.tokenizer.tokenize_with_offsets(question)
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(context)
@@ -154,12 +165,14 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
                 )
             first += min(room, self.document_stride)
 
-    def pad(self, windows, sequence_length=None):
-        """Windows as inputs of a model.
+    def pad(
+        self,
+        windows: Sequence[Window],
+        sequence_length: int | None = None,
+    ) -> dict[str, np.ndarray]:
+        """N windows as inputs of a model, int32 arrays `[N, T]`.
 
-        Takes `ContextWindows` or a sequence of N `Window`s, and a length T of
-        all rows or `None` for the preprocessor's. Returns a dictionary of
-        int32 arrays `[N, T]`: `token_ids`, `padding_mask` and `segment_ids`.
+        T is `sequence_length`, by default the preprocessor's.
         """
         length = sequence_length or self.sequence_length
         longest = max((len(row.token_ids) for row in windows), default=0)
@@ -179,7 +192,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
             for name in ("token_ids", "padding_mask", "segment_ids")
         }
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "sequence_length": self.sequence_length,
@@ -221,7 +234,13 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
 
     preprocessor_cls = FixedHeadSpanLabelerPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, dropout=0.1, **kwargs):
+    def __init__(
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadSpanLabelerPreprocessor | None = None,
+        dropout: float = 0.1,
+        **kwargs: typing.Any,
+    ):
         # === Layers ===
         self.span_dropout = keras.layers.Dropout(
             dropout, dtype=backbone.dtype_policy, name="span_dropout"
@@ -251,7 +270,12 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
             max_question_length=max(1, longest // 6),
         )
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: typing.Any = "auto",
+        **kwargs: typing.Any,
+    ) -> None:
         """Configures `fit` and `evaluate`.
 
         Labels are a dictionary of int tensors `[B]`, `start` and `end`: the
@@ -273,7 +297,12 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
             kwargs.setdefault("loss_weights", {"start": 0.5, "end": 0.5})
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def label_packed(self, inputs, training=False, fixed_size=False):
+    def label_packed(
+        self,
+        inputs: dict[str, Tensor],
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> dict[str, Tensor]:
         """The same logits, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`.
@@ -282,7 +311,7 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         logits = self.span_dense(self.span_dropout(x, training=training))
         return _outputs(packing.pad(logits), inputs["padding_mask"])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "dropout": self.dropout}
 
 

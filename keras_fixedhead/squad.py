@@ -55,7 +55,8 @@ def score_answers(
             "`answers` must hold the answers of at least one question. "
             f"Received: {answers!r}"
         )
-    matches = scores = missing = 0
+    matches = scores = 0.0
+    missing = 0
     for key, texts in answers.items():
         if not texts:
             raise ValueError(

@@ -4,16 +4,15 @@ Shape letters: B batch, T sequence length.
 """
 
 import sys
+import typing
 from collections.abc import Iterable, Sequence
 
 import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.backbone import (
-    FixedHeadBackbone,
-    refuse_unknown_arguments,
-)
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, refuse_unknown_arguments
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
@@ -23,7 +22,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
     backbone_cls = FixedHeadBackbone
     tokenizer_cls = FixedHeadTokenizer
 
-    def padding_mask(self, token_ids):
+    def padding_mask(self, token_ids: Tensor) -> Tensor:
         """True up to the last id of each row `[..., T]` that is not `[PAD]`.
 
         A text may contain `[PAD]`; every row ends in `[SEP]` before the
@@ -42,7 +41,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         backwards = ops.flip(ops.cast(mask, "int32"), axis=-1)
         return ops.flip(ops.cumsum(backwards, axis=-1), axis=-1) > 0
 
-    def room(self, sequence_length, num_texts):
+    def room(self, sequence_length: int | None, num_texts: int) -> int:
         """The tokens of a row that remain beside `[CLS]` and each `[SEP]`.
 
         `sequence_length` is a limit below the preprocessor's own, or `None`.
@@ -53,7 +52,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         check_room(limit, num_texts)
         return limit - 1 - num_texts
 
-    def pack_in_graph(self, texts):
+    def pack_in_graph(self, texts: Sequence[Tensor]) -> dict[str, Tensor]:
         """Packs texts in TensorFlow's graph, padded to the longest row.
 
         Takes an int32 `tf.RaggedTensor` `[B, None]` for each text of a row,
@@ -68,10 +67,9 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
             pieces += [text, column * self.tokenizer.end_token_id]
             segments += [tf.ones_like(text) * number, column * number]
         ids = tf.concat(pieces, axis=1)
+        pad = self.tokenizer.pad_token_id
         return {
-            "token_ids": ids.to_tensor(
-                default_value=self.tokenizer.pad_token_id
-            ),
+            "token_ids": ids.to_tensor(default_value=pad),
             # A text may contain [PAD], hence no comparison.
             "padding_mask": tf.ones_like(ids).to_tensor(),
             "segment_ids": tf.concat(segments, axis=1).to_tensor(),
@@ -99,7 +97,10 @@ def pad_rows(
 
 
 class FixedHeadTask:
-    """Mixin of the tasks with a `FixedHeadBackbone`.
+    """Mixin of KerasHub's tasks, for those with a `FixedHeadBackbone`.
+
+    No subclass of `Task`: Keras refuses to inherit from a model twice. So mypy
+    does not find the task's methods.
 
     A task's `..._packed` method returns what calling the model returns, but
     computes real tokens only; see `FixedHeadBackbone.encode_packed` for where
@@ -108,15 +109,28 @@ class FixedHeadTask:
 
     backbone_cls = FixedHeadBackbone
 
-    def __init__(self, backbone, preprocessor, inputs, outputs, **kwargs):
+    def __init__(
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadPreprocessor | None,
+        inputs: dict[str, Tensor],
+        outputs: Tensor | dict[str, Tensor],
+        **kwargs: typing.Any,
+    ):
         refuse_unknown_arguments(self, kwargs)
         self.backbone = backbone
-        self.preprocessor = preprocessor
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.preprocessor: typing.Any = preprocessor
+        super().__init__(  # type: ignore[call-arg]  # a mixin
+            inputs=inputs, outputs=outputs, **kwargs
+        )
 
     @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
-        model = super().from_preset(preset, *args, **kwargs)
+    def from_preset(
+        cls, preset: str, *args: typing.Any, **kwargs: typing.Any
+    ) -> typing.Self:
+        model = super().from_preset(  # type: ignore[misc]  # a mixin
+            preset, *args, **kwargs
+        )
         longest = model.backbone.max_sequence_length
         preprocessor = model.preprocessor
         # Another task's preset has no preprocessor for this task, and the

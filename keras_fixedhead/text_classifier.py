@@ -4,14 +4,19 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 C classes.
 """
 
+import typing
+from collections.abc import Sequence
+
 import keras
 import keras_hub
 from keras import ops
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.backbone import kernel_initializer
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, kernel_initializer
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 _TRUNCATE = ("round_robin", "waterfall")
 
@@ -48,7 +53,11 @@ class FixedHeadTextClassifierPreprocessor(
     """
 
     def __init__(
-        self, tokenizer, sequence_length=128, truncate="round_robin", **kwargs
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 128,
+        truncate: str = "round_robin",
+        **kwargs: typing.Any,
     ):
         if truncate not in _TRUNCATE:
             raise ValueError(
@@ -62,14 +71,24 @@ class FixedHeadTextClassifierPreprocessor(
             **kwargs,
         )
 
-    def call(self, x, y=None, sample_weight=None):
+    def call(
+        self,
+        x: Tensor | tuple[Tensor, ...],
+        y: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+    ) -> typing.Any:
         inputs, *labels = keras.utils.unpack_x_y_sample_weight(
             super().call(x, y=y, sample_weight=sample_weight)
         )
         inputs["padding_mask"] = self.padding_mask(inputs["token_ids"])
         return keras.utils.pack_x_y_sample_weight(inputs, *labels)
 
-    def pad_to_longest(self, text, second=None, sequence_length=None):
+    def pad_to_longest(
+        self,
+        text: Tensor,
+        second: Tensor | None = None,
+        sequence_length: int | None = None,
+    ) -> dict[str, Tensor]:
         """The same as calling, padded only to the longest row.
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
@@ -87,9 +106,8 @@ class FixedHeadTextClassifierPreprocessor(
         ]
         if len(rows) == 1:
             return self.pack_in_graph([rows[0][:, :room]])
-        lengths = _shortened(
-            *(part.row_lengths() for part in rows), room, self.truncate
-        )
+        first, other = (part.row_lengths() for part in rows)
+        lengths = _shortened(first, other, room, self.truncate)
         # Not tensorflow-text's trimmers: every server has these operations.
         return self.pack_in_graph(
             [
@@ -170,13 +188,13 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 
     def __init__(
         self,
-        backbone,
-        num_classes,
-        preprocessor=None,
-        pooling_mode="cls",
-        dropout=0.1,
-        labels=None,
-        **kwargs,
+        backbone: FixedHeadBackbone,
+        num_classes: int,
+        preprocessor: FixedHeadTextClassifierPreprocessor | None = None,
+        pooling_mode: str = "cls",
+        dropout: float = 0.1,
+        labels: Sequence[str] | None = None,
+        **kwargs: typing.Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         positive_int("num_classes", num_classes, least=2)
@@ -238,13 +256,20 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
+    def from_preset(
+        cls, preset: str, *args: typing.Any, **kwargs: typing.Any
+    ) -> typing.Self:
         if "num_classes" in kwargs:
             # KerasHub then makes a new head, which saved labels do not fit.
             kwargs.setdefault("labels", None)
         return super().from_preset(preset, *args, **kwargs)
 
-    def classify_packed(self, inputs, training=False, fixed_size=False):
+    def classify_packed(
+        self,
+        inputs: dict[str, Tensor],
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> Tensor:
         """The same logits, computed on real tokens only.
 
         With `pooling_mode="cls"` the last block computes the first tokens
@@ -268,7 +293,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         pooled = self.output_dropout(dense(pooled), training=training)
         return self.output_dense(pooled)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -3,16 +3,23 @@
 Shape letters: B batch, T sequence length, D embedding size.
 """
 
+import typing
+from collections.abc import Sequence
+
 import keras
 import keras_hub
+import numpy as np
 from keras import ops
 
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor
 from keras_fixedhead.task import (
     FixedHeadPreprocessor,
     FixedHeadTask,
     check_room,
 )
 from keras_fixedhead.text_encoder import TextEncoder
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -41,12 +48,18 @@ class FixedHeadTextEmbedderPreprocessor(
             `[CLS]` and `[SEP]`.
     """
 
-    def __init__(self, tokenizer, sequence_length=256, prompts=None, **kwargs):
+    def __init__(
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 256,
+        prompts: dict[str, str] | None = None,
+        **kwargs: typing.Any,
+    ):
         check_room(sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
         self.prompts = dict(prompts or {})
 
-    def prompt(self, name):
+    def prompt(self, name: str | None) -> str:
         """The text of a prompt; the empty one for `None`."""
         if name is None:
             return ""
@@ -58,7 +71,12 @@ class FixedHeadTextEmbedderPreprocessor(
             )
         return self.prompts[name]
 
-    def pad_to_longest(self, text, prompt=None, sequence_length=None):
+    def pad_to_longest(
+        self,
+        text: Tensor,
+        prompt: str | None = None,
+        sequence_length: int | None = None,
+    ) -> dict[str, Tensor]:
         """The same as calling, padded only to the longest row.
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
@@ -81,7 +99,7 @@ class FixedHeadTextEmbedderPreprocessor(
             "segment_ids": segment_ids,
         }
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "prompts": self.prompts}
 
 
@@ -91,7 +109,7 @@ _LONG_LIST = 100
 POOLING_MODES = ("mean", "cls", "max")
 
 
-def pool(sequence_output, padding_mask, mode):
+def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     """Pools the real tokens of each sequence, in float32 at least.
 
     Takes `[B, T, D]` and a mask `[B, T]`, 1 = real token; `mode` is one of
@@ -117,7 +135,7 @@ def pool(sequence_output, padding_mask, mode):
     )
 
 
-def refuse_blind_token(backbone, mode):
+def refuse_blind_token(backbone: FixedHeadBackbone, mode: str) -> None:
     """Raises ValueError if the pooled token sees no other token."""
     if mode == "cls" and backbone.causal:
         raise ValueError(
@@ -165,12 +183,12 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        pooling_mode="mean",
-        normalize=True,
-        embedding_dim=None,
-        **kwargs,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadTextEmbedderPreprocessor | None = None,
+        pooling_mode: str = "mean",
+        normalize: bool = True,
+        embedding_dim: int | None = None,
+        **kwargs: typing.Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         if embedding_dim is not None and not (
@@ -186,7 +204,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         self.pooling_mode = pooling_mode
         self.normalize = normalize
         self.embedding_dim = embedding_dim
-        self._encoder = None
+        self._encoder: TextEncoder | None = None
 
         # === Functional Model ===
         inputs = backbone.input
@@ -197,11 +215,11 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def embed_packed(
         self,
-        inputs,
-        training=False,
-        fixed_size=False,
-        return_projections=False,
-    ):
+        inputs: dict[str, Tensor],
+        training: bool = False,
+        fixed_size: bool = False,
+        return_projections: bool = False,
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         """The same embeddings, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns
@@ -218,7 +236,13 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             name: packing.pad(x) for name, x in projections[0].items()
         }
 
-    def encode_text(self, text, prompt=None, batch_size=None, verbose="auto"):
+    def encode_text(
+        self,
+        text: str | Sequence[str],
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+    ) -> np.ndarray:
         """Embeds a string or a list of B strings.
 
         Texts are sorted by length, and TensorFlow computes real tokens only.
@@ -251,7 +275,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             pooled = ops.normalize(pooled, axis=-1, order=2)
         return pooled
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "pooling_mode": self.pooling_mode,

@@ -7,15 +7,19 @@ size.
 import concurrent.futures
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.attention_checks import positive_int_or_none
 from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
 from keras_fixedhead.task import check_room, pad_rows
+
+if typing.TYPE_CHECKING:
+    from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
@@ -34,15 +38,17 @@ class TextEncoder:
     example after `quantize`. On JAX, rows and lengths are padded to powers of
     two, so that few shapes are compiled.
 
-    Args:
-        embedder: a `FixedHeadTextEmbedder` with a preprocessor.
-        sequence_length: int or `None`. The most tokens of a text. Default:
-            the preprocessor's limit.
-        batch_size: int or `None`. The most texts in a batch; `None` means
-            about 2,048 tokens, which is fastest on CPUs.
+    `sequence_length` is the most tokens of a text, by default the
+    preprocessor's limit; `batch_size` the most texts in a batch, by default
+    about 2,048 tokens, which is fastest on CPUs.
     """
 
-    def __init__(self, embedder, sequence_length=None, batch_size=None):
+    def __init__(
+        self,
+        embedder: "FixedHeadTextEmbedder",
+        sequence_length: int | None = None,
+        batch_size: int | None = None,
+    ):
         if embedder.preprocessor is None:
             raise ValueError(
                 "`embedder` needs a preprocessor for texts: make it with "
@@ -52,7 +58,7 @@ class TextEncoder:
         if sequence_length is not None:
             check_room(sequence_length)
         self.embedder = embedder
-        self.batch_size = positive_int("batch_size", batch_size, optional=True)
+        self.batch_size = positive_int_or_none("batch_size", batch_size)
         self._sequence_length = sequence_length
         self._graph = self._traced = None
 
@@ -92,7 +98,7 @@ class TextEncoder:
             self._trace()
         with contextlib.ExitStack() as stack:
             advance = stack.enter_context(progress(label, len(texts)))
-            embedded = map(embed, batches)
+            embedded: Iterable[np.ndarray] = map(embed, batches)
             if in_graph and len(batches) > 1:
                 pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
                 stack.callback(pool.shutdown, cancel_futures=True)
@@ -113,17 +119,14 @@ class TextEncoder:
         before the texts. `name` begins the names of the progress bars.
         """
         prompts = self.embedder.preprocessor.prompts
-        return tuple(
-            self(
-                texts,
-                prompt=kind if kind in prompts else None,
-                label=f"{name}: {label}",
-            )
-            for kind, label, texts in (
-                ("document", "documents", collection.documents),
-                ("query", "queries", collection.queries),
+        documents, queries = (
+            self(texts, prompt if prompt in prompts else None, label)
+            for texts, prompt, label in (
+                (collection.documents, "document", f"{name}: documents"),
+                (collection.queries, "query", f"{name}: queries"),
             )
         )
+        return documents, queries
 
     def _batches(self, lengths):
         """Lists of indices, longest texts first, to run out of memory soon."""

@@ -11,8 +11,8 @@ rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
 
 import inspect
 import math
-import typing
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import keras
 from keras import ops
@@ -51,36 +51,33 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     number of heads. Once that is below the sequence length, a head cannot
     represent every attention pattern (Theorem 1 of the paper). Here the head
     size defaults to the sequence length, and the number of heads need not
-    divide the embedding size:
-
-    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v` for each head, the
-    heads concatenated and projected by `V_o` (equation 9).
+    divide the embedding size: each head computes
+    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v`, and `V_o` projects
+    the heads side by side (equation 9).
 
     The layer replaces `keras.layers.MultiHeadAttention`: same call arguments,
     same implicit Keras masks. To convert a built Keras layer, call
-    `keras_fixedhead.convert.from_multi_head_attention`. The weights keep
-    their names and shapes: `query/kernel`, `key/kernel`, `value/kernel`
-    `(D, W)` and `attention_output/kernel` `(W, D_out)`, heads side by side,
-    each with a `bias`. The four are plain `keras.layers.Dense`, so Keras's
-    LoRA (`layer.query.enable_lora(rank)`, a KerasHub backbone's
-    `enable_lora`) and `model.quantize("int8")` work on them.
+    `keras_fixedhead.convert.from_multi_head_attention`. The weights are those
+    of four `keras.layers.Dense`, heads side by side: `query`, `key` and
+    `value` with kernels `(D, W)`, `attention_output` with `(W, D_out)`. LoRA
+    (`layer.query.enable_lora(rank)`) and `model.quantize("int8")` work.
 
     Args:
-        num_heads: int. The number of attention heads.
-        head_size: int, a sequence of `num_heads` ints (one size per head), or
+        num_heads: the number of attention heads.
+        head_size: the size of all heads, a sequence of one size per head, or
             `None`: the static length of the query sequence when the layer is
             built.
-        attention_window: int or `None`. Position `i` attends only to the
-            positions `j` with `|i - j| < attention_window`.
-        attention_scale: float above 0. Multiplies the attention logits.
-            `None` means `1 / sqrt(head_size)` of each head.
-        dropout: float in `[0, 1)`. Dropout rate of the attention scores.
-        use_bias: bool. Whether the four projections have a bias.
-        output_dim: int. The size of the output; `None` means the query's.
+        attention_window: position `i` attends only to the positions `j` with
+            `|i - j| < attention_window`.
+        attention_scale: above 0. Multiplies the attention logits; `None`
+            means `1 / sqrt(head_size)` of each head.
+        dropout: in `[0, 1)`. Dropout rate of the attention scores.
+        use_bias: whether the four projections have a bias.
+        output_dim: the size of the output; `None` means the query's.
         kernel_initializer, bias_initializer, kernel_regularizer,
             bias_regularizer, kernel_constraint, bias_constraint: of each
             projection, as in `keras.layers.Dense`.
-        seed: int or `None`. Seed of the dropout.
+        seed: seed of the dropout.
         **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
     Call arguments:
@@ -90,15 +87,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         query_mask: bool or int tensor `[B, T]`, 1 = attend. A masked query
             position attends to nothing. This and the next two arguments
             default to the implicit Keras masks of their tensors.
-        value_mask: bool or int tensor `[B, S]`, 1 = attend.
-        key_mask: bool or int tensor `[B, S]`, 1 = attend.
+        value_mask, key_mask: bool or int tensors `[B, S]`, 1 = attend.
         attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
             `[B, N, T, S]` (each dimension may be 1), 1 = attend.
-        return_attention_scores: bool. Also return the scores `[B, N, T, S]`
-            before dropout.
-        training: bool. Whether dropout is applied.
-        use_causal_mask: bool. Position `i` attends only to positions
-            `j <= i`.
+        return_attention_scores: also return the scores `[B, N, T, S]` before
+            dropout.
+        training: whether dropout is applied.
+        use_causal_mask: position `i` attends only to positions `j <= i`.
         packing: a `keras_fixedhead.packing.Packing`. With it, `query` holds
             only the real tokens of a padded batch, `[P, D]`, and attends to
             itself; the output is `[P, D_out]`.
@@ -108,10 +103,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         cache: float tensor `[B, 2, S, W]`, the keys and values of a sequence
             of length S. `query`, `key` and `value` then hold a part of that
             sequence. The layer writes the part into the cache and attends to
-            the whole cache as far as the masks allow: pass
-            `use_causal_mask=True` to hide positions not written yet. Masks of
-            keys and values are `[B, S]`; implicit ones are ignored. For
-            generation, not for training.
+            the whole cache: pass `use_causal_mask=True` to hide positions not
+            written yet. Implicit masks are ignored. For generation, not for
+            training.
         cache_update_index: int or int scalar tensor, where in the sequence
             that part starts. Required with `cache`.
 
@@ -134,7 +128,6 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     inputs = keras.Input((128, 64))
     # 7 heads of 128, although d = 64
     outputs = FixedMultiHeadAttention(num_heads=7)(inputs, inputs)
-    model = keras.Model(inputs, outputs)
     ```
 
     Source: https://arxiv.org/abs/2002.07028, section 3.
@@ -156,7 +149,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         kernel_constraint: str | dict | Callable | None = None,
         bias_constraint: str | dict | Callable | None = None,
         seed: int | None = None,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         refuse_keras_names(kwargs)
         super().__init__(**kwargs)
@@ -186,7 +179,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         """One size per head, once the layer is built."""
         if isinstance(self.head_size, tuple):
             return self.head_size
-        return (typing.cast(int, self.head_size),) * self.num_heads
+        return (cast(int, self.head_size),) * self.num_heads
 
     @property
     def attention_scales(self) -> tuple[float, ...]:
@@ -326,15 +319,14 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
     def compute_output_spec(
-        self, query: Tensor, *args: typing.Any, **kwargs: typing.Any
+        self, query: Tensor, *args: Any, **kwargs: Any
     ) -> Tensor | tuple[Tensor, ...]:
         # A subclass may leave most arguments to `**kwargs`.
         signature = inspect.signature(FixedMultiHeadAttention.call)
-        call = signature.bind(self, query, *args, **kwargs)
-        call.apply_defaults()
-        cache, value = call.arguments["cache"], call.arguments["value"]
+        given = signature.bind(self, query, *args, **kwargs).arguments
+        cache, value = given.get("cache"), given.get("value")
         shapes = [self.compute_output_shape(query.shape)]
-        if call.arguments["return_attention_scores"]:
+        if given.get("return_attention_scores"):
             source = (query if value is None else value).shape[1]
             if cache is not None:
                 source = cache.shape[2]

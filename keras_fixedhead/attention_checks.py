@@ -6,8 +6,8 @@ heads.
 
 import math
 import numbers
-import typing
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Arguments of keras.layers.MultiHeadAttention, and what to do without them.
 _KERAS_NAMES = {
@@ -21,11 +21,11 @@ _KERAS_NAMES = {
 }
 
 
-def is_integer(value: typing.Any) -> bool:
+def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def positive_int(name: str, value: typing.Any, least: int = 1) -> int:
+def positive_int(name: str, value: Any, least: int = 1) -> int:
     """The value as an int of at least `least`; `name` is the argument's."""
     if not is_integer(value) or value < least:
         wanted = (
@@ -39,7 +39,7 @@ def positive_int(name: str, value: typing.Any, least: int = 1) -> int:
     return int(value)
 
 
-def positive_int_or_none(name: str, value: typing.Any) -> int | None:
+def positive_int_or_none(name: str, value: Any) -> int | None:
     return None if value is None else positive_int(name, value)
 
 
@@ -67,7 +67,7 @@ def check_head_size(
     return tuple(positive_int("head_size", size) for size in head_size)
 
 
-def check_attention_scale(scale: typing.Any) -> float | None:
+def check_attention_scale(scale: Any) -> float | None:
     """`attention_scale` as `None` or a float."""
     if scale is None:
         return None
@@ -80,7 +80,7 @@ def check_attention_scale(scale: typing.Any) -> float | None:
     return float(scale)
 
 
-def check_dropout(dropout: typing.Any) -> float:
+def check_dropout(dropout: Any) -> float:
     """A rate in [0, 1), as it is."""
     is_number = isinstance(dropout, numbers.Real)
     if not is_number or not 0 <= dropout < 1:
@@ -107,7 +107,7 @@ def check_input_shapes(shapes: Mapping[str, Sequence[int | None]]) -> None:
         )
 
 
-def refuse_with_packing(**arguments: typing.Any) -> None:
+def refuse_with_packing(**arguments: Any) -> None:
     """Raises if an argument that excludes `packing` is set."""
     given = [name for name in arguments if arguments[name] is not None]
     if given:
@@ -118,7 +118,7 @@ def refuse_with_packing(**arguments: typing.Any) -> None:
 
 
 def check_query_packing(
-    packing: typing.Any, value: typing.Any, window: int | None, causal: bool
+    packing: Any, value: Any, window: int | None, causal: bool
 ) -> None:
     """Raises where positions matter, which `query_packing` does not keep."""
     if packing is None or value is None or window or causal:
@@ -129,9 +129,7 @@ def check_query_packing(
         )
 
 
-def check_cache(
-    cache: typing.Any, index: typing.Any, width: int, length: int | None
-) -> None:
+def check_cache(cache: Any, index: Any, width: int, length: int | None) -> None:
     """Raises unless a cache is `[B, 2, S, W]` and the new part fits in."""
     if (cache is None) != (index is None):
         raise ValueError(

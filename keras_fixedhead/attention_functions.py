@@ -156,7 +156,7 @@ def multi_head_attention(
     """Attends with heads side by side, of `head_sizes`, which sum up to W.
 
     Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, and returns the context
-    `[B, T, W]` and the scores `[B, N, T, S]`. The other arguments are those of
+    `[B, T, W]` and the scores `[B, N, T, S]`; otherwise like
     `dot_product_attention`, which computes adjacent heads of one size at once.
     """
     contexts, scores = [], []

@@ -4,8 +4,8 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 P real tokens of a packed batch.
 """
 
-import typing
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_fixedhead.layer_config import (
     Tensor,
+    Tensors,
     arguments_of,
     kernel_initializer,
     refuse_unknown_arguments,
@@ -30,26 +31,24 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     the same weights it computes what `keras_hub.models.BertBackbone` does.
 
     Args:
-        vocabulary_size: int. The number of token ids.
-        num_layers: int. The number of Transformer blocks.
-        num_heads: int. The number of attention heads in each block.
-        hidden_dim: int. The embedding size; the heads need not divide it.
-        intermediate_dim: int. The width of the feed-forward layers.
-        head_size: int, a sequence of `num_layers` ints (one per block), or
+        vocabulary_size: the number of token ids.
+        num_layers: the number of Transformer blocks.
+        num_heads: the number of attention heads in each block.
+        hidden_dim: the embedding size; the heads need not divide it.
+        intermediate_dim: the width of the feed-forward layers.
+        head_size: the size of all heads, a sequence of one size per block, or
             `None` for `max_sequence_length`, the paper's choice.
-        attention_window: int or `None`. See `FixedMultiHeadAttention`.
-        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
-        dropout: float. Dropout rate of embeddings, attention and blocks.
-        max_sequence_length: int. The number of position embeddings.
-        num_segments: int. The number of segment ids.
-        activation: str. `"gelu_approximate"` (tanh, as the original BERT) or
+        attention_window, attention_scale: see `FixedMultiHeadAttention`.
+        dropout: dropout rate of embeddings, attention and blocks.
+        max_sequence_length: the number of position embeddings.
+        num_segments: the number of segment ids.
+        activation: `"gelu_approximate"` (tanh, as the original BERT) or
             `"gelu"` (erf, as Hugging Face's).
-        layer_norm_epsilon: float. Epsilon of every norm.
-        pooler: bool. Whether there is a `pooled_output`: a dense layer with
-            tanh on the first token.
-        causal: bool. Whether tokens attend only to themselves and to earlier
-            tokens, as in a language model (`FixedHeadCausalLM`).
-        dtype: str or `keras.DTypePolicy`.
+        layer_norm_epsilon: epsilon of every norm.
+        pooler: whether there is a `pooled_output`: a dense layer with tanh on
+            the first token.
+        causal: whether tokens attend only to themselves and to earlier tokens,
+            as in a language model (`FixedHeadCausalLM`).
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
@@ -97,7 +96,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         pooler: bool = False,
         causal: bool = False,
         dtype: str | keras.DTypePolicy | None = None,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         refuse_unknown_arguments(self, kwargs)
         if causal and pooler:
@@ -167,7 +166,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             )
             for i, size in enumerate(head_sizes)
         ]
-        self.pooled_dense: typing.Any = None
+        self.pooled_dense: Any = None
         if pooler:
             self.pooled_dense = keras.layers.Dense(
                 hidden_dim,
@@ -213,7 +212,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def encode_packed(
         self,
-        inputs: dict[str, Tensor],
+        inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
         return_projections: bool = False,
@@ -222,19 +221,12 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
         Equals calling the model, at the real tokens. For eager mode and
         TensorFlow graphs; `jax.jit` needs fixed sizes and hence the model
-        itself. Does not run the pooler.
+        itself. Does not run the pooler. For `fixed_size` see `Packing`.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-            return_projections: bool. Also return the queries, keys and values
-                of the last block's attention.
-
-        Returns:
-            The encoded tokens `[P, D]` and the `Packing` whose `pad` returns
-            them to `[B, T, D]`; with `return_projections` also a dictionary
-            of `query`, `key` and `value`, all heads side by side, `[P, W]`.
+        Takes the model's inputs `[B, T]`. Returns the encoded tokens `[P, D]`
+        and the `Packing` whose `pad` returns them to `[B, T, D]`; with
+        `return_projections` also a dictionary of the last block's `query`,
+        `key` and `value`, all heads side by side, `[P, W]`.
         """
 
         def encode(packing):
@@ -266,7 +258,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def encode_positions(
         self,
-        inputs: dict[str, Tensor],
+        inputs: Tensors,
         positions: Tensor,
         real: Tensor | None = None,
         training: bool = False,

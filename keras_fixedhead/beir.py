@@ -47,16 +47,12 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
             f"A BEIR folder must hold qrels/*.tsv. Received: {str(folder)!r}"
         )
     judgements = []
-    for where, judgement in (row for path in tables for row in _qrels(path)):
-        if judgement.query not in queries:
-            raise ValueError(
-                f"{where}: queries.jsonl lacks {judgement.query!r}."
-            )
-        if judgement.document not in documents:
-            raise ValueError(
-                f"{where}: corpus.jsonl lacks {judgement.document!r}."
-            )
-        judgements.append(judgement)
+    for where, found in (row for path in tables for row in _qrels(path)):
+        if found.query not in queries:
+            raise ValueError(f"{where}: queries.jsonl lacks {found.query!r}.")
+        if found.document not in documents:
+            raise ValueError(f"{where}: corpus.jsonl lacks {found.document!r}.")
+        judgements.append(found)
     return Beir(documents, queries, judgements)
 
 
@@ -124,17 +120,13 @@ def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:
     """Writes a BEIR folder, all titles empty."""
     folder = pathlib.Path(folder)
     (folder / "qrels").mkdir(parents=True)
-    write_records(
-        folder / "corpus.jsonl",
-        (
-            {"_id": key, "title": "", "text": text}
-            for key, text in beir.documents.items()
-        ),
+    documents = (
+        {"_id": key, "title": "", "text": text}
+        for key, text in beir.documents.items()
     )
-    write_records(
-        folder / "queries.jsonl",
-        ({"_id": key, "text": text} for key, text in beir.queries.items()),
-    )
+    write_records(folder / "corpus.jsonl", documents)
+    queries = ({"_id": key, "text": text} for key, text in beir.queries.items())
+    write_records(folder / "queries.jsonl", queries)
     path = folder / "qrels" / f"{split}.tsv"
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("query-id\tcorpus-id\tscore\n")

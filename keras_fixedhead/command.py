@@ -3,13 +3,11 @@
 import importlib
 import signal
 import sys
-import typing
 from collections.abc import Callable
+from typing import Any
 
 
-def run(
-    command: Callable[[typing.Any], None], config: typing.Any, prog: str
-) -> int:
+def run(command: Callable[[Any], None], config: Any, prog: str) -> int:
     """Calls `command(config)` and returns an exit status.
 
     0, or 1 after a `ValueError`, an `OSError` or an `ImportError`, which is
@@ -28,7 +26,7 @@ def run(
 
 def public_names(
     package: str, **modules: str
-) -> tuple[Callable[[str], typing.Any], list[str]]:
+) -> tuple[Callable[[str], Any], list[str]]:
     """Returns a package's `__getattr__` (see PEP 562) and its `__all__`.
 
     A command's `--help` then need not wait for Keras. `package` is its

@@ -38,20 +38,12 @@ _BETWEEN = "þ"
 
 
 class CharacterClasses(typing.NamedTuple):
-    """The contents of RE2 character classes.
+    """The contents of RE2 character classes."""
 
-    Attributes:
-        removed: control, format and private use characters, U+FFFD; not
-            plane 16.
-        space: white space except U+0020.
-        accents: the marks that accent stripping removes.
-        alone: punctuation and CJK characters; each is a word.
-    """
-
-    removed: str
-    space: str
-    accents: str
-    alone: str
+    removed: str  # control, format and private use, U+FFFD; not plane 16
+    space: str  # white space except U+0020
+    accents: str  # the marks that accent stripping removes
+    alone: str  # punctuation and CJK characters; each is a word
 
 
 def _normalizer(**steps):

@@ -37,12 +37,8 @@ def grow_head_size(
     `head_size` is the size of all heads, or one size per layer. No layer's
     heads may become smaller, and at least one layer's must grow.
 
-    The logits of a larger head are divided by a larger root, so a head's
-    queries are multiplied by `sqrt(new size / old size)`, unless the model
-    has an `attention_scale`. A head's new query columns and the new rows of
-    `attention_output` are zero, its new key and value columns random. Of
-    these weights, the first training step changes the zeros only; key and
-    value columns have gradients from the second step.
+    See `grow_attention` for the new weights. The first training step changes
+    those that are zero only; the random ones have gradients from the second.
     """
     backbone = backbone_of(model)
     present = [
@@ -73,9 +69,8 @@ def grow_heads(
 ) -> keras.Model:
     """A model with `num_heads` heads in every layer and the same outputs.
 
-    The queries, keys and values of the new heads are random; their rows of
-    `attention_output` are zero. Of the new weights, the first training step
-    changes these rows only; the others have gradients from the second step.
+    See `grow_attention` for the new weights, and `grow_head_size` for how they
+    train.
     """
     present = backbone_of(model).num_heads
     num_heads = positive_int("num_heads", num_heads, least=present + 1)
@@ -133,15 +128,10 @@ def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
 
 @dataclasses.dataclass(frozen=True)
 class OutputChange:
-    """The difference between the outputs of two models.
+    """The difference between the outputs of two models."""
 
-    Attributes:
-        largest_difference: the largest absolute difference of two numbers.
-        mean_cosine: the mean cosine similarity of two vectors.
-    """
-
-    largest_difference: float
-    mean_cosine: float
+    largest_difference: float  # of two numbers, absolute
+    mean_cosine: float  # of two vectors
 
 
 def output_change(
@@ -149,9 +139,8 @@ def output_change(
 ) -> OutputChange:
     """Compares the outputs of two models of one class, without padding.
 
-    Compares the embeddings of two `FixedHeadTextEmbedder`, and of other
-    models the backbone's vectors of real tokens. `inputs` are the backbone's,
-    a dictionary of int arrays `[B, T]`.
+    These are the embeddings of a `FixedHeadTextEmbedder`, else the backbone's
+    vectors of real tokens. `inputs` are the backbone's, int arrays `[B, T]`.
     """
     if type(before) is not type(after):
         raise ValueError(
@@ -203,8 +192,8 @@ def input_batches(
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
     """Yields a backbone's inputs `[N, T]`, at most `batch_size` rows at once.
 
-    Each batch is a dictionary of int32 arrays `[B, T]` without further keys,
-    and a bool array `[B, T]`, true at real tokens.
+    Each batch is a dictionary of int32 arrays `[B, T]`, and a bool array
+    `[B, T]`, true at real tokens.
     """
     names = ("token_ids", "segment_ids", "padding_mask")
     if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
@@ -304,14 +293,8 @@ def grow_attention(
     )
     # Whether a new column belongs to a head of `before`, [W_new].
     of_old_heads = np.arange(starts[-1]) < starts[len(sizes)]
-    scale = np.concatenate(
-        [
-            np.full(size, old / new)
-            for size, old, new in zip(
-                sizes, before.attention_scales, after.attention_scales
-            )
-        ]
-    )
+    new_scales = after.attention_scales[: len(sizes)]
+    scale = np.repeat(np.divide(before.attention_scales, new_scales), sizes)
     for name in ("query", "key", "value"):
         old, new = getattr(before, name), getattr(after, name)
         scaled = scale if name == "query" else 1.0

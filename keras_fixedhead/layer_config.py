@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-import typing
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
 # Of the backend, of TensorFlow or symbolic: they have no type in common.
-Tensor = typing.Any
+Tensor = Any
+Tensors = dict[str, Tensor]
 Shape = tuple[int | None, ...]
 
 

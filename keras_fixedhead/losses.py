@@ -121,7 +121,7 @@ def relation_loss(
 
     The relation of queries (or keys, or values) is the softmax of their
     scaled products with each other, over heads of its own: the models' heads
-    may differ (Wang et al. 2021, "MiniLMv2", section 3.1,
+    may differ (MiniLMv2, Wang et al. 2021, section 3.1,
     https://arxiv.org/abs/2012.15828).
 
     Takes projections `[M, T, W]` of all heads side by side, the teacher's

@@ -4,7 +4,7 @@ Shape letters: B batch, T sequence length, K masked positions, D embedding size
 (`hidden_dim`), V vocabulary size.
 """
 
-import typing
+from typing import Any
 
 import keras
 import keras_hub
@@ -13,6 +13,7 @@ from keras import ops
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import (
     Tensor,
+    Tensors,
     kernel_initializer,
     resolve_activation,
 )
@@ -30,7 +31,7 @@ class FixedHeadMaskedLMPreprocessor(
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int. The length T of all sequences.
+        sequence_length: the length T of all sequences.
         **kwargs: as in `keras_hub.models.MaskedLMPreprocessor`:
             `mask_selection_rate`, `mask_selection_length`,
             `mask_token_rate`, `random_token_rate`, `truncate`.
@@ -57,8 +58,8 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
-        next_sentence: bool. Whether to also predict if the second segment
-            follows the first in its document. Needs a backbone with a pooler.
+        next_sentence: whether to also predict if the second segment follows
+            the first in its document. Needs a backbone with a pooler.
         **kwargs: as in `keras_hub.models.MaskedLM`.
 
     Call arguments:
@@ -88,7 +89,7 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         backbone: FixedHeadBackbone,
         preprocessor: FixedHeadMaskedLMPreprocessor | None = None,
         next_sentence: bool = False,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         if next_sentence and not backbone.pooler:
             raise ValueError(
@@ -108,49 +109,40 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         )
         # Else KerasHub's head adds its float32 bias to bfloat16 logits.
         self.masked_lm_head.autocast = True
-        self.next_sentence_dense = (
-            keras.layers.Dense(
+        self.next_sentence_dense: Any = None
+        if next_sentence:
+            self.next_sentence_dense = keras.layers.Dense(
                 2,
                 kernel_initializer=kernel_initializer(),
                 dtype=backbone.dtype_policy,
                 name="next_sentence_dense",
             )
-            if next_sentence
-            else None
-        )
 
         # === Config ===
         self.next_sentence = next_sentence
 
         # === Functional Model ===
-        inputs = {
-            **backbone.input,
-            "mask_positions": keras.Input(
-                shape=(None,), dtype="int32", name="mask_positions"
-            ),
-        }
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        inputs = {**backbone.input, "mask_positions": positions}
         encoded = backbone(backbone.input)
         outputs = self._predict(
-            encoded["sequence_output"],
-            encoded.get("pooled_output"),
-            inputs["mask_positions"],
+            encoded["sequence_output"], encoded.get("pooled_output"), positions
         )
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def predict_packed(
         self,
-        inputs: dict[str, Tensor],
+        inputs: Tensors,
         real: Tensor | None = None,
         training: bool = False,
         fixed_size: bool = False,
-    ) -> Tensor | dict[str, Tensor]:
+    ) -> Tensor | Tensors:
         """The same outputs, computed on real tokens only.
 
-        The last block computes the masked positions only.
-
-        With `real`, a bool tensor `[B, K]`, logits of masked tokens are
-        `[P, V]`, for its P true positions, in order. For the other arguments
-        see `FixedHeadBackbone.encode_packed`.
+        The last block computes the masked positions only. With `real`, a bool
+        tensor `[B, K]`, logits of masked tokens are `[P, V]`, for its P true
+        positions, in order. For the other arguments see
+        `FixedHeadBackbone.encode_packed`.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:

@@ -14,28 +14,15 @@ one segment, and no pooler.
 A `FixedHeadCausalLM` takes `FixedHeadBackbone(**shape(name), causal=True)`.
 """
 
-_BERT = {
-    "vocabulary_size": 30522,
-    "num_layers": 24,
-    "max_sequence_length": 512,
-    "num_segments": 2,
-    "dropout": 0.1,
-    "pooler": True,
-}
-
-_LM1B = {
-    "vocabulary_size": 32000,
-    "num_layers": 6,
-    "max_sequence_length": 256,
-    "num_segments": 1,
-    "dropout": 0.1,
-    "pooler": False,
-}
-
 
 def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
     return {
-        **_BERT,
+        "vocabulary_size": 30522,
+        "num_layers": 24,
+        "max_sequence_length": 512,
+        "num_segments": 2,
+        "dropout": 0.1,
+        "pooler": True,
         "hidden_dim": hidden_dim,
         "head_size": head_size,
         "num_heads": num_heads,
@@ -45,7 +32,17 @@ def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
 
 
 def _lm1b(hidden_dim, head_size, num_heads, intermediate_dim=1024):
-    return _bert(hidden_dim, head_size, num_heads, intermediate_dim, **_LM1B)
+    return _bert(
+        hidden_dim,
+        head_size,
+        num_heads,
+        intermediate_dim,
+        vocabulary_size=32000,
+        num_layers=6,
+        max_sequence_length=256,
+        num_segments=1,
+        pooler=False,
+    )
 
 
 def _lm1b_wide(hidden_dim, num_heads):
@@ -117,6 +114,7 @@ SHAPES = {
 # The paper's results on the development sets, in percent: F1 and exact match
 # (EM) on SQuAD, accuracy on MNLI. Means; on MNLI the runs of one model differ
 # by 0.1 to 0.4 (Tables 1 and 2). EM of Table 3A is left out.
+_METRICS = ("squad_f1", "squad_em", "mnli")
 _PUBLISHED = {
     "bert_large_h8": (90.89, 84.1, 85.0),
     "bert_large_h16": (90.61, 83.75, 84.5),
@@ -134,11 +132,7 @@ _PUBLISHED = {
     "fixed_d768_p128_h20": (90.89, None, 85.1),
 }
 PUBLISHED = {
-    name: {
-        metric: value
-        for metric, value in zip(("squad_f1", "squad_em", "mnli"), values)
-        if value is not None
-    }
+    name: {key: x for key, x in zip(_METRICS, values) if x is not None}
     for name, values in _PUBLISHED.items()
 }
 

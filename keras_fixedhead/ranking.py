@@ -22,10 +22,8 @@ from keras_fixedhead.attention_checks import positive_int
 class Ranking(typing.NamedTuple):
     """The best documents of each query, best first.
 
-    Attributes:
-        documents: int64 array `[Q, K]`, the documents' row numbers; -1 where
-            fewer than K were found.
-        scores: float32 array `[Q, K]`, higher is better; -inf at -1.
+    Int64 row numbers of documents `[Q, K]`, -1 where fewer than K were found,
+    and their float32 scores `[Q, K]`, higher is better, -inf at -1.
     """
 
     documents: np.ndarray
@@ -47,13 +45,9 @@ class BM25:
 
     Words of two characters or more are lower-cased and stemmed (Snowball),
     without English stop words. The scoring is Lucene's variant with the
-    default parameters of `bm25s` (Lù 2024, 'BM25S: Orders of magnitude faster
-    lexical search via eager sparse scoring').
-
-    Args:
-        documents: N texts, read once.
-        k1: a larger value makes repeated words count more.
-        b: from 0 to 1; a larger value penalizes long documents more.
+    default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
+    A larger `k1` makes repeated words count more; a larger `b`, from 0 to 1,
+    penalizes long documents more. The documents are read once.
     """
 
     def __init__(
@@ -69,7 +63,7 @@ class BM25:
         self._scores = bm25s.BM25(k1=k1, b=b)
         self._scores.index(words, show_progress=False)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return int(self._scores.scores["num_docs"])
 
     def save(self, folder: str | os.PathLike) -> None:

@@ -4,8 +4,8 @@ Shape letters: B batch, N windows of one question, T sequence length, P real
 tokens of a packed batch.
 """
 
-import typing
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -15,7 +15,12 @@ from keras import ops
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import ContextWindows, Window
-from keras_fixedhead.layer_config import Shape, Tensor, kernel_initializer
+from keras_fixedhead.layer_config import (
+    Shape,
+    Tensor,
+    Tensors,
+    kernel_initializer,
+)
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, pad_rows
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
@@ -35,11 +40,10 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int. The longest sequence.
-        document_stride: int. The most tokens between the starts of two
-            windows.
-        max_question_length: int. The most tokens of a question; longer ones
-            are truncated.
+        sequence_length: the most tokens of a sequence.
+        document_stride: the most tokens between the starts of two windows.
+        max_question_length: the most tokens of a question; longer ones are
+            truncated.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -58,13 +62,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
             leaves no room for a context; when called, if `x` is not a tuple
             of two.
 
-    Example:
-
-    ```python
-    preprocessor = labeler.preprocessor
-    windows = preprocessor.windows("Who sleeps?", "A cat sleeps.")
-    logits = labeler(preprocessor.pad(windows))
-    ```
+    For an example see `FixedHeadSpanLabeler`.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
         sequence_length: int = 384,
         document_stride: int = 128,
         max_question_length: int = 64,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         positive_int("document_stride", document_stride)
@@ -86,7 +84,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
                 f"max_question_length={max_question_length!r}"
             )
         self.tokenizer = tokenizer
-        self.packer: typing.Any = None  # until `build`
+        self.packer: Any = None  # until `build`
         self.sequence_length = sequence_length
         self.document_stride = document_stride
         self.max_question_length = max_question_length
@@ -107,7 +105,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
         x: tuple[Tensor, Tensor],
         y: Tensor | None = None,
         sample_weight: Tensor | None = None,
-    ) -> typing.Any:
+    ) -> Any:
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
                 "`x` must be a tuple of questions and contexts. Pass "
@@ -166,9 +164,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
             first += min(room, self.document_stride)
 
     def pad(
-        self,
-        windows: Sequence[Window],
-        sequence_length: int | None = None,
+        self, windows: Sequence[Window], sequence_length: int | None = None
     ) -> dict[str, np.ndarray]:
         """N windows as inputs of a model, int32 arrays `[N, T]`.
 
@@ -211,7 +207,7 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadSpanLabelerPreprocessor` or `None`.
-        dropout: float. Dropout rate of the head's input.
+        dropout: dropout rate of the head's input.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
@@ -239,7 +235,7 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         backbone: FixedHeadBackbone,
         preprocessor: FixedHeadSpanLabelerPreprocessor | None = None,
         dropout: float = 0.1,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         # === Layers ===
         self.span_dropout = keras.layers.Dropout(
@@ -273,8 +269,8 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
     def compile(
         self,
         optimizer: str | keras.optimizers.Optimizer = "auto",
-        loss: typing.Any = "auto",
-        **kwargs: typing.Any,
+        loss: Any = "auto",
+        **kwargs: Any,
     ) -> None:
         """Configures `fit` and `evaluate`.
 
@@ -298,11 +294,8 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def label_packed(
-        self,
-        inputs: dict[str, Tensor],
-        training: bool = False,
-        fixed_size: bool = False,
-    ) -> dict[str, Tensor]:
+        self, inputs: Tensors, training: bool = False, fixed_size: bool = False
+    ) -> Tensors:
         """The same logits, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`.

@@ -4,15 +4,19 @@ Shape letters: B batch, T sequence length.
 """
 
 import sys
-import typing
 from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import keras_hub
 import numpy as np
 from keras import ops
 
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, refuse_unknown_arguments
+from keras_fixedhead.layer_config import (
+    Tensor,
+    Tensors,
+    refuse_unknown_arguments,
+)
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
@@ -52,7 +56,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         check_room(limit, num_texts)
         return limit - 1 - num_texts
 
-    def pack_in_graph(self, texts: Sequence[Tensor]) -> dict[str, Tensor]:
+    def pack_in_graph(self, texts: Sequence[Tensor]) -> Tensors:
         """Packs texts in TensorFlow's graph, padded to the longest row.
 
         Takes an int32 `tf.RaggedTensor` `[B, None]` for each text of a row,
@@ -113,21 +117,19 @@ class FixedHeadTask:
         self,
         backbone: FixedHeadBackbone,
         preprocessor: FixedHeadPreprocessor | None,
-        inputs: dict[str, Tensor],
-        outputs: Tensor | dict[str, Tensor],
-        **kwargs: typing.Any,
+        inputs: Tensors,
+        outputs: Tensor | Tensors,
+        **kwargs: Any,
     ):
         refuse_unknown_arguments(self, kwargs)
         self.backbone = backbone
-        self.preprocessor: typing.Any = preprocessor
+        self.preprocessor: Any = preprocessor
         super().__init__(  # type: ignore[call-arg]  # a mixin
             inputs=inputs, outputs=outputs, **kwargs
         )
 
     @classmethod
-    def from_preset(
-        cls, preset: str, *args: typing.Any, **kwargs: typing.Any
-    ) -> typing.Self:
+    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
         model = super().from_preset(  # type: ignore[misc]  # a mixin
             preset, *args, **kwargs
         )

@@ -4,8 +4,8 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 C classes.
 """
 
-import typing
 from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import keras_hub
@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, kernel_initializer
+from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
@@ -33,11 +33,10 @@ class FixedHeadTextClassifierPreprocessor(
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int. The longest sequence, `[CLS]` and `[SEP]`
-            included; longer texts are truncated.
-        truncate: str. How to shorten a pair: `"round_robin"` keeps a token
-            of each text in turn, `"waterfall"` the first text before the
-            second.
+        sequence_length: the most tokens of a sequence, with `[CLS]` and
+            `[SEP]`; longer texts are truncated.
+        truncate: how to shorten a pair: `"round_robin"` keeps a token of each
+            text in turn, `"waterfall"` the first text before the second.
         **kwargs: as in `keras_hub.models.TextClassifierPreprocessor`.
 
     Call arguments:
@@ -57,7 +56,7 @@ class FixedHeadTextClassifierPreprocessor(
         tokenizer: FixedHeadTokenizer,
         sequence_length: int = 128,
         truncate: str = "round_robin",
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         if truncate not in _TRUNCATE:
             raise ValueError(
@@ -76,7 +75,7 @@ class FixedHeadTextClassifierPreprocessor(
         x: Tensor | tuple[Tensor, ...],
         y: Tensor | None = None,
         sample_weight: Tensor | None = None,
-    ) -> typing.Any:
+    ) -> Any:
         inputs, *labels = keras.utils.unpack_x_y_sample_weight(
             super().call(x, y=y, sample_weight=sample_weight)
         )
@@ -88,12 +87,11 @@ class FixedHeadTextClassifierPreprocessor(
         text: Tensor,
         second: Tensor | None = None,
         sequence_length: int | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """The same as calling, padded only to the longest row.
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
-
-        Takes one or two string `tf.Tensor` `[B]`, for pairs, and optionally a
+        Takes one string `tf.Tensor` `[B]`, or two for pairs, and optionally a
         `sequence_length` below the preprocessor's.
         """
         import tensorflow as tf
@@ -109,17 +107,11 @@ class FixedHeadTextClassifierPreprocessor(
         first, other = (part.row_lengths() for part in rows)
         lengths = _shortened(first, other, room, self.truncate)
         # Not tensorflow-text's trimmers: every server has these operations.
-        return self.pack_in_graph(
-            [
-                tf.gather(
-                    part.values,
-                    tf.ragged.range(
-                        part.row_starts(), part.row_starts() + length
-                    ),
-                )
-                for part, length in zip(rows, lengths)
-            ]
-        )
+        for i, (part, length) in enumerate(zip(rows, lengths)):
+            starts = part.row_starts()
+            kept = tf.ragged.range(starts, starts + length)
+            rows[i] = tf.gather(part.values, kept)
+        return self.pack_in_graph(rows)
 
 
 def _shortened(first, second, room, truncate):
@@ -150,12 +142,11 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 
     Args:
         backbone: a `FixedHeadBackbone`.
-        num_classes: int. C, at least 2.
+        num_classes: C, at least 2.
         preprocessor: a `FixedHeadTextClassifierPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        dropout: float. Dropout rate of the pooled vector.
-        labels: list of C str, the names of the classes in the order of the
-            logits, or `None`.
+        dropout: dropout rate of the pooled vector.
+        labels: the names of the C classes in the order of the logits.
         **kwargs: as in `keras_hub.models.TextClassifier`.
 
     Call arguments:
@@ -194,7 +185,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         pooling_mode: str = "cls",
         dropout: float = 0.1,
         labels: Sequence[str] | None = None,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         positive_int("num_classes", num_classes, least=2)
@@ -212,17 +203,15 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
 
         # === Layers ===
-        self.pooled_dense = (
-            None
-            if backbone.pooler and pooling_mode == "cls"
-            else keras.layers.Dense(
+        self.pooled_dense: Any = None
+        if pooling_mode != "cls" or not backbone.pooler:
+            self.pooled_dense = keras.layers.Dense(
                 backbone.hidden_dim,
                 kernel_initializer=kernel_initializer(),
                 activation="tanh",
                 dtype=dtype,
                 name="pooled_dense",
             )
-        )
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=dtype, name="classifier_dropout"
         )
@@ -245,30 +234,20 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         if self.pooled_dense is None:
             pooled = encoded["pooled_output"]
         else:
-            pooled = self.pooled_dense(
-                pool(
-                    encoded["sequence_output"],
-                    inputs["padding_mask"],
-                    pooling_mode,
-                )
-            )
+            x, mask = encoded["sequence_output"], inputs["padding_mask"]
+            pooled = self.pooled_dense(pool(x, mask, pooling_mode))
         outputs = self.output_dense(self.output_dropout(pooled))
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     @classmethod
-    def from_preset(
-        cls, preset: str, *args: typing.Any, **kwargs: typing.Any
-    ) -> typing.Self:
+    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
         if "num_classes" in kwargs:
             # KerasHub then makes a new head, which saved labels do not fit.
             kwargs.setdefault("labels", None)
         return super().from_preset(preset, *args, **kwargs)
 
     def classify_packed(
-        self,
-        inputs: dict[str, Tensor],
-        training: bool = False,
-        fixed_size: bool = False,
+        self, inputs: Tensors, training: bool = False, fixed_size: bool = False
     ) -> Tensor:
         """The same logits, computed on real tokens only.
 
@@ -287,9 +266,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
             pooled = pool(
                 packing.pad(x), inputs["padding_mask"], self.pooling_mode
             )
-        dense = self.pooled_dense
-        if dense is None:
-            dense = self.backbone.pooled_dense
+        dense = self.pooled_dense or self.backbone.pooled_dense
         pooled = self.output_dropout(dense(pooled), training=training)
         return self.output_dense(pooled)
 

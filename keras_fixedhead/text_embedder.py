@@ -3,8 +3,8 @@
 Shape letters: B batch, T sequence length, D embedding size.
 """
 
-import typing
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor
+from keras_fixedhead.layer_config import Tensor, Tensors
 from keras_fixedhead.task import (
     FixedHeadPreprocessor,
     FixedHeadTask,
@@ -30,10 +30,10 @@ class FixedHeadTextEmbedderPreprocessor(
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int over 2. The longest sequence, `[CLS]` and
-            `[SEP]` included; longer texts are truncated on the right.
-        prompts: dict from a name (`"query"`, `"document"`) to the text put
-            before every text of that kind, or `None`.
+        sequence_length: the most tokens of a sequence, over 2, with `[CLS]`
+            and `[SEP]`; longer texts are truncated on the right.
+        prompts: the text put before every text of a kind, by its name
+            (`"query"`, `"document"`).
         **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
 
     Call arguments:
@@ -53,7 +53,7 @@ class FixedHeadTextEmbedderPreprocessor(
         tokenizer: FixedHeadTokenizer,
         sequence_length: int = 256,
         prompts: dict[str, str] | None = None,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         check_room(sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
@@ -76,11 +76,10 @@ class FixedHeadTextEmbedderPreprocessor(
         text: Tensor,
         prompt: str | None = None,
         sequence_length: int | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> Tensors:
         """The same as calling, padded only to the longest row.
 
         TensorFlow graph operations, for `tf.data` and exported signatures.
-
         Takes a string `tf.Tensor` `[B]`, and optionally the name of the prompt
         to put before each text and a `sequence_length` below the
         preprocessor's.
@@ -153,11 +152,11 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        normalize: bool. Whether embeddings have length 1.
-        embedding_dim: int or `None`. Keeps the first `embedding_dim`
-            dimensions of the pooled vector before normalization; `None` keeps
-            all D. A model trained for it (Kusupati et al. 2022, "Matryoshka
-            Representation Learning") loses little accuracy.
+        normalize: whether embeddings have length 1.
+        embedding_dim: keeps the first `embedding_dim` dimensions of the pooled
+            vector before normalization; `None` keeps all D. A model trained
+            for it (Kusupati et al. 2022, "Matryoshka Representation
+            Learning") loses little accuracy.
         **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
@@ -188,7 +187,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         pooling_mode: str = "mean",
         normalize: bool = True,
         embedding_dim: int | None = None,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         if embedding_dim is not None and not (
@@ -215,11 +214,11 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def embed_packed(
         self,
-        inputs: dict[str, Tensor],
+        inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
         return_projections: bool = False,
-    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+    ) -> Tensor | tuple[Tensor, Tensors]:
         """The same embeddings, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns
@@ -249,13 +248,12 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         Later calls reuse what the first one compiles.
 
         Args:
-            text: str or list of str.
-            prompt: str or `None`. The name of one of the preprocessor's
-                prompts, put before each text.
-            batch_size: int or `None`. The most texts to embed at once; `None`
-                means about 2,048 tokens, which is fastest on CPUs.
-            verbose: `"auto"` or int. 0 hides the progress of long lists on
-                standard error.
+            text: a string or a list of strings.
+            prompt: the name of one of the preprocessor's prompts, put before
+                each text.
+            batch_size: the most texts to embed at once; `None` means about
+                2,048 tokens, which is fastest on CPUs.
+            verbose: 0 hides the progress of long lists on standard error.
 
         Returns:
             A float32 array `[B, D]`; B = 1 for a string.

@@ -7,8 +7,8 @@ size.
 import concurrent.futures
 import contextlib
 import os
-import typing
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
 from keras_fixedhead.task import check_room, pad_rows
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 # JAX compiles each shape; shorter sequences share one.
@@ -191,12 +191,9 @@ class TextEncoder:
         """The backbone's inputs for B texts, int32 arrays `[B', T]`."""
         preprocessor = self.embedder.preprocessor
         tokenizer, limit = preprocessor.tokenizer, self._limit
+        begin, end = [tokenizer.start_token_id], [tokenizer.end_token_id]
         rows = [
-            [
-                tokenizer.start_token_id,
-                *ids[: limit - 2],
-                tokenizer.end_token_id,
-            ]
+            begin + ids[: limit - 2] + end
             for ids in tokenizer._tokenize_python(texts)
         ]
         count, length = len(rows), max(map(len, rows))

@@ -8,8 +8,8 @@ import collections
 import functools
 import os
 import re
-import typing
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -48,10 +48,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     Args:
         vocabulary: a list of tokens, or the path of a file with one per line.
             It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
-        lowercase: bool. Whether to lower-case and to remove accents.
-        special_tokens_in_strings: bool. Whether to map special tokens in a
-            text, as in `"title [SEP] abstract"`, to their ids, as Hugging
-            Face's tokenizers do. Enable it only for trusted text.
+        lowercase: whether to lower-case and to remove accents.
+        special_tokens_in_strings: whether to map special tokens in a text, as
+            in `"title [SEP] abstract"`, to their ids, as Hugging Face's
+            tokenizers do. Enable it only for trusted text.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -69,7 +69,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         vocabulary: Sequence[str] | str | os.PathLike | None = None,
         lowercase: bool = True,
         special_tokens_in_strings: bool = False,
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         for token, name in zip(
             SPECIAL_TOKENS, ("pad", "unk", "start", "end", "mask")

@@ -5,8 +5,8 @@ a packed batch.
 """
 
 import inspect
-import typing
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
@@ -29,17 +29,14 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     (2) of the paper), with dropout before each sum.
 
     Args:
-        num_heads: int. The number of attention heads.
-        intermediate_dim: int. The width of the feed-forward layer.
-        head_size: int, a sequence of one int per head, or `None` for the
-            static sequence length. See `FixedMultiHeadAttention`.
-        attention_window: int or `None`. See `FixedMultiHeadAttention`.
-        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
-        dropout: float. Rate for the attention scores and before both sums.
+        num_heads, head_size, attention_window, attention_scale: see
+            `FixedMultiHeadAttention`.
+        intermediate_dim: the width of the feed-forward layer.
+        dropout: rate for the attention scores and before both sums.
         activation: `"gelu_approximate"` (tanh, as the original BERT),
             `"gelu"` (erf, as Hugging Face's BERT), or any other name or
             function that `keras.activations.get` takes.
-        layer_norm_epsilon: float. Epsilon of both norms.
+        layer_norm_epsilon: epsilon of both norms.
         kernel_initializer: initializer of every kernel.
         **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
@@ -48,13 +45,13 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
         attention_mask: bool or int tensor that broadcasts to
             `[B, N, T, T]`, 1 = attend.
-        use_causal_mask: bool. Attend only to the past.
+        use_causal_mask: attend only to the past.
         packing: a `keras_fixedhead.packing.Packing`. With it, `inputs` and
             outputs hold the real tokens only, `[P, D]`.
         queries: float tensor `[Q, D]`, the rows of `inputs` to compute
             outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
-        training: bool. Whether dropout is applied.
+        training: whether dropout is applied.
         cache, cache_update_index: see `FixedMultiHeadAttention`.
 
     Returns:
@@ -73,7 +70,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         activation: str | Callable = "gelu_approximate",
         layer_norm_epsilon: float = 1e-12,
         kernel_initializer: str | dict | Callable = "glorot_uniform",
-        **kwargs: typing.Any,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -162,7 +159,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         return inputs_shape
 
     def compute_output_spec(
-        self, inputs: Tensor, *args: typing.Any, **kwargs: typing.Any
+        self, inputs: Tensor, *args: Any, **kwargs: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
         call = inspect.signature(self.call).bind(inputs, *args, **kwargs)
         cache = call.arguments.get("cache")

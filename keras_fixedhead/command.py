@@ -1,4 +1,4 @@
-"""What the packages with commands share: running one, and lazy imports."""
+"""Runs the commands of this package, and imports its modules lazily."""
 
 import importlib
 import signal

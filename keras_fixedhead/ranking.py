@@ -1,4 +1,4 @@
-"""What every way to rank documents returns, and BM25 over English words.
+"""Rankings of documents, and BM25 over English words, which returns them.
 
 Shape letters: Q queries, N documents, K documents ranked.
 

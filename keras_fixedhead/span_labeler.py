@@ -17,7 +17,6 @@ from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import ContextWindows, Window
 from keras_fixedhead.layer_config import (
     Shape,
-    Tensor,
     Tensors,
     kernel_initializer,
 )
@@ -100,12 +99,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
             sequence_length=self.sequence_length,
         )
 
-    def call(
-        self,
-        x: tuple[Tensor, Tensor],
-        y: Tensor | None = None,
-        sample_weight: Tensor | None = None,
-    ) -> Any:
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         if not isinstance(x, tuple) or len(x) != 2:
             raise ValueError(
                 "`x` must be a tuple of questions and contexts. Pass "
@@ -148,20 +142,18 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadPreprocessor):
         while True:
             part = [*ids[first : first + room], self.tokenizer.end_token_id]
             end = first + len(part) - 1
-            rows.append(
-                Window(
-                    begin + part,
-                    [0] * len(begin) + [1] * len(part),
-                    [1] * (len(begin) + len(part)),
-                    len(begin),
-                    (first, end),
-                )
+            row = Window(
+                token_ids=begin + part,
+                segment_ids=[0] * len(begin) + [1] * len(part),
+                padding_mask=[1] * (len(begin) + len(part)),
+                context_start=len(begin),
+                token_range=(first, end),
             )
+            rows.append(row)
             if end == len(ids):
-                return ContextWindows(
-                    context, starts, ends, tuple(rows), num_cut
-                )
+                break
             first += min(room, self.document_stride)
+        return ContextWindows(context, starts, ends, tuple(rows), num_cut)
 
     def pad(
         self, windows: Sequence[Window], sequence_length: int | None = None
@@ -284,11 +276,9 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)
         if loss == "auto":
+            entropy = keras.losses.SparseCategoricalCrossentropy
             loss = {
-                name: keras.losses.SparseCategoricalCrossentropy(
-                    from_logits=True
-                )
-                for name in ("start", "end")
+                name: entropy(from_logits=True) for name in ("start", "end")
             }
             kwargs.setdefault("loss_weights", {"start": 0.5, "end": 0.5})
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
@@ -310,11 +300,9 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
 
 def _outputs(logits, padding_mask):
     """Logits `[B, T, 2]` as a dictionary, -1e9 at padding."""
-    logits = ops.cast(
-        logits, keras.backend.result_type(logits.dtype, "float32")
-    )
-    real = ops.cast(padding_mask, "bool")
+    dtype = keras.backend.result_type(logits.dtype, "float32")
+    logits, real = ops.cast(logits, dtype), ops.cast(padding_mask, "bool")
     return {
-        name: ops.where(real, logits[:, :, i], -1e9)
-        for i, name in enumerate(("start", "end"))
+        "start": ops.where(real, logits[:, :, 0], -1e9),
+        "end": ops.where(real, logits[:, :, 1], -1e9),
     }

@@ -70,12 +70,7 @@ class FixedHeadTextClassifierPreprocessor(
             **kwargs,
         )
 
-    def call(
-        self,
-        x: Tensor | tuple[Tensor, ...],
-        y: Tensor | None = None,
-        sample_weight: Tensor | None = None,
-    ) -> Any:
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         inputs, *labels = keras.utils.unpack_x_y_sample_weight(
             super().call(x, y=y, sample_weight=sample_weight)
         )

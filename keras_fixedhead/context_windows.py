@@ -95,17 +95,13 @@ class ContextWindows(Sequence[Window]):
 
 
 class Answer(typing.NamedTuple):
-    """An answer: its text, and its range of characters in the context.
-
-    `score` is the logit of the first token plus that of the last, and
-    `probability` the softmax of the scores of all returned answers.
-    """
+    """An answer: its text, and its range of characters in the context."""
 
     text: str
-    score: float
+    score: float  # the logit of the first token plus that of the last
     start: int
     end: int
-    probability: float
+    probability: float  # the softmax of the scores of all returned answers
 
 
 def decode(
@@ -123,8 +119,8 @@ def decode(
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
     with equal text counts. But all spans are compared, not only those of the
-    20 best first and last tokens. A context without tokens has one answer,
-    the empty one.
+    20 best first and last tokens. A context without tokens has the empty
+    answer.
     """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)
@@ -151,14 +147,12 @@ def decode(
             break
     scores = np.array([score for score, _, _ in found.values()])
     parts = np.exp(scores - scores.max())
-    return [
-        Answer(
-            text, score, windows.starts[first], windows.ends[last], float(part)
-        )
-        for (text, (score, first, last)), part in zip(
-            found.items(), parts / parts.sum()
-        )
-    ]
+    answers = []
+    for text, part in zip(found, parts / parts.sum()):
+        score, first, last = found[text]
+        start, end = windows.starts[first], windows.ends[last]
+        answers.append(Answer(text, score, start, end, float(part)))
+    return answers
 
 
 def _spans(start_logits, end_logits, windows, max_answer_length):

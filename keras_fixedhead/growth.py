@@ -3,15 +3,13 @@
 Shape letters: B batch, T sequence length, D embedding size, H head size,
 W total width of all heads.
 
-A model trained with small heads has a low-rank bottleneck that its weights
-cannot leave (Bhojanapalli et al. 2020, Theorem 1). Here its weights become
-part of a larger model that computes the same (as in Chen et al. 2016,
-"Net2Net", https://arxiv.org/abs/1511.05641) and can be trained further.
+The weights become part of a larger model that computes the same (as in Chen
+et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641) and can be trained
+further.
 
 Models are a `FixedHeadBackbone` or a task that holds one, neither quantized
-nor with LoRA enabled; else the functions raise a `ValueError`. They return a
-new model of the same class whose layers are trainable where those of `model`
-are. An optimizer's state is not copied.
+nor with LoRA enabled. The functions return a new model of the same class whose
+layers are trainable where those of `model` are, without an optimizer's state.
 """
 
 import dataclasses
@@ -81,9 +79,8 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """A model for longer sequences, with the same outputs for shorter ones.
 
     Row `i` of the new table of positions is row `i % old length` of the old
-    one, a start for training on longer sequences. Heads keep their size, even
-    where it was the maximum sequence length. A preprocessor keeps its
-    `sequence_length`: set it on that of the new model.
+    one, a start for training on longer sequences. Heads keep their size, and
+    a preprocessor its `sequence_length`: set it on that of the new model.
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length

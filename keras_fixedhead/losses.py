@@ -33,8 +33,8 @@ def contrastive_loss(
 ) -> Tensor:
     """Cross entropy of each pair's other half among the candidates.
 
-    InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4; with
-    candidates from every replica as in CLIP, Radford et al. 2021).
+    InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4), those of
+    every replica as in CLIP (Radford et al. 2021).
 
     Takes `embeddings` `[M, D]`, `candidates` `[C, D]`, the int `labels` `[M]`
     of the true candidates, a `temperature` that divides the scores, and bool
@@ -97,10 +97,9 @@ def similarity_loss(
     https://arxiv.org/abs/2101.04731), with the batch as queue.
 
     Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
-    whole batch, the teacher's `[M, D_teacher]` and `[C, D_teacher]`, the int
-    `labels` `[M]` of this replica's texts among the candidates, and a
-    `temperature` that divides similarities. Returns the divergence `[M]` in
-    nats, float32 at least.
+    whole batch, the teacher's, the int `labels` `[M]` of this replica's texts
+    among the candidates, and a `temperature` that divides similarities.
+    Returns the divergence `[M]` in nats, float32 at least.
     """
     is_self = _is_label(labels, candidates)
 

@@ -15,14 +15,10 @@ class Packing:
     Dense layers cost the same for a padding token as for a real one. Between
     `pack` and `pad` they see real tokens only; attention alone needs the
     padded form. P depends on the data, so this works in eager mode and in
-    TensorFlow graphs (XLA on CPU and GPU included), but not under `jax.jit`
-    or on TPUs, where sizes are fixed.
+    TensorFlow graphs (XLA on CPU and GPU included). Under `jax.jit` and on
+    TPUs sizes are fixed: `fixed_size` keeps the padding, P = B * T.
 
-    Args:
-        padding_mask: bool or int tensor `[B, T]`, 1 = real token. The real
-            tokens need not be contiguous.
-        fixed_size: bool. Keep the padding, P = B * T, where sizes must be
-            fixed.
+    Takes a bool or int mask `[B, T]`, 1 = real token.
     """
 
     def __init__(self, padding_mask: Tensor, fixed_size: bool = False):

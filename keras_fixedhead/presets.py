@@ -8,10 +8,9 @@ Tables 1, 2 and 3 have 24 layers and the vocabulary and positions of BERT.
 
 Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
 256 and a feed-forward width of 1024. The paper states the ends of each range;
-the points between are chosen here. Its models predict the next word, with
-sinusoidal positions and no segments; these encoders have learned positions,
-one segment, and no pooler.
-A `FixedHeadCausalLM` takes `FixedHeadBackbone(**shape(name), causal=True)`.
+the points between are chosen here. Its models predict the next word, as does a
+`FixedHeadCausalLM` of `FixedHeadBackbone(**shape(name), causal=True)`, but have
+sinusoidal positions where these have learned ones.
 """
 
 

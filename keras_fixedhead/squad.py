@@ -30,8 +30,7 @@ def f1(prediction: str, answers: Iterable[str]) -> float:
     """The F1, from 0 to 1, of a prediction and the answer closest to it.
 
     The harmonic mean of precision and recall of normalized words, counted as
-    often as they occur. It is 0 where no word is common, even if neither has
-    any word.
+    often as they occur; 0 where no word is common, even if there are none.
     """
     words = normalize_answer(prediction).split()
     return max(

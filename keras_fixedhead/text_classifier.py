@@ -102,11 +102,12 @@ class FixedHeadTextClassifierPreprocessor(
         first, other = (part.row_lengths() for part in rows)
         lengths = _shortened(first, other, room, self.truncate)
         # Not tensorflow-text's trimmers: every server has these operations.
-        for i, (part, length) in enumerate(zip(rows, lengths)):
+        kept = []
+        for part, length in zip(rows, lengths):
             starts = part.row_starts()
-            kept = tf.ragged.range(starts, starts + length)
-            rows[i] = tf.gather(part.values, kept)
-        return self.pack_in_graph(rows)
+            places = tf.ragged.range(starts, starts + length)
+            kept.append(tf.gather(part.values, places))
+        return self.pack_in_graph(kept)
 
 
 def _shortened(first, second, room, truncate):

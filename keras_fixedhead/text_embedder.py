@@ -21,6 +21,10 @@ from keras_fixedhead.task import (
 from keras_fixedhead.text_encoder import TextEncoder
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
+POOLING_MODES = ("mean", "cls", "max")
+# Longer lists show their progress.
+_LONG_LIST = 100
+
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadTextEmbedderPreprocessor(
@@ -102,12 +106,6 @@ class FixedHeadTextEmbedderPreprocessor(
         return {**super().get_config(), "prompts": self.prompts}
 
 
-# Longer lists show their progress.
-_LONG_LIST = 100
-
-POOLING_MODES = ("mean", "cls", "max")
-
-
 def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     """Pools the real tokens of each sequence, in float32 at least.
 
@@ -122,9 +120,8 @@ def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
         return ops.sum(x[:, :1, :], axis=1)
     mask = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
     if mode == "mean":
-        return ops.sum(x * mask, axis=1) / ops.maximum(
-            ops.sum(mask, axis=1), 1.0
-        )
+        lengths = ops.maximum(ops.sum(mask, axis=1), 1.0)
+        return ops.sum(x * mask, axis=1) / lengths
     if mode == "max":
         pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
         return pooled * ops.max(mask, axis=1)

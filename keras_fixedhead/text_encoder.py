@@ -77,8 +77,7 @@ class TextEncoder:
         """Embeds N texts in their order, float32 `[N, D]`.
 
         Puts the prompt named `prompt` before each text, shows progress named
-        `label` if given, and calls `on_batch` with the number of texts of
-        each finished batch.
+        `label`, and calls `on_batch` with the size of each finished batch.
         """
         prefix = self.embedder.preprocessor.prompt(prompt)
         for i, text in enumerate(texts):

@@ -25,7 +25,6 @@ from keras_fixedhead.attention_checks import (
     check_input_shapes,
     check_query_packing,
     positive_int,
-    positive_int_or_none,
     refuse_keras_names,
     refuse_with_packing,
 )
@@ -156,13 +155,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)
         self.head_size = check_head_size(head_size, self.num_heads)
-        self.attention_window = positive_int_or_none(
-            "attention_window", attention_window
+        self.attention_window = positive_int(
+            "attention_window", attention_window, optional=True
         )
         self.attention_scale = check_attention_scale(attention_scale)
         self.dropout = check_dropout(dropout)
         self.use_bias = use_bias
-        self.output_dim = positive_int_or_none("output_dim", output_dim)
+        self.output_dim = positive_int("output_dim", output_dim, optional=True)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)

@@ -25,8 +25,15 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def positive_int(name: str, value: Any, least: int = 1) -> int:
-    """The value as an int of at least `least`; `name` is the argument's."""
+def positive_int(
+    name: str, value: Any, least: int = 1, optional: bool = False
+) -> Any:
+    """The value as an int of at least `least`, or `None` where `optional`.
+
+    `name` is the argument's.
+    """
+    if optional and value is None:
+        return None
     if not is_integer(value) or value < least:
         wanted = (
             "a positive integer"
@@ -37,10 +44,6 @@ def positive_int(name: str, value: Any, least: int = 1) -> int:
             f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )
     return int(value)
-
-
-def positive_int_or_none(name: str, value: Any) -> int | None:
-    return None if value is None else positive_int(name, value)
 
 
 def refuse_keras_names(arguments: dict) -> None:
@@ -57,7 +60,7 @@ def check_head_size(
 ) -> int | tuple[int, ...] | None:
     """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
     if not isinstance(head_size, (list, tuple)):
-        return positive_int_or_none("head_size", head_size)
+        return positive_int("head_size", head_size, optional=True)
     if len(head_size) != num_heads:
         raise ValueError(
             "`head_size` as a sequence holds one size for each of the "

@@ -136,7 +136,7 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         real: Tensor | None = None,
         training: bool = False,
         fixed_size: bool = False,
-    ) -> Tensor | Tensors:
+    ) -> Any:
         """The same outputs, computed on real tokens only.
 
         The last block computes the masked positions only. With `real`, a bool

@@ -185,16 +185,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
     ):
         refuse_blind_token(backbone, pooling_mode)
         positive_int("num_classes", num_classes, least=2)
-        if labels is not None and (
-            isinstance(labels, str)
-            or not all(isinstance(label, str) for label in labels)
-            or len(set(labels)) != len(labels)
-            or len(labels) != num_classes
-        ):
-            raise ValueError(
-                f"`labels` must be None or num_classes={num_classes} "
-                f"different names. Received: labels={labels!r}"
-            )
+        check_labels(num_classes, labels)
         # The head is small: float32 costs nothing.
         dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
 
@@ -274,3 +265,17 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
             "dropout": self.dropout,
             "labels": self.labels,
         }
+
+
+def check_labels(num_classes: int, labels: Sequence[str] | None) -> None:
+    """Raises unless `labels` are `None` or a different name of each class."""
+    if labels is not None and (
+        isinstance(labels, str)
+        or not all(isinstance(label, str) for label in labels)
+        or len(set(labels)) != len(labels)
+        or len(labels) != num_classes
+    ):
+        raise ValueError(
+            f"`labels` must be None or num_classes={num_classes} "
+            f"different names. Received: labels={labels!r}"
+        )

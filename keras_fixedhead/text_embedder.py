@@ -215,7 +215,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         training: bool = False,
         fixed_size: bool = False,
         return_projections: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensors]:
+    ) -> Any:
         """The same embeddings, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int_or_none
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
 from keras_fixedhead.task import check_room, pad_rows
@@ -58,7 +58,7 @@ class TextEncoder:
         if sequence_length is not None:
             check_room(sequence_length)
         self.embedder = embedder
-        self.batch_size = positive_int_or_none("batch_size", batch_size)
+        self.batch_size = positive_int("batch_size", batch_size, optional=True)
         self._sequence_length = sequence_length
         self._graph = self._traced = None
 

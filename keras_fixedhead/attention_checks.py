@@ -28,9 +28,9 @@ def is_integer(value: Any) -> bool:
 def positive_int(
     name: str, value: Any, least: int = 1, optional: bool = False
 ) -> Any:
-    """The value as an int of at least `least`, or `None` where `optional`.
+    """The value as an int of at least `least`; an optional one may be `None`.
 
-    `name` is the argument's.
+    Errors call the argument `name`.
     """
     if optional and value is None:
         return None
@@ -84,7 +84,7 @@ def check_attention_scale(scale: Any) -> float | None:
 
 
 def check_dropout(dropout: Any) -> float:
-    """A rate in [0, 1), as it is."""
+    """Returns a rate in [0, 1), or raises."""
     is_number = isinstance(dropout, numbers.Real)
     if not is_number or not 0 <= dropout < 1:
         raise ValueError(

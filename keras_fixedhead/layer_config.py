@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-# Of the backend, of TensorFlow or symbolic: they have no type in common.
+# The tensors of backends and symbolic ones have no type in common.
 Tensor = Any
 Tensors = dict[str, Tensor]
 Shape = tuple[int | None, ...]

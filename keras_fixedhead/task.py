@@ -101,10 +101,10 @@ def pad_rows(
 
 
 class FixedHeadTask:
-    """Mixin of KerasHub's tasks, for those with a `FixedHeadBackbone`.
+    """Mixin of the tasks with a `FixedHeadBackbone`.
 
-    No subclass of `Task`: Keras refuses to inherit from a model twice. So mypy
-    does not find the task's methods.
+    It cannot inherit from KerasHub's `Task`, because Keras builds no model
+    class that reaches a base along two paths.
 
     A task's `..._packed` method returns what calling the model returns, but
     computes real tokens only; see `FixedHeadBackbone.encode_packed` for where

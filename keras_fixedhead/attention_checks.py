@@ -1,4 +1,4 @@
-"""Checks of integers, and of the arguments and inputs of attention.
+"""Checks of integers and choices, and of attention's arguments and inputs.
 
 Shape letters: B batch, S key length, D embedding size, W total width of all
 heads.
@@ -6,7 +6,7 @@ heads.
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 # Arguments of keras.layers.MultiHeadAttention, and what to do without them.
@@ -44,6 +44,14 @@ def positive_int(
             f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )
     return int(value)
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: "
+            f"{name}={value!r}"
+        )
 
 
 def refuse_keras_names(arguments: dict) -> None:

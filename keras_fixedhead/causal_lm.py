@@ -12,6 +12,7 @@ import keras
 import keras_hub
 from keras import ops
 
+from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor, Tensors
 from keras_fixedhead.packing import Packing
@@ -173,11 +174,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         the model computes in float64. Minus its sum over a sequence is the
         log-likelihood.
         """
-        if scoring_mode not in ("logits", "loss"):
-            raise ValueError(
-                "`scoring_mode` must be 'logits' or 'loss'. Received: "
-                f"scoring_mode={scoring_mode!r}"
-            )
+        one_of("scoring_mode", scoring_mode, ("logits", "loss"))
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError(
                 "A loss needs `target_ids`, the next tokens. Pass them, or "

@@ -13,6 +13,8 @@ the points between are chosen here. Its models predict the next word, as does a
 sinusoidal positions where these have learned ones.
 """
 
+from keras_fixedhead.attention_checks import one_of
+
 
 def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
     return {
@@ -138,9 +140,5 @@ PUBLISHED = {
 
 def shape(name: str) -> dict:
     """The arguments of a `FixedHeadBackbone`, a copy of `SHAPES[name]`."""
-    if name not in SHAPES:
-        raise ValueError(
-            f"`name` must be one of {', '.join(SHAPES)}. Received: "
-            f"name={name!r}"
-        )
+    one_of("name", name, SHAPES)
     return dict(SHAPES[name])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.attention_checks import one_of, positive_int
 from keras_fixedhead.ranking import BM25, Ranking, import_extra
 
 if typing.TYPE_CHECKING:
@@ -78,8 +78,8 @@ def new_index(
             "`sample` must hold at least one document. "
             f"Received: shape {sample.shape}"
         )
-    _one_of("precision", precision, PRECISIONS)
-    _one_of("reduction", reduction, REDUCTIONS)
+    one_of("precision", precision, PRECISIONS)
+    one_of("reduction", reduction, REDUCTIONS)
     kept = width if dimension is None else dimension
     if not 1 <= kept <= width:
         raise ValueError(
@@ -269,13 +269,6 @@ def _matrix(name, values):
             f"{np.count_nonzero(~np.isfinite(values))} not finite"
         )
     return values
-
-
-def _one_of(name, value, choices):
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(choices)}. Received: {value!r}"
-        )
 
 
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:

@@ -11,14 +11,12 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.attention_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
-
-_TRUNCATE = ("round_robin", "waterfall")
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -58,11 +56,7 @@ class FixedHeadTextClassifierPreprocessor(
         truncate: str = "round_robin",
         **kwargs: Any,
     ):
-        if truncate not in _TRUNCATE:
-            raise ValueError(
-                f"`truncate` must be one of {', '.join(_TRUNCATE)}. "
-                f"Received: truncate={truncate!r}"
-            )
+        one_of("truncate", truncate, ("round_robin", "waterfall"))
         super().__init__(
             tokenizer,
             sequence_length=sequence_length,

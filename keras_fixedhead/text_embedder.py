@@ -11,6 +11,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
+from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor, Tensors
 from keras_fixedhead.task import (
@@ -113,6 +114,7 @@ def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     `POOLING_MODES`, where `"cls"` is the first token. Returns `[B, D]`, zero
     for a sequence without real tokens, unless the mode is `"cls"`.
     """
+    one_of("pooling_mode", mode, POOLING_MODES)
     dtype = keras.backend.result_type(sequence_output.dtype, "float32")
     x = ops.cast(sequence_output, dtype)
     if mode == "cls":
@@ -122,13 +124,8 @@ def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     if mode == "mean":
         lengths = ops.maximum(ops.sum(mask, axis=1), 1.0)
         return ops.sum(x * mask, axis=1) / lengths
-    if mode == "max":
-        pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
-        return pooled * ops.max(mask, axis=1)
-    raise ValueError(
-        f"`pooling_mode` must be one of {POOLING_MODES}. "
-        f"Received: pooling_mode={mode!r}"
-    )
+    pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
+    return pooled * ops.max(mask, axis=1)
 
 
 def refuse_blind_token(backbone: FixedHeadBackbone, mode: str) -> None:

@@ -43,16 +43,13 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     Call arguments:
         inputs: float tensor `[B, T, D]`.
         padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
-        attention_mask: bool or int tensor that broadcasts to
-            `[B, N, T, T]`, 1 = attend.
-        use_causal_mask: attend only to the past.
         packing: a `keras_fixedhead.packing.Packing`. With it, `inputs` and
             outputs hold the real tokens only, `[P, D]`.
         queries: float tensor `[Q, D]`, the rows of `inputs` to compute
             outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
-        training: whether dropout is applied.
-        cache, cache_update_index: see `FixedMultiHeadAttention`.
+        attention_mask, use_causal_mask, training, cache, cache_update_index:
+            see `FixedMultiHeadAttention`.
 
     Returns:
         A tensor of the shape of `inputs`, or of `queries` if given; with

@@ -26,8 +26,12 @@ from benchmarks import common
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import measure_rankings
-from keras_fixedhead.principal_components import principal_components
-from keras_fixedhead.retrieval import bm25, build_index, search_index
+from keras_fixedhead.retrieval import (
+    bm25,
+    build_index,
+    principal_components,
+    search_index,
+)
 from keras_fixedhead.text_encoder import TextEncoder
 
 _DEPTH = 100

@@ -13,24 +13,24 @@ if sys.argv[:1] != ["-m"] or not any(
 ):
     from keras_fixedhead.attention import FixedMultiHeadAttention
     from keras_fixedhead.backbone import FixedHeadBackbone
-    from keras_fixedhead.causal_lm import FixedHeadCausalLM
-    from keras_fixedhead.causal_lm_preprocessor import (
+    from keras_fixedhead.causal_lm import (
+        FixedHeadCausalLM,
         FixedHeadCausalLMPreprocessor,
     )
-    from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-    from keras_fixedhead.masked_lm_preprocessor import (
+    from keras_fixedhead.masked_lm import (
+        FixedHeadMaskedLM,
         FixedHeadMaskedLMPreprocessor,
     )
-    from keras_fixedhead.span_labeler import FixedHeadSpanLabeler
-    from keras_fixedhead.span_labeler_preprocessor import (
+    from keras_fixedhead.span_labeler import (
+        FixedHeadSpanLabeler,
         FixedHeadSpanLabelerPreprocessor,
     )
-    from keras_fixedhead.text_classifier import FixedHeadTextClassifier
-    from keras_fixedhead.text_classifier_preprocessor import (
+    from keras_fixedhead.text_classifier import (
+        FixedHeadTextClassifier,
         FixedHeadTextClassifierPreprocessor,
     )
-    from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
-    from keras_fixedhead.text_embedder_preprocessor import (
+    from keras_fixedhead.text_embedder import (
+        FixedHeadTextEmbedder,
         FixedHeadTextEmbedderPreprocessor,
     )
     from keras_fixedhead.token_classifier import (
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> type:
     """Imports the classes when the first one is used; see PEP 562.
 
     To run `python -m keras_fixedhead.planner`, Python imports this package

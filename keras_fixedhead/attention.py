@@ -11,7 +11,8 @@ rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
 
 import inspect
 import math
-import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import keras
 from keras import ops
@@ -19,6 +20,7 @@ from keras import ops
 from keras_fixedhead.attention_checks import (
     check_attention_scale,
     check_cache,
+    check_dropout,
     check_head_size,
     check_input_shapes,
     check_query_packing,
@@ -27,11 +29,17 @@ from keras_fixedhead.attention_checks import (
     refuse_with_packing,
 )
 from keras_fixedhead.attention_functions import (
+    combine_attention_masks,
     multi_head_attention,
     write_cache,
 )
-from keras_fixedhead.attention_mask import combine_attention_masks
-from keras_fixedhead.layer_config import arguments_of, serialize_dtype
+from keras_fixedhead.layer_config import (
+    Shape,
+    Tensor,
+    arguments_of,
+    serialize_dtype,
+)
+from keras_fixedhead.packing import Packing
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -42,36 +50,33 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     number of heads. Once that is below the sequence length, a head cannot
     represent every attention pattern (Theorem 1 of the paper). Here the head
     size defaults to the sequence length, and the number of heads need not
-    divide the embedding size:
-
-    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v` for each head, the
-    heads concatenated and projected by `V_o` (equation 9).
+    divide the embedding size: each head computes
+    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v`, and `V_o` projects
+    the heads side by side (equation 9).
 
     The layer replaces `keras.layers.MultiHeadAttention`: same call arguments,
     same implicit Keras masks. To convert a built Keras layer, call
-    `keras_fixedhead.convert.from_multi_head_attention`. The weights keep
-    their names and shapes: `query/kernel`, `key/kernel`, `value/kernel`
-    `(D, W)` and `attention_output/kernel` `(W, D_out)`, heads side by side,
-    each with a `bias`. The four are plain `keras.layers.Dense`, so Keras's
-    LoRA (`layer.query.enable_lora(rank)`, a KerasHub backbone's
-    `enable_lora`) and `model.quantize("int8")` work on them.
+    `keras_fixedhead.convert.from_multi_head_attention`. The weights are those
+    of four `keras.layers.Dense`, heads side by side: `query`, `key` and
+    `value` with kernels `(D, W)`, `attention_output` with `(W, D_out)`. LoRA
+    (`layer.query.enable_lora(rank)`) and `model.quantize("int8")` work.
 
     Args:
-        num_heads: int. The number of attention heads.
-        head_size: int, a sequence of `num_heads` ints (one size per head), or
+        num_heads: the number of attention heads.
+        head_size: the size of all heads, a sequence of one size per head, or
             `None`: the static length of the query sequence when the layer is
             built.
-        attention_window: int or `None`. Position `i` attends only to the
-            positions `j` with `|i - j| < attention_window`.
-        attention_scale: float above 0. Multiplies the attention logits.
-            `None` means `1 / sqrt(head_size)` of each head.
-        dropout: float in `[0, 1)`. Dropout rate of the attention scores.
-        use_bias: bool. Whether the four projections have a bias.
-        output_dim: int. The size of the output; `None` means the query's.
+        attention_window: position `i` attends only to the positions `j` with
+            `|i - j| < attention_window`.
+        attention_scale: above 0. Multiplies the attention logits; `None`
+            means `1 / sqrt(head_size)` of each head.
+        dropout: in `[0, 1)`. Dropout rate of the attention scores.
+        use_bias: whether the four projections have a bias.
+        output_dim: the size of the output; `None` means the query's.
         kernel_initializer, bias_initializer, kernel_regularizer,
             bias_regularizer, kernel_constraint, bias_constraint: of each
             projection, as in `keras.layers.Dense`.
-        seed: int or `None`. Seed of the dropout.
+        seed: seed of the dropout.
         **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
     Call arguments:
@@ -81,15 +86,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         query_mask: bool or int tensor `[B, T]`, 1 = attend. A masked query
             position attends to nothing. This and the next two arguments
             default to the implicit Keras masks of their tensors.
-        value_mask: bool or int tensor `[B, S]`, 1 = attend.
-        key_mask: bool or int tensor `[B, S]`, 1 = attend.
+        value_mask, key_mask: bool or int tensors `[B, S]`, 1 = attend.
         attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
             `[B, N, T, S]` (each dimension may be 1), 1 = attend.
-        return_attention_scores: bool. Also return the scores `[B, N, T, S]`
-            before dropout.
-        training: bool. Whether dropout is applied.
-        use_causal_mask: bool. Position `i` attends only to positions
-            `j <= i`.
+        return_attention_scores: also return the scores `[B, N, T, S]` before
+            dropout.
+        training: whether dropout is applied.
+        use_causal_mask: position `i` attends only to positions `j <= i`.
         packing: a `keras_fixedhead.packing.Packing`. With it, `query` holds
             only the real tokens of a padded batch, `[P, D]`, and attends to
             itself; the output is `[P, D_out]`.
@@ -99,10 +102,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         cache: float tensor `[B, 2, S, W]`, the keys and values of a sequence
             of length S. `query`, `key` and `value` then hold a part of that
             sequence. The layer writes the part into the cache and attends to
-            the whole cache as far as the masks allow: pass
-            `use_causal_mask=True` to hide positions not written yet. Masks of
-            keys and values are `[B, S]`; implicit ones are ignored. For
-            generation, not for training.
+            the whole cache: pass `use_causal_mask=True` to hide positions not
+            written yet. Implicit masks are ignored. For generation, not for
+            training.
         cache_update_index: int or int scalar tensor, where in the sequence
             that part starts. Required with `cache`.
 
@@ -125,7 +127,6 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     inputs = keras.Input((128, 64))
     # 7 heads of 128, although d = 64
     outputs = FixedMultiHeadAttention(num_heads=7)(inputs, inputs)
-    model = keras.Model(inputs, outputs)
     ```
 
     Source: https://arxiv.org/abs/2002.07028, section 3.
@@ -133,21 +134,21 @@ class FixedMultiHeadAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_size=None,
-        attention_window=None,
-        attention_scale=None,
-        dropout=0.0,
-        use_bias=True,
-        output_dim=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        seed=None,
-        **kwargs,
+        num_heads: int,
+        head_size: int | Sequence[int] | None = None,
+        attention_window: int | None = None,
+        attention_scale: float | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_dim: int | None = None,
+        kernel_initializer: str | dict | Callable = "glorot_uniform",
+        bias_initializer: str | dict | Callable = "zeros",
+        kernel_regularizer: str | dict | Callable | None = None,
+        bias_regularizer: str | dict | Callable | None = None,
+        kernel_constraint: str | dict | Callable | None = None,
+        bias_constraint: str | dict | Callable | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         refuse_keras_names(kwargs)
         super().__init__(**kwargs)
@@ -158,12 +159,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             "attention_window", attention_window, optional=True
         )
         self.attention_scale = check_attention_scale(attention_scale)
-        if not isinstance(dropout, numbers.Real) or not 0 <= dropout < 1:
-            raise ValueError(
-                "`dropout` must be a number in [0, 1). "
-                f"Received: dropout={dropout!r}"
-            )
-        self.dropout = dropout
+        self.dropout = check_dropout(dropout)
         self.use_bias = use_bias
         self.output_dim = positive_int("output_dim", output_dim, optional=True)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -178,20 +174,25 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         )
 
     @property
-    def head_sizes(self):
-        """tuple of `num_heads` ints, once the layer is built."""
+    def head_sizes(self) -> tuple[int, ...]:
+        """One size per head, once the layer is built."""
         if isinstance(self.head_size, tuple):
             return self.head_size
-        return (self.head_size,) * self.num_heads
+        return (cast(int, self.head_size),) * self.num_heads
 
     @property
-    def attention_scales(self):
-        """tuple of floats, one per head, once the layer is built."""
+    def attention_scales(self) -> tuple[float, ...]:
+        """One scale per head, once the layer is built."""
         if self.attention_scale is not None:
             return (self.attention_scale,) * self.num_heads
         return tuple(1.0 / math.sqrt(size) for size in self.head_sizes)
 
-    def build(self, query_shape, value_shape=None, key_shape=None):
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> None:
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         shapes = {"query": query_shape, "key": key_shape, "value": value_shape}
@@ -226,21 +227,21 @@ class FixedMultiHeadAttention(keras.layers.Layer):
 
     def call(
         self,
-        query,
-        value=None,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        packing=None,
-        query_packing=None,
-        cache=None,
-        cache_update_index=None,
-    ):
+        query: Tensor,
+        value: Tensor | None = None,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        packing: Packing | None = None,
+        query_packing: Packing | None = None,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
         if packing is not None:
             refuse_with_packing(
                 cache=cache,
@@ -262,8 +263,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             )
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
-        width, length = sum(self.head_sizes), key.shape[1]
-        check_cache(cache, cache_update_index, width, length)
+        check_cache(
+            cache, cache_update_index, sum(self.head_sizes), key.shape[1]
+        )
         if cache is not None:
             cache = write_cache(
                 cache, cache_update_index, ops.stack((key, value), axis=1)
@@ -298,7 +300,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             dropout=drop if self.dropout else None,
             scale=self.attention_scale,
         )
-        if packing is not None:
+        if query_packing is not None:
             context = query_packing.pack(context)
         outputs = [self.attention_output(context)]
         if return_attention_scores:
@@ -308,25 +310,27 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def compute_output_shape(
-        self, query_shape, value_shape=None, key_shape=None
-    ):
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> Shape:
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
-    def compute_output_spec(self, query, value=None, *args, **kwargs):
+    def compute_output_spec(
+        self, query: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor | tuple[Tensor, ...]:
         # A subclass may leave most arguments to `**kwargs`.
-        call = inspect.signature(FixedMultiHeadAttention.call).bind(
-            self, query, value, *args, **kwargs
-        )
-        call.apply_defaults()
-        cache = call.arguments["cache"]
+        signature = inspect.signature(FixedMultiHeadAttention.call)
+        given = signature.bind(self, query, *args, **kwargs).arguments
+        cache, value = given.get("cache"), given.get("value")
         shapes = [self.compute_output_shape(query.shape)]
-        if call.arguments["return_attention_scores"]:
+        if given.get("return_attention_scores"):
             source = (query if value is None else value).shape[1]
             if cache is not None:
                 source = cache.shape[2]
-            shapes.append(
-                (query.shape[0], self.num_heads, query.shape[1], source)
-            )
+            batch, length = query.shape[:2]
+            shapes.append((batch, self.num_heads, length, source))
         if cache is not None:
             shapes.append(cache.shape)
         outputs = tuple(
@@ -335,7 +339,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         )
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             **arguments_of(FixedMultiHeadAttention, self),

@@ -1,39 +1,124 @@
 """The computations of the attention layer that need no weights.
 
 Shape letters: B batch, T query length, S key length, N heads, H head size,
-W total width of all heads.
+W total width of all heads. In every mask 1 (True) means attend.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 from keras import ops
 
+from keras_fixedhead.layer_config import Tensor
+
+
+def combine_attention_masks(
+    shape: Sequence[int | Tensor],
+    query_mask: Tensor | None = None,
+    value_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    use_causal_mask: bool = False,
+    attention_window: int | None = None,
+    query_start: int | Tensor = 0,
+) -> Tensor | None:
+    """Combines masks so that all of them must allow a position.
+
+    `shape` is (B, N, T, S); a dimension known only in the graph may be a
+    scalar tensor. The other arguments are those of `FixedMultiHeadAttention`.
+    `query_start`, an int or int scalar tensor, is the position of the first
+    query; key positions begin at 0. Returns a bool tensor of rank 4 that
+    broadcasts to `shape`, or `None` where nothing is masked.
+    """
+    batch, num_heads, target, source = shape
+    masks = []
+    for name, mask, expected, axes in (
+        ("query_mask", query_mask, (batch, target), (1, 3)),
+        ("value_mask", value_mask, (batch, source), (1, 2)),
+        ("key_mask", key_mask, (batch, source), (1, 2)),
+    ):
+        if mask is not None:
+            mask = boolean_mask(name, mask)
+            _check_shape(name, mask, expected, ranks=(2,))
+            # [B, T] -> [B, 1, T, 1], [B, S] -> [B, 1, 1, S]
+            masks.append(ops.expand_dims(mask, axes))
+    if attention_mask is not None:
+        mask = boolean_mask("attention_mask", attention_mask)
+        _check_shape("attention_mask", mask, shape, ranks=(2, 3, 4))
+        if len(mask.shape) == 2:
+            mask = ops.expand_dims(mask, 0)
+        # [B, T, S] -> [B, 1, T, S]
+        masks.append(mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1))
+    if use_causal_mask or attention_window:
+        # how far behind the query position the key position lies, [T, S]
+        position = ops.arange(target) + query_start
+        distance = ops.expand_dims(position, 1) - ops.arange(source)
+        distance = ops.expand_dims(distance, (0, 1))
+        if use_causal_mask:
+            masks.append(distance >= 0)
+        if attention_window:
+            masks.append(ops.abs(distance) < attention_window)
+    return functools.reduce(ops.logical_and, masks) if masks else None
+
+
+def boolean_mask(name: str, mask: Tensor) -> Tensor:
+    """A bool or int mask as a bool tensor; `name` is the argument's.
+
+    Float masks raise a `ValueError`: an additive mask means the opposite.
+    """
+    if not hasattr(mask, "dtype"):
+        mask = ops.convert_to_tensor(mask)
+    dtype = keras.backend.standardize_dtype(mask.dtype)
+    if "float" in dtype:
+        raise ValueError(
+            f"`{name}` must be bool or int, 1 where a position may be attended "
+            "to. A float mask could be additive, which means the opposite: "
+            "pass `mask == 0` in place of an additive mask, and `mask > 0` in "
+            f"place of ones and zeros. Received: {name} of dtype {dtype}"
+        )
+    return ops.cast(mask, "bool")
+
+
+def _check_shape(name, mask, shape, ranks):
+    """Raises unless `mask` broadcasts to `shape`."""
+    received = tuple(mask.shape)
+    rank = len(received)
+    if rank in ranks:
+        # [B, T, S] has no heads dimension
+        expected = (shape[0], *shape[-2:]) if rank == 3 else shape[-rank:]
+        if all(
+            not (isinstance(size, int) and isinstance(wanted, int))
+            or size in (1, wanted)
+            for size, wanted in zip(received, expected)
+        ):
+            return
+    known = ", ".join(str(d) if isinstance(d, int) else "None" for d in shape)
+    raise ValueError(
+        f"`{name}` does not fit the inputs: it must broadcast to ({known}), "
+        f"with rank {' or '.join(map(str, ranks))}. Received: {name} of shape "
+        f"{received}"
+    )
+
 
 def dot_product_attention(
-    query, key, value, mask=None, dropout: Callable | None = None, scale=None
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
     """Attends with heads of one size; also returns the attention scores.
 
-    A query position that may attend to nothing gets the zero vector and zero
-    scores: the same finite answer whatever the dtype or the backend.
-
-    Args:
-        query: float tensor `[B, T, N, H]`.
-        key: float tensor `[B, S, N, H]`.
-        value: float tensor `[B, S, N, H]`.
-        mask: bool tensor that broadcasts to `[B, N, T, S]`, `True` where a
-            query position may attend to a key position, or `None`.
-        dropout: applied to the scores before they weigh `value`.
-        scale: float. Multiplies the logits. Default: `1 / sqrt(H)`.
-
-    Returns:
-        The context `[B, T, N, H]` and the scores before dropout
-        `[B, N, T, S]`, both in the dtype of `query`. Each row of scores sums
-        to 1 (to 0 where everything is masked). The softmax is computed in
-        float32 at least.
+    Takes `[B, T, N, H]`, `[B, S, N, H]`, `[B, S, N, H]`, a bool mask that
+    broadcasts to `[B, N, T, S]`, and a scale of the logits, by default
+    `1 / sqrt(H)`. Returns the context `[B, T, N, H]` and the scores before
+    dropout `[B, N, T, S]`, both in the dtype of `query`; the softmax is
+    computed in float32 at least. A query position that may attend to nothing
+    gets the zero vector and zero scores, whatever the dtype or the backend.
 
     Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
     """
@@ -60,18 +145,18 @@ def dot_product_attention(
 
 
 def multi_head_attention(
-    query,
-    key,
-    value,
-    head_sizes,
-    mask=None,
-    dropout: Callable | None = None,
-    scale=None,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_sizes: Sequence[int],
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
     """Attends with heads side by side, of `head_sizes`, which sum up to W.
 
     Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, and returns the context
-    `[B, T, W]` and the scores `[B, N, T, S]`. The other arguments are those of
+    `[B, T, W]` and the scores `[B, N, T, S]`; otherwise like
     `dot_product_attention`, which computes adjacent heads of one size at once.
     """
     contexts, scores = [], []
@@ -82,18 +167,16 @@ def multi_head_attention(
         run_mask = mask
         if mask is not None and mask.shape[1] not in (1, None):
             run_mask = mask[:, head : head + heads]
+        # [B, T, W] -> [B, T, heads, size]
+        run_query, run_key, run_value = (
+            ops.reshape(
+                x if heads == len(head_sizes) else x[..., start:stop],
+                (*ops.shape(x)[:2], heads, size),
+            )
+            for x in (query, key, value)
+        )
         run_context, run_scores = dot_product_attention(
-            *(
-                # [B, T, W] -> [B, T, heads, size]
-                ops.reshape(
-                    x if heads == len(head_sizes) else x[..., start:stop],
-                    (*ops.shape(x)[:2], heads, size),
-                )
-                for x in (query, key, value)
-            ),
-            mask=run_mask,
-            dropout=dropout,
-            scale=scale,
+            run_query, run_key, run_value, run_mask, dropout, scale
         )
         # [B, T, heads, size] -> [B, T, heads * size]
         contexts.append(
@@ -106,7 +189,7 @@ def multi_head_attention(
     return ops.concatenate(contexts, -1), ops.concatenate(scores, 1)
 
 
-def write_cache(cache, index, part):
+def write_cache(cache: Tensor, index: int | Tensor, part: Tensor) -> Tensor:
     """Writes a part `[B, 2, T, W]` into a cache `[B, 2, S, W]` at `index`."""
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, (0, 0, index, 0), part)

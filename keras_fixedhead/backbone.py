@@ -4,18 +4,22 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 P real tokens of a packed batch.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.layer_config import arguments_of
+from keras_fixedhead.layer_config import (
+    Tensor,
+    Tensors,
+    arguments_of,
+    kernel_initializer,
+    refuse_unknown_arguments,
+)
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
-
-
-def kernel_initializer():
-    # BERT's (Devlin et al. 2018).
-    return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -27,26 +31,24 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     the same weights it computes what `keras_hub.models.BertBackbone` does.
 
     Args:
-        vocabulary_size: int. The number of token ids.
-        num_layers: int. The number of Transformer blocks.
-        num_heads: int. The number of attention heads in each block.
-        hidden_dim: int. The embedding size; the heads need not divide it.
-        intermediate_dim: int. The width of the feed-forward layers.
-        head_size: int, a sequence of `num_layers` ints (one per block), or
+        vocabulary_size: the number of token ids.
+        num_layers: the number of Transformer blocks.
+        num_heads: the number of attention heads in each block.
+        hidden_dim: the embedding size; the heads need not divide it.
+        intermediate_dim: the width of the feed-forward layers.
+        head_size: the size of all heads, a sequence of one size per block, or
             `None` for `max_sequence_length`, the paper's choice.
-        attention_window: int or `None`. See `FixedMultiHeadAttention`.
-        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
-        dropout: float. Dropout rate of embeddings, attention and blocks.
-        max_sequence_length: int. The number of position embeddings.
-        num_segments: int. The number of segment ids.
-        activation: str. `"gelu_approximate"` (tanh, as the original BERT) or
+        attention_window, attention_scale: see `FixedMultiHeadAttention`.
+        dropout: dropout rate of embeddings, attention and blocks.
+        max_sequence_length: the number of position embeddings.
+        num_segments: the number of segment ids.
+        activation: `"gelu_approximate"` (tanh, as the original BERT) or
             `"gelu"` (erf, as Hugging Face's).
-        layer_norm_epsilon: float. Epsilon of every norm.
-        pooler: bool. Whether there is a `pooled_output`: a dense layer with
-            tanh on the first token.
-        causal: bool. Whether tokens attend only to themselves and to earlier
-            tokens, as in a language model (`FixedHeadCausalLM`).
-        dtype: str or `keras.DTypePolicy`.
+        layer_norm_epsilon: epsilon of every norm.
+        pooler: whether there is a `pooled_output`: a dense layer with tanh on
+            the first token.
+        causal: whether tokens attend only to themselves and to earlier tokens,
+            as in a language model (`FixedHeadCausalLM`).
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
@@ -78,23 +80,23 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        intermediate_dim,
-        head_size=None,
-        attention_window=None,
-        attention_scale=None,
-        dropout=0.1,
-        max_sequence_length=512,
-        num_segments=2,
-        activation="gelu_approximate",
-        layer_norm_epsilon=1e-12,
-        pooler=False,
-        causal=False,
-        dtype=None,
-        **kwargs,
+        vocabulary_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        head_size: int | Sequence[int] | None = None,
+        attention_window: int | None = None,
+        attention_scale: float | None = None,
+        dropout: float = 0.1,
+        max_sequence_length: int = 512,
+        num_segments: int = 2,
+        activation: str | Callable = "gelu_approximate",
+        layer_norm_epsilon: float = 1e-12,
+        pooler: bool = False,
+        causal: bool = False,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
     ):
         refuse_unknown_arguments(self, kwargs)
         if causal and pooler:
@@ -104,7 +106,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
                 f"Received: pooler={pooler!r}"
             )
         head_sizes = max_sequence_length if head_size is None else head_size
-        if not isinstance(head_sizes, (list, tuple)):
+        if not isinstance(head_sizes, Sequence):
             head_sizes = [head_sizes] * num_layers
         if len(head_sizes) != num_layers:
             raise ValueError(
@@ -164,17 +166,15 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             )
             for i, size in enumerate(head_sizes)
         ]
-        self.pooled_dense = (
-            keras.layers.Dense(
+        self.pooled_dense: Any = None
+        if pooler:
+            self.pooled_dense = keras.layers.Dense(
                 hidden_dim,
                 kernel_initializer=kernel_initializer(),
                 activation="tanh",
                 dtype=dtype,
                 name="pooled_dense",
             )
-            if pooler
-            else None
-        )
 
         # === Functional Model ===
         inputs = {
@@ -212,28 +212,21 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
 
     def encode_packed(
         self,
-        inputs,
-        training=False,
-        fixed_size=False,
-        return_projections=False,
-    ):
+        inputs: Tensors,
+        training: bool = False,
+        fixed_size: bool = False,
+        return_projections: bool = False,
+    ) -> tuple:
         """Encodes the real tokens only; padding costs nothing but attention.
 
         Equals calling the model, at the real tokens. For eager mode and
         TensorFlow graphs; `jax.jit` needs fixed sizes and hence the model
-        itself. Does not run the pooler.
+        itself. Does not run the pooler. For `fixed_size` see `Packing`.
 
-        Args:
-            inputs: the model's inputs, a dictionary of int tensors `[B, T]`.
-            training: bool. Whether dropout is applied.
-            fixed_size: bool. See `Packing`.
-            return_projections: bool. Also return the queries, keys and values
-                of the last block's attention.
-
-        Returns:
-            The encoded tokens `[P, D]` and the `Packing` whose `pad` returns
-            them to `[B, T, D]`; with `return_projections` also a dictionary
-            of `query`, `key` and `value`, all heads side by side, `[P, W]`.
+        Takes the model's inputs `[B, T]`. Returns the encoded tokens `[P, D]`
+        and the `Packing` whose `pad` returns them to `[B, T, D]`; with
+        `return_projections` also a dictionary of the last block's `query`,
+        `key` and `value`, all heads side by side, `[P, W]`.
         """
 
         def encode(packing):
@@ -264,8 +257,13 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return encoded, packing, projections
 
     def encode_positions(
-        self, inputs, positions, real=None, training=False, fixed_size=False
-    ):
+        self,
+        inputs: Tensors,
+        positions: Tensor,
+        real: Tensor | None = None,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> tuple[Tensor, Packing]:
         """Encodes the tokens at some positions.
 
         Equals `encode_packed` there, but the last block computes attention
@@ -288,15 +286,16 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             # Windows and causal masks need the positions of the queries.
             x = last(x, **options)
             return selection.pack(packing.take(x, positions)), selection
-        x = last(
-            x,
-            queries=selection.pack(packing.take(x, positions)),
-            query_packing=selection,
-            **options,
-        )
+        queries = selection.pack(packing.take(x, positions))
+        x = last(x, queries=queries, query_packing=selection, **options)
         return x, selection
 
-    def encode_with_cache(self, token_ids, cache, cache_update_index):
+    def encode_with_cache(
+        self,
+        token_ids: Tensor,
+        cache: Sequence[Tensor],
+        cache_update_index: int | Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Encodes a part of sequences whose keys and values are cached.
 
         Takes token ids `[B, T]`, one cache `[B, 2, S, W]` per layer, and where
@@ -326,9 +325,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     def _encode_but_last(self, inputs, packing, training):
         """The real tokens `[P, D]` before the last block."""
         batch, length = ops.shape(inputs["token_ids"])
-        positions = ops.broadcast_to(
-            ops.expand_dims(ops.arange(length), 0), (batch, length)
-        )
+        positions = ops.broadcast_to(ops.arange(length), (batch, length))
         tokens = self.token_embedding(packing.pack(inputs["token_ids"]))
         table = ops.cast(
             self.position_embedding.position_embeddings, tokens.dtype
@@ -354,7 +351,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         x = self.embeddings_layer_norm(x)
         return self.embeddings_dropout(x, training=training)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             **arguments_of(FixedHeadBackbone, self),
@@ -367,14 +364,3 @@ def _cond(condition, true_fn, false_fn):
         # JAX would trace both functions, in eager mode too.
         return true_fn() if condition else false_fn()
     return ops.cond(condition, true_fn, false_fn)
-
-
-def refuse_unknown_arguments(model, arguments):
-    """Raises TypeError for arguments that `keras.Model` would ignore."""
-    unknown = sorted(arguments.keys() - {"name", "trainable", "dtype"})
-    if unknown:
-        raise TypeError(
-            f"{type(model).__name__} has no argument "
-            f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
-            "for its arguments."
-        )

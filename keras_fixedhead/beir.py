@@ -47,32 +47,22 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
             f"A BEIR folder must hold qrels/*.tsv. Received: {str(folder)!r}"
         )
     judgements = []
-    for where, judgement in (row for path in tables for row in _qrels(path)):
-        if judgement.query not in queries:
-            raise ValueError(
-                f"{where}: queries.jsonl lacks {judgement.query!r}."
-            )
-        if judgement.document not in documents:
-            raise ValueError(
-                f"{where}: corpus.jsonl lacks {judgement.document!r}."
-            )
-        judgements.append(judgement)
+    for where, found in (row for path in tables for row in _qrels(path)):
+        if found.query not in queries:
+            raise ValueError(f"{where}: queries.jsonl lacks {found.query!r}.")
+        if found.document not in documents:
+            raise ValueError(f"{where}: corpus.jsonl lacks {found.document!r}.")
+        judgements.append(found)
     return Beir(documents, queries, judgements)
 
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """N documents to search, and the Q judged queries of one split.
+    """N documents to search, titles before texts, and Q judged queries.
 
-    Attributes:
-        document_ids: N names.
-        documents: N texts, none of them blank; titles before texts.
-        query_ids: Q names.
-        queries: Q texts.
-        relevant: for each query the scores (over 0) of its relevant documents
-            by row number. Blank documents have numbers from N, which no
-            ranking finds, and count as missed.
-        blank_ids: the names of blank documents, which are left out.
+    `relevant` holds for each query the scores (over 0) of its relevant
+    documents by row number. Blank documents are left out: they have numbers
+    from N, which no ranking finds, and count as missed.
     """
 
     document_ids: list[str]
@@ -82,7 +72,7 @@ class Collection:
     relevant: list[dict[int, int]]
     blank_ids: list[str] = dataclasses.field(default_factory=list)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{len(self.queries):,} queries, {len(self.documents):,} documents"
             + (f" ({count_blank(self.blank_ids)})" if self.blank_ids else "")
@@ -106,7 +96,7 @@ def read_collection(
             f"`collection` {os.fspath(folder)} has no documents with text."
         )
     rows = {name: row for row, name in enumerate([*documents, *blank])}
-    relevant = {}
+    relevant: dict[str, dict[int, int]] = {}
     for query, document, score in judgements:
         if score > 0:
             relevant.setdefault(query, {})[rows[document]] = score
@@ -130,17 +120,13 @@ def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:
     """Writes a BEIR folder, all titles empty."""
     folder = pathlib.Path(folder)
     (folder / "qrels").mkdir(parents=True)
-    write_records(
-        folder / "corpus.jsonl",
-        (
-            {"_id": key, "title": "", "text": text}
-            for key, text in beir.documents.items()
-        ),
+    documents = (
+        {"_id": key, "title": "", "text": text}
+        for key, text in beir.documents.items()
     )
-    write_records(
-        folder / "queries.jsonl",
-        ({"_id": key, "text": text} for key, text in beir.queries.items()),
-    )
+    write_records(folder / "corpus.jsonl", documents)
+    queries = ({"_id": key, "text": text} for key, text in beir.queries.items())
+    write_records(folder / "queries.jsonl", queries)
     path = folder / "qrels" / f"{split}.tsv"
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("query-id\tcorpus-id\tscore\n")
@@ -235,7 +221,7 @@ def _normalize():
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:
     """The text to search of a document: its title before its text."""
-    title = text({"title": ""} | record, "title", where)
+    title = text({"title": "", **record}, "title", where)
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
 

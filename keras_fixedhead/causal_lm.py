@@ -5,12 +5,57 @@ D embedding size (`hidden_dim`), W total width of all heads of a layer,
 V vocabulary size.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.causal_lm_preprocessor import FixedHeadCausalLMPreprocessor
-from keras_fixedhead.task import FixedHeadTask
+from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, Tensors
+from keras_fixedhead.packing import Packing
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadCausalLMPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.CausalLMPreprocessor
+):
+    """Tokenizes, adds `[CLS]` and `[SEP]`, and makes labels of next tokens.
+
+    `[CLS]` starts a text, so that the model also predicts the first word, and
+    `[SEP]` ends it, also where the text is truncated.
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: the length T of all sequences.
+        **kwargs: as in `keras_hub.models.CausalLMPreprocessor`:
+            `add_start_token`, `add_end_token`.
+
+    Call arguments:
+        x: a string, or a list or tensor of B strings.
+        sequence_length: replaces the preprocessor's length.
+
+    Returns:
+        `(x, y, sample_weight)`: a dictionary of tensors `[B, T]`, `token_ids`
+        and `padding_mask` (1 = real token); the ids of the next tokens,
+        `[B, T]`; and 1 where there is a next token.
+
+    `generate_preprocess` returns prompts: the same without `[SEP]` and labels.
+    `generate_postprocess` returns texts without special tokens (including
+    `[UNK]`) and with a space between words and punctuation.
+    """
+
+    def __init__(
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 256,
+        **kwargs: Any,
+    ):
+        super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -18,11 +63,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     """Predicts the next token with a causal `FixedHeadBackbone`.
 
     The language model of the paper's experiments on LM1B (section 4.1), but
-    with learned positions. The head is the transposed token embedding and has
-    no weights of its own.
-
-    `generate` continues texts. A cache of keys and values makes each new
-    token cost one pass of one token.
+    with learned positions. The head is the transposed token embedding.
+    `generate` continues texts; a cache of keys and values makes each new token
+    cost one pass of one token.
 
     Args:
         backbone: a `FixedHeadBackbone` with `causal=True`.
@@ -44,14 +87,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     ```python
     tokenizer = FixedHeadTokenizer(vocabulary)
+    shape = presets.shape("lm1b_d256_p32_h16")
+    shape["vocabulary_size"] = tokenizer.vocabulary_size()
     model = FixedHeadCausalLM(
-        FixedHeadBackbone(
-            **{
-                **presets.shape("lm1b_d256_p32_h16"),
-                "vocabulary_size": tokenizer.vocabulary_size(),
-            },
-            causal=True,
-        ),
+        FixedHeadBackbone(**shape, causal=True),
         FixedHeadCausalLMPreprocessor(tokenizer, sequence_length=256),
     )
     model.fit(texts)
@@ -64,7 +103,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     preprocessor_cls = FixedHeadCausalLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadCausalLMPreprocessor | None = None,
+        **kwargs: Any,
+    ):
         if not backbone.causal:
             raise ValueError(
                 "`backbone` must be causal, or it would see the tokens that it "
@@ -82,7 +126,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         )
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs):
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Configures `fit`, `evaluate` and `generate`.
 
         Arguments are those of `keras_hub.models.CausalLM.compile`, but
@@ -97,7 +146,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def predict_packed(self, inputs, training=False, fixed_size=False):
+    def predict_packed(
+        self, inputs: Tensors, training: bool = False, fixed_size: bool = False
+    ) -> tuple[Tensor, Packing]:
         """The same logits, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns logits
@@ -110,30 +161,20 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     def score(
         self,
-        token_ids,
-        padding_mask=None,
-        scoring_mode="logits",
-        target_ids=None,
-    ):
-        """Scores sequences, token by token.
+        token_ids: Tensor,
+        padding_mask: Tensor | None = None,
+        scoring_mode: str = "logits",
+        target_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Scores int `token_ids` `[B, T]`, token by token.
 
-        Args:
-            token_ids: int tensor `[B, T]`.
-            padding_mask: bool or int tensor `[B, T]`, 1 = real token, or
-                `None` where all are.
-            scoring_mode: `"logits"` or `"loss"`.
-            target_ids: int tensor `[B, T]`, the next tokens, for `"loss"`.
-
-        Returns:
-            Logits `[B, T, V]`, or the cross entropy of each target `[B, T]`,
-            float32 unless the model computes in float64. Minus the sum of
-            the latter over a sequence is its log-likelihood.
+        Without a `padding_mask` `[B, T]` (1 = real token) all tokens are real.
+        The `scoring_mode` `"logits"` returns `[B, T, V]`; `"loss"` the cross
+        entropy of each next token in `target_ids`, `[B, T]`, float32 unless
+        the model computes in float64. Minus its sum over a sequence is the
+        log-likelihood.
         """
-        if scoring_mode not in ("logits", "loss"):
-            raise ValueError(
-                "`scoring_mode` must be 'logits' or 'loss'. Received: "
-                f"scoring_mode={scoring_mode!r}"
-            )
+        one_of("scoring_mode", scoring_mode, ("logits", "loss"))
         if scoring_mode == "loss" and target_ids is None:
             raise ValueError(
                 "A loss needs `target_ids`, the next tokens. Pass them, or "
@@ -143,38 +184,31 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         if padding_mask is None:
             padding_mask = ops.ones_like(token_ids)
         padding_mask = ops.convert_to_tensor(padding_mask)
-        logits = self(
-            {"token_ids": token_ids, "padding_mask": padding_mask},
-            training=False,
-        )
+        inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
+        logits = self(inputs, training=False)
         if scoring_mode == "logits":
             return logits
-        logits = ops.cast(
-            logits, keras.backend.result_type(self.compute_dtype, "float32")
-        )
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
         return keras.losses.sparse_categorical_crossentropy(
-            target_ids, logits, from_logits=True
+            target_ids, ops.cast(logits, dtype), from_logits=True
         )
 
-    def generate(self, inputs, *args, **kwargs):
+    def generate(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Continues texts, as `keras_hub.models.CausalLM.generate`.
 
-        Args:
-            inputs: a string or a list of B strings; without a preprocessor
-                the model's inputs, where `padding_mask` is 1 at the prompt,
-                at the start of each row.
-            *args, **kwargs: `max_length` (at most the backbone's
-                `max_sequence_length`), `stop_token_ids`, `strip_prompt`.
-
-        Returns:
-            The texts with their prompts; without a preprocessor a dictionary
-            of int and bool arrays `[B, T]`.
+        Takes a string or a list of B strings, and `max_length` (at most the
+        backbone's `max_sequence_length`), `stop_token_ids` and `strip_prompt`.
+        Returns the texts with their prompts. Without a preprocessor, takes the
+        model's inputs, where `padding_mask` is 1 at the prompt, at the start
+        of each row, and returns a dictionary of int and bool arrays `[B, T]`.
         """
         if self.preprocessor is None and isinstance(inputs, dict):
             _check_prompts(inputs["padding_mask"])
         return super().generate(inputs, *args, **kwargs)
 
-    def generate_step(self, inputs, stop_token_ids=None):
+    def generate_step(
+        self, inputs: Tensors, stop_token_ids: Sequence[int] | None = None
+    ) -> Tensors:
         """Continues one batch of sequences; `generate` compiles this.
 
         Keeps the real tokens of the model's inputs `[B, T]`, at the start of
@@ -225,7 +259,12 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0
         return {"token_ids": token_ids, "padding_mask": padding_mask}
 
-    def call_with_cache(self, token_ids, cache, cache_update_index):
+    def call_with_cache(
+        self,
+        token_ids: Tensor,
+        cache: Sequence[Tensor],
+        cache_update_index: int | Tensor,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Continues a sequence whose past is in a cache.
 
         Takes token ids `[B, T]` without padding, a tuple of caches

@@ -1,14 +1,13 @@
-"""Runs the commands of this package."""
+"""Runs the commands of this package, and imports its modules lazily."""
 
+import importlib
 import signal
 import sys
-import typing
 from collections.abc import Callable
+from typing import Any
 
 
-def run(
-    command: Callable[[typing.Any], None], config: typing.Any, prog: str
-) -> int:
+def run(command: Callable[[Any], None], config: Any, prog: str) -> int:
     """Calls `command(config)` and returns an exit status.
 
     0, or 1 after a `ValueError`, an `OSError` or an `ImportError`, which is
@@ -23,3 +22,28 @@ def run(
         print(f"{prog}: error: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     return 0
+
+
+def public_names(
+    package: str, **modules: str
+) -> tuple[Callable[[str], Any], list[str]]:
+    """Returns a package's `__getattr__` (see PEP 562) and its `__all__`.
+
+    A command's `--help` then need not wait for Keras. `package` is its
+    `__name__`; `modules` lists each module's public names, space-separated.
+    """
+    homes = {
+        name: module
+        for module, names in modules.items()
+        for name in names.split()
+    }
+
+    def __getattr__(name):
+        if name not in homes:
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}"
+            )
+        module = importlib.import_module(f"{package}.{homes[name]}")
+        return getattr(module, name)
+
+    return __getattr__, sorted(homes)

@@ -5,6 +5,7 @@ Shape letters: N windows of one question, T sequence length, C context tokens.
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,15 +28,12 @@ class Window(typing.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ContextWindows:
-    """All sequences of one question, as a sequence of `Window`s.
+class ContextWindows(Sequence[Window]):
+    """All sequences of one question: its N windows, at least one.
 
-    Attributes:
-        context: the text that contains the answer.
-        starts: where each of the C context tokens starts in `context`.
-        ends: where each ends, exclusive.
-        rows: the N windows, at least one.
-        question_tokens_cut: the number of truncated tokens of the question.
+    `starts` and `ends`, exclusive, are those of the C context tokens in
+    `context`, the text that contains the answer; `question_tokens_cut` is the
+    number of truncated tokens of the question.
     """
 
     context: str
@@ -44,7 +42,7 @@ class ContextWindows:
     rows: tuple[Window, ...]
     question_tokens_cut: int
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index):
@@ -97,17 +95,13 @@ class ContextWindows:
 
 
 class Answer(typing.NamedTuple):
-    """An answer: its text, and its range of characters in the context.
-
-    `score` is the logit of the first token plus that of the last, and
-    `probability` the softmax of the scores of all returned answers.
-    """
+    """An answer: its text, and its range of characters in the context."""
 
     text: str
-    score: float
+    score: float  # the logit of the first token plus that of the last
     start: int
     end: int
-    probability: float
+    probability: float  # the softmax of the scores of all returned answers
 
 
 def decode(
@@ -125,8 +119,8 @@ def decode(
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
     with equal text counts. But all spans are compared, not only those of the
-    20 best first and last tokens. A context without tokens has one answer,
-    the empty one.
+    20 best first and last tokens. A context without tokens has the empty
+    answer.
     """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)
@@ -143,8 +137,8 @@ def decode(
             )
     if not windows.starts:
         return [Answer("", 0.0, 0, 0, 1.0)]
-    scores, spans = _spans(*logits, windows, max_answer_length)
-    found = {}
+    scores, spans = _spans(logits[0], logits[1], windows, max_answer_length)
+    found: dict[str, tuple[float, int, int]] = {}
     for index in np.argsort(-scores, kind="stable"):
         first, last = spans[index].tolist()
         text = windows.text_of(first, last)
@@ -153,14 +147,12 @@ def decode(
             break
     scores = np.array([score for score, _, _ in found.values()])
     parts = np.exp(scores - scores.max())
-    return [
-        Answer(
-            text, score, windows.starts[first], windows.ends[last], float(part)
-        )
-        for (text, (score, first, last)), part in zip(
-            found.items(), parts / parts.sum()
-        )
-    ]
+    answers = []
+    for text, part in zip(found, parts / parts.sum()):
+        score, first, last = found[text]
+        start, end = windows.starts[first], windows.ends[last]
+        answers.append(Answer(text, score, start, end, float(part)))
+    return answers
 
 
 def _spans(start_logits, end_logits, windows, max_answer_length):

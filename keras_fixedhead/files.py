@@ -6,8 +6,8 @@ import os
 import pathlib
 import re
 import secrets
-import typing
 from collections.abc import Iterator
+from typing import Any
 
 # Keras, KerasHub and `json` raise these for files that hold no model.
 _NOT_A_MODEL = (
@@ -37,7 +37,7 @@ def replaced(path: pathlib.Path) -> Iterator[pathlib.Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_json(path: pathlib.Path, values: typing.Any) -> None:
+def write_json(path: pathlib.Path, values: Any) -> None:
     """Writes a JSON file atomically; numbers must be finite."""
     text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     with replaced(path) as partial:

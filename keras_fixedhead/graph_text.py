@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import tokenizers
 
+from keras_fixedhead.layer_config import Tensor
+
 # All assigned characters except ideographs, Korean syllables and private use.
 _RANGES = (range(0x3400), range(0xA000, 0xAC00), range(0xFB00, 0x1F000))
 _TAGS = range(0xE0000, 0xE1000)
@@ -36,20 +38,12 @@ _BETWEEN = "þ"
 
 
 class CharacterClasses(typing.NamedTuple):
-    """The contents of RE2 character classes.
+    """The contents of RE2 character classes."""
 
-    Attributes:
-        removed: control, format and private use characters, U+FFFD; not
-            plane 16.
-        space: white space except U+0020.
-        accents: the marks that accent stripping removes.
-        alone: punctuation and CJK characters; each is a word.
-    """
-
-    removed: str
-    space: str
-    accents: str
-    alone: str
+    removed: str  # control, format and private use, U+FFFD; not plane 16
+    space: str  # white space except U+0020
+    accents: str  # the marks that accent stripping removes
+    alone: str  # punctuation and CJK characters; each is a word
 
 
 def _normalizer(**steps):
@@ -136,7 +130,9 @@ def placeholders(special_tokens: Sequence[str]) -> list[str]:
     return [chr(_SPECIAL + i) for i in range(len(special_tokens))]
 
 
-def words(text, lowercase=True, special_tokens=()):
+def words(
+    text: Tensor, lowercase: bool = True, special_tokens: Sequence[str] = ()
+) -> Tensor:
     """Normalizes texts, string `[B]` in UTF-8, and splits them into words.
 
     Normalization removes control and format characters and, if `lowercase`,

@@ -3,15 +3,13 @@
 Shape letters: B batch, T sequence length, D embedding size, H head size,
 W total width of all heads.
 
-A model trained with small heads has a low-rank bottleneck that its weights
-cannot leave (Bhojanapalli et al. 2020, Theorem 1). Here its weights become
-part of a larger model that computes the same (as in Chen et al. 2016,
-"Net2Net", https://arxiv.org/abs/1511.05641) and can be trained further.
+The weights become part of a larger model that computes the same (as in Chen
+et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641) and can be trained
+further.
 
 Models are a `FixedHeadBackbone` or a task that holds one, neither quantized
-nor with LoRA enabled; else the functions raise a `ValueError`. They return a
-new model of the same class whose layers are trainable where those of `model`
-are. An optimizer's state is not copied.
+nor with LoRA enabled. The functions return a new model of the same class whose
+layers are trainable where those of `model` are, without an optimizer's state.
 """
 
 import dataclasses
@@ -25,6 +23,7 @@ from keras import ops
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import is_integer, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 
@@ -36,24 +35,21 @@ def grow_head_size(
     `head_size` is the size of all heads, or one size per layer. No layer's
     heads may become smaller, and at least one layer's must grow.
 
-    The logits of a larger head are divided by a larger root, so a head's
-    queries are multiplied by `sqrt(new size / old size)`, unless the model
-    has an `attention_scale`. A head's new query columns and the new rows of
-    `attention_output` are zero, its new key and value columns random. Of
-    these weights, the first training step changes the zeros only; key and
-    value columns have gradients from the second step.
+    See `grow_attention` for the new weights. The first training step changes
+    those that are zero only; the random ones have gradients from the second.
     """
     backbone = backbone_of(model)
     present = [
         max(layer.attention.head_sizes) for layer in backbone.transformer_layers
     ]
-    several = isinstance(head_size, (list, tuple))
-    sizes = list(head_size) if several else [head_size] * len(present)
+    sizes = head_size
+    if not isinstance(sizes, Sequence):
+        sizes = [sizes] * len(present)
     if (
         len(sizes) != len(present)
         or not all(map(is_integer, sizes))
         or any(new < old for new, old in zip(sizes, present))
-        or sizes == present
+        or list(sizes) == present
     ):
         raise ValueError(
             "`head_size` must be an integer, or one for each of the "
@@ -62,6 +58,7 @@ def grow_head_size(
             f"Received: head_size={head_size!r}"
         )
     sizes = [int(size) for size in sizes]
+    several = isinstance(head_size, Sequence)
     return _rebuild(model, seed=seed, head_size=sizes if several else sizes[0])
 
 
@@ -70,9 +67,8 @@ def grow_heads(
 ) -> keras.Model:
     """A model with `num_heads` heads in every layer and the same outputs.
 
-    The queries, keys and values of the new heads are random; their rows of
-    `attention_output` are zero. Of the new weights, the first training step
-    changes these rows only; the others have gradients from the second step.
+    See `grow_attention` for the new weights, and `grow_head_size` for how they
+    train.
     """
     present = backbone_of(model).num_heads
     num_heads = positive_int("num_heads", num_heads, least=present + 1)
@@ -83,9 +79,8 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """A model for longer sequences, with the same outputs for shorter ones.
 
     Row `i` of the new table of positions is row `i % old length` of the old
-    one, a start for training on longer sequences. Heads keep their size, even
-    where it was the maximum sequence length. A preprocessor keeps its
-    `sequence_length`: set it on that of the new model.
+    one, a start for training on longer sequences. Heads keep their size, and
+    a preprocessor its `sequence_length`: set it on that of the new model.
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length
@@ -130,15 +125,10 @@ def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
 
 @dataclasses.dataclass(frozen=True)
 class OutputChange:
-    """The difference between the outputs of two models.
+    """The difference between the outputs of two models."""
 
-    Attributes:
-        largest_difference: the largest absolute difference of two numbers.
-        mean_cosine: the mean cosine similarity of two vectors.
-    """
-
-    largest_difference: float
-    mean_cosine: float
+    largest_difference: float  # of two numbers, absolute
+    mean_cosine: float  # of two vectors
 
 
 def output_change(
@@ -146,9 +136,8 @@ def output_change(
 ) -> OutputChange:
     """Compares the outputs of two models of one class, without padding.
 
-    Compares the embeddings of two `FixedHeadTextEmbedder`, and of other
-    models the backbone's vectors of real tokens. `inputs` are the backbone's,
-    a dictionary of int arrays `[B, T]`.
+    These are the embeddings of a `FixedHeadTextEmbedder`, else the backbone's
+    vectors of real tokens. `inputs` are the backbone's, int arrays `[B, T]`.
     """
     if type(before) is not type(after):
         raise ValueError(
@@ -200,8 +189,8 @@ def input_batches(
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
     """Yields a backbone's inputs `[N, T]`, at most `batch_size` rows at once.
 
-    Each batch is a dictionary of int32 arrays `[B, T]` without further keys,
-    and a bool array `[B, T]`, true at real tokens.
+    Each batch is a dictionary of int32 arrays `[B, T]`, and a bool array
+    `[B, T]`, true at real tokens.
     """
     names = ("token_ids", "segment_ids", "padding_mask")
     if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
@@ -301,14 +290,8 @@ def grow_attention(
     )
     # Whether a new column belongs to a head of `before`, [W_new].
     of_old_heads = np.arange(starts[-1]) < starts[len(sizes)]
-    scale = np.concatenate(
-        [
-            np.full(size, old / new)
-            for size, old, new in zip(
-                sizes, before.attention_scales, after.attention_scales
-            )
-        ]
-    )
+    new_scales = after.attention_scales[: len(sizes)]
+    scale = np.repeat(np.divide(before.attention_scales, new_scales), sizes)
     for name in ("query", "key", "value"):
         old, new = getattr(before, name), getattr(after, name)
         scaled = scale if name == "query" else 1.0
@@ -329,7 +312,7 @@ def grow_attention(
         new.bias.assign(to_numpy(old.bias))
 
 
-def to_numpy(weight, dtype=None):
+def to_numpy(weight: Tensor, dtype: str | None = None) -> np.ndarray:
     """A copy: JAX may give a training step the memory of its arguments."""
     return np.array(ops.convert_to_numpy(weight), dtype)
 

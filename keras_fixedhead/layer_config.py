@@ -1,11 +1,44 @@
-"""What the configurations of layers and models share."""
+"""What layers and models share: types, initializers and configurations."""
 
+import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
+# The tensors of backends and symbolic ones have no type in common.
+Tensor = Any
+Tensors = dict[str, Tensor]
+Shape = tuple[int | None, ...]
 
-def arguments_of(cls: type, layer: keras.layers.Layer) -> dict:
+
+def kernel_initializer() -> keras.initializers.Initializer:
+    """BERT's (Devlin et al. 2018)."""
+    return keras.initializers.TruncatedNormal(stddev=0.02)
+
+
+def resolve_activation(activation: str | Callable) -> Callable:
+    """`keras.activations.get`, which only has GELU's exact (erf) form."""
+    if activation == "gelu_approximate":
+        return functools.partial(keras.activations.gelu, approximate=True)
+    return keras.activations.get(activation)
+
+
+def refuse_unknown_arguments(model: keras.Model, arguments: dict) -> None:
+    """Raises TypeError for arguments that `keras.Model` would ignore."""
+    unknown = sorted(arguments.keys() - {"name", "trainable", "dtype"})
+    if unknown:
+        raise TypeError(
+            f"{type(model).__name__} has no argument "
+            f"{', '.join(f'`{name}`' for name in unknown)}. See its docstring "
+            "for its arguments."
+        )
+
+
+def arguments_of(
+    cls: type[keras.layers.Layer], layer: keras.layers.Layer
+) -> dict:
     """The arguments of a class's constructor, from attributes of their names.
 
     Leaves out `dtype` and `**kwargs`, which Keras's `get_config` returns.

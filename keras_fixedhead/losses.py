@@ -8,33 +8,39 @@ T sequence length, W total width of all heads.
 import keras
 from keras import ops
 
+from keras_fixedhead.layer_config import Tensor
+
 # Large enough to vanish in a softmax, small enough for every float32 sum.
 _EXCLUDED = -1e9
 
 
-def same_keys(keys, candidate_keys):
-    """Finds duplicates of pairs among candidates.
+def same_keys(keys: Tensor, candidate_keys: Tensor) -> Tensor:
+    """Finds duplicates of pairs among candidates, bool `[M, C]`.
 
-    Keys are int tensors `[M, K]` and `[C, K]` of K identities, such as one of
-    the query and one of the document. Returns a bool tensor `[M, C]`, true
-    where any of the K identities is equal.
+    Compares int keys `[M, K]` and `[C, K]` of K identities, such as one of
+    the query and one of the document; any that is equal makes a duplicate.
     """
     # [M, 1, K] == [1, C, K]
-    equal = ops.equal(keys[:, None, :], candidate_keys[None, :, :])
-    return ops.any(equal, axis=-1)
+    return ops.any(keys[:, None, :] == candidate_keys[None, :, :], axis=-1)
 
 
-def contrastive_loss(embeddings, candidates, labels, temperature, excluded):
+def contrastive_loss(
+    embeddings: Tensor,
+    candidates: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor,
+    excluded: Tensor,
+) -> Tensor:
     """Cross entropy of each pair's other half among the candidates.
 
-    InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4; with
-    candidates from every replica as in CLIP, Radford et al. 2021).
+    InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4), those of
+    every replica as in CLIP (Radford et al. 2021).
 
-    Takes `embeddings` `[M, D]` (of unit length for cosines), `candidates`
-    `[C, D]`, the int `labels` `[M]` of the true candidates, a `temperature`
-    that divides the scores, and bool `excluded` `[M, C]`, candidates not to
-    count as wrong, such as duplicates; the true ones always count. Returns
-    the loss `[M]` of each pair in nats, float32 at least.
+    Takes `embeddings` `[M, D]`, `candidates` `[C, D]`, the int `labels` `[M]`
+    of the true candidates, a `temperature` that divides the scores, and bool
+    `excluded` `[M, C]`, candidates not to count as wrong, such as duplicates;
+    the true ones always count. Returns the loss `[M]` of each pair in nats,
+    float32 at least.
     """
     logits = _float_logits(embeddings, candidates, temperature)
     is_label = _is_label(labels, candidates)
@@ -45,16 +51,16 @@ def contrastive_loss(embeddings, candidates, labels, temperature, excluded):
 
 
 def symmetric_contrastive_loss(
-    queries,
-    documents,
-    candidate_queries,
-    candidate_documents,
-    labels,
-    temperature,
-    excluded,
-    negatives=None,
-    excluded_negatives=None,
-):
+    queries: Tensor,
+    documents: Tensor,
+    candidate_queries: Tensor,
+    candidate_documents: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor,
+    excluded: Tensor,
+    negatives: Tensor | None = None,
+    excluded_negatives: Tensor | None = None,
+) -> Tensor:
     """Mean of `contrastive_loss` in both directions, for each pair `[M]`.
 
     Takes `queries` and `documents` `[M, D]` of this replica, the candidates
@@ -77,20 +83,23 @@ def symmetric_contrastive_loss(
 
 
 def similarity_loss(
-    embeddings, candidates, teacher, teacher_candidates, labels, temperature
-):
+    embeddings: Tensor,
+    candidates: Tensor,
+    teacher: Tensor,
+    teacher_candidates: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor,
+) -> Tensor:
     """Divergence of similarities within the batch from a teacher's.
 
     Compares the softmax of a text's similarities to the other texts with that
-    of the teacher. As in SEED (Fang et al. 2021, "SEED: Self-supervised
-    Distillation for Visual Representation", https://arxiv.org/abs/2101.04731),
-    with the batch as queue.
+    of the teacher, as SEED does (Fang et al. 2021,
+    https://arxiv.org/abs/2101.04731), with the batch as queue.
 
     Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
-    whole batch, the teacher's `[M, D_teacher]` and `[C, D_teacher]`, the int
-    `labels` `[M]` of this replica's texts among the candidates, and a
-    `temperature` that divides similarities. Returns the divergence `[M]` in
-    nats, float32 at least.
+    whole batch, the teacher's, the int `labels` `[M]` of this replica's texts
+    among the candidates, and a `temperature` that divides similarities.
+    Returns the divergence `[M]` in nats, float32 at least.
     """
     is_self = _is_label(labels, candidates)
 
@@ -104,12 +113,14 @@ def similarity_loss(
     )
 
 
-def relation_loss(projection, teacher, padding_mask, num_heads):
+def relation_loss(
+    projection: Tensor, teacher: Tensor, padding_mask: Tensor, num_heads: int
+) -> Tensor:
     """Divergence of attention relations from a teacher's.
 
     The relation of queries (or keys, or values) is the softmax of their
     scaled products with each other, over heads of its own: the models' heads
-    may differ (Wang et al. 2021, "MiniLMv2", section 3.1,
+    may differ (MiniLMv2, Wang et al. 2021, section 3.1,
     https://arxiv.org/abs/2012.15828).
 
     Takes projections `[M, T, W]` of all heads side by side, the teacher's

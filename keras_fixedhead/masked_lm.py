@@ -4,15 +4,48 @@ Shape letters: B batch, T sequence length, K masked positions, D embedding size
 (`hidden_dim`), V vocabulary size.
 """
 
+from typing import Any
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.backbone import kernel_initializer
-from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import (
+    Tensor,
+    Tensors,
+    kernel_initializer,
+    resolve_activation,
+)
 from keras_fixedhead.packing import Packing
-from keras_fixedhead.task import FixedHeadTask
-from keras_fixedhead.transformer_block import resolve_activation
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadMaskedLMPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.MaskedLMPreprocessor
+):
+    """Tokenizes, packs one or two segments and masks some of their tokens.
+
+    For `FixedHeadMaskedLM.fit` on texts.
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: the length T of all sequences.
+        **kwargs: as in `keras_hub.models.MaskedLMPreprocessor`:
+            `mask_selection_rate`, `mask_selection_length`,
+            `mask_token_rate`, `random_token_rate`, `truncate`.
+
+    Call arguments:
+        x: a string, a list or tensor of B strings, or a tuple of these for
+            sequences of several segments. Pass `y=None` with a tuple of two,
+            which KerasHub otherwise takes for inputs and labels.
+
+    Returns:
+        `(x, y, sample_weight)` as in
+        `keras_hub.models.MaskedLMPreprocessor`: a dictionary of int tensors,
+        the ids of the masked tokens, and 1 where a token is masked.
+    """
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -25,8 +58,8 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
-        next_sentence: bool. Whether to also predict if the second segment
-            follows the first in its document. Needs a backbone with a pooler.
+        next_sentence: whether to also predict if the second segment follows
+            the first in its document. Needs a backbone with a pooler.
         **kwargs: as in `keras_hub.models.MaskedLM`.
 
     Call arguments:
@@ -52,7 +85,11 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     preprocessor_cls = FixedHeadMaskedLMPreprocessor
 
     def __init__(
-        self, backbone, preprocessor=None, next_sentence=False, **kwargs
+        self,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadMaskedLMPreprocessor | None = None,
+        next_sentence: bool = False,
+        **kwargs: Any,
     ):
         if next_sentence and not backbone.pooler:
             raise ValueError(
@@ -72,45 +109,40 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         )
         # Else KerasHub's head adds its float32 bias to bfloat16 logits.
         self.masked_lm_head.autocast = True
-        self.next_sentence_dense = (
-            keras.layers.Dense(
+        self.next_sentence_dense: Any = None
+        if next_sentence:
+            self.next_sentence_dense = keras.layers.Dense(
                 2,
                 kernel_initializer=kernel_initializer(),
                 dtype=backbone.dtype_policy,
                 name="next_sentence_dense",
             )
-            if next_sentence
-            else None
-        )
 
         # === Config ===
         self.next_sentence = next_sentence
 
         # === Functional Model ===
-        inputs = {
-            **backbone.input,
-            "mask_positions": keras.Input(
-                shape=(None,), dtype="int32", name="mask_positions"
-            ),
-        }
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        inputs = {**backbone.input, "mask_positions": positions}
         encoded = backbone(backbone.input)
         outputs = self._predict(
-            encoded["sequence_output"],
-            encoded.get("pooled_output"),
-            inputs["mask_positions"],
+            encoded["sequence_output"], encoded.get("pooled_output"), positions
         )
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def predict_packed(
-        self, inputs, real=None, training=False, fixed_size=False
-    ):
+        self,
+        inputs: Tensors,
+        real: Tensor | None = None,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> Any:
         """The same outputs, computed on real tokens only.
 
-        The last block computes the masked positions only.
-
-        With `real`, a bool tensor `[B, K]`, logits of masked tokens are
-        `[P, V]`, for its P true positions, in order. For the other arguments
-        see `FixedHeadBackbone.encode_packed`.
+        The last block computes the masked positions only. With `real`, a bool
+        tensor `[B, K]`, logits of masked tokens are `[P, V]`, for its P true
+        positions, in order. For the other arguments see
+        `FixedHeadBackbone.encode_packed`.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:
@@ -148,5 +180,5 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
             "next_sentence": self.next_sentence_dense(pooled_output),
         }
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "next_sentence": self.next_sentence}

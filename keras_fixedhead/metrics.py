@@ -5,7 +5,7 @@ Shape letters: Q queries, K documents ranked.
 Requires `pip install keras_fixedhead[retrieval]`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,24 +14,18 @@ from keras_fixedhead.ranking import import_extra
 
 def measure_queries(
     documents: np.ndarray,
-    relevant: Sequence[Iterable[int] | Mapping[int, float]],
-    figures: Iterable[str],
+    relevant: Sequence[Collection[int] | Mapping[int, float]],
+    figures: Collection[str],
 ) -> dict[str, np.ndarray]:
     """Measures the ranking of each query; returns a float array `[Q]` a metric.
 
-    Args:
-        documents: int array `[Q, K]` of document numbers, best first; -1
-            where fewer than K were found.
-        relevant: for each query the numbers of its relevant documents, at
-            least one, or a dictionary of their scores, which are over 0.
-        figures: names of `ir-measures`: `"R@k"`, the fraction of the relevant
-            documents among the first k; `"RR@k"`, the reciprocal rank of the
-            first relevant one, 0 after k; `"AP"`, the precision at the rank
-            of each relevant document, averaged over them, 0 for unranked
-            ones; `"nDCG@k"`, the sum of score / log2(rank + 1) divided by
-            that of the best ranking (Järvelin and Kekäläinen 2002,
-            "Cumulated gain-based evaluation of IR techniques"). K is at least
-            every k, unless there are fewer documents.
+    Takes an int array `[Q, K]` of document numbers, best first, -1 where fewer
+    than K were found; for each query its relevant documents, at least one, or
+    a dictionary of their scores, which are over 0; and names of `ir-measures`:
+    `"R@k"`, the fraction of the relevant documents among the first k; `"RR@k"`,
+    the reciprocal rank of the first relevant one; `"AP"`, average precision;
+    `"nDCG@k"` with linear gains (Järvelin and Kekäläinen 2002). K is at least
+    every k, unless there are fewer documents.
     """
     ir_measures = import_extra("ir_measures")
     if len(documents) != len(relevant) or not all(map(len, relevant)):
@@ -47,15 +41,10 @@ def measure_queries(
             "`figures` must be names of ir-measures. "
             f"Received: {list(figures)}: {error}"
         ) from error
-    judgements = {
-        str(query): {
-            str(document): score
-            for document, score in (
-                row if isinstance(row, dict) else dict.fromkeys(row, 1)
-            ).items()
-        }
-        for query, row in enumerate(relevant)
-    }
+    judgements = {}
+    for query, row in enumerate(relevant):
+        scores = row if isinstance(row, dict) else dict.fromkeys(row, 1)
+        judgements[str(query)] = {str(name): scores[name] for name in scores}
     # Ranks as scores: ir-measures would reorder equal scores.
     run = {
         str(query): {str(document): -rank for rank, document in enumerate(row)}
@@ -69,8 +58,8 @@ def measure_queries(
 
 def measure_rankings(
     documents: np.ndarray,
-    relevant: Sequence[Iterable[int] | Mapping[int, float]],
-    figures: Iterable[str],
+    relevant: Sequence[Collection[int] | Mapping[int, float]],
+    figures: Collection[str],
 ) -> dict[str, float]:
     """The means of `measure_queries` over the queries, such as MAP for AP."""
     values = measure_queries(documents, relevant, figures)

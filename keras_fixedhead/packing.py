@@ -5,7 +5,8 @@ Shape letters: B batch, T padded length, P real tokens of the whole batch.
 
 from keras import ops
 
-from keras_fixedhead.attention_mask import boolean_mask
+from keras_fixedhead.attention_functions import boolean_mask
+from keras_fixedhead.layer_config import Tensor
 
 
 class Packing:
@@ -14,17 +15,13 @@ class Packing:
     Dense layers cost the same for a padding token as for a real one. Between
     `pack` and `pad` they see real tokens only; attention alone needs the
     padded form. P depends on the data, so this works in eager mode and in
-    TensorFlow graphs (XLA on CPU and GPU included), but not under `jax.jit`
-    or on TPUs, where sizes are fixed.
+    TensorFlow graphs (XLA on CPU and GPU included). Under `jax.jit` and on
+    TPUs sizes are fixed: `fixed_size` keeps the padding, P = B * T.
 
-    Args:
-        padding_mask: bool or int tensor `[B, T]`, 1 = real token. The real
-            tokens need not be contiguous.
-        fixed_size: bool. Keep the padding, P = B * T, where sizes must be
-            fixed.
+    Takes a bool or int mask `[B, T]`, 1 = real token.
     """
 
-    def __init__(self, padding_mask, fixed_size=False):
+    def __init__(self, padding_mask: Tensor, fixed_size: bool = False):
         self.padding_mask = boolean_mask("padding_mask", padding_mask)
         self.fixed_size = fixed_size
         self.indices = None
@@ -32,12 +29,12 @@ class Packing:
             # [P], positions in the flattened batch
             self.indices = ops.nonzero(ops.reshape(self.padding_mask, (-1,)))[0]
 
-    def pack(self, x):
+    def pack(self, x: Tensor) -> Tensor:
         """Gathers the real tokens: `[B, T, ...]` -> `[P, ...]`."""
         flat = ops.reshape(x, (-1, *x.shape[2:]))
         return flat if self.fixed_size else ops.take(flat, self.indices, axis=0)
 
-    def pad(self, x):
+    def pad(self, x: Tensor) -> Tensor:
         """Returns packed tokens to their places: `[P, D]` -> `[B, T, D]`.
 
         Padding positions become zeros, unless the size is fixed.
@@ -51,7 +48,7 @@ class Packing:
             )
         return ops.reshape(x, (batch, length, x.shape[-1]))
 
-    def take(self, x, positions):
+    def take(self, x: Tensor, positions: Tensor) -> Tensor:
         """Gathers packed tokens `[P, D]` by positions `[B, K]` below T.
 
         Returns `[B, K, D]`; undefined at the positions of padding.

@@ -8,34 +8,22 @@ Tables 1, 2 and 3 have 24 layers and the vocabulary and positions of BERT.
 
 Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
 256 and a feed-forward width of 1024. The paper states the ends of each range;
-the points between are chosen here. Its models predict the next word, with
-sinusoidal positions and no segments; these encoders have learned positions,
-one segment, and no pooler.
-A `FixedHeadCausalLM` takes `FixedHeadBackbone(**shape(name), causal=True)`.
+the points between are chosen here. Its models predict the next word, as does a
+`FixedHeadCausalLM` of `FixedHeadBackbone(**shape(name), causal=True)`, but have
+sinusoidal positions where these have learned ones.
 """
 
-_BERT = {
-    "vocabulary_size": 30522,
-    "num_layers": 24,
-    "max_sequence_length": 512,
-    "num_segments": 2,
-    "dropout": 0.1,
-    "pooler": True,
-}
-
-_LM1B = {
-    "vocabulary_size": 32000,
-    "num_layers": 6,
-    "max_sequence_length": 256,
-    "num_segments": 1,
-    "dropout": 0.1,
-    "pooler": False,
-}
+from keras_fixedhead.attention_checks import one_of
 
 
 def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
     return {
-        **_BERT,
+        "vocabulary_size": 30522,
+        "num_layers": 24,
+        "max_sequence_length": 512,
+        "num_segments": 2,
+        "dropout": 0.1,
+        "pooler": True,
         "hidden_dim": hidden_dim,
         "head_size": head_size,
         "num_heads": num_heads,
@@ -45,7 +33,17 @@ def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
 
 
 def _lm1b(hidden_dim, head_size, num_heads, intermediate_dim=1024):
-    return _bert(hidden_dim, head_size, num_heads, intermediate_dim, **_LM1B)
+    return _bert(
+        hidden_dim,
+        head_size,
+        num_heads,
+        intermediate_dim,
+        vocabulary_size=32000,
+        num_layers=6,
+        max_sequence_length=256,
+        num_segments=1,
+        pooler=False,
+    )
 
 
 def _lm1b_wide(hidden_dim, num_heads):
@@ -117,6 +115,7 @@ SHAPES = {
 # The paper's results on the development sets, in percent: F1 and exact match
 # (EM) on SQuAD, accuracy on MNLI. Means; on MNLI the runs of one model differ
 # by 0.1 to 0.4 (Tables 1 and 2). EM of Table 3A is left out.
+_METRICS = ("squad_f1", "squad_em", "mnli")
 _PUBLISHED = {
     "bert_large_h8": (90.89, 84.1, 85.0),
     "bert_large_h16": (90.61, 83.75, 84.5),
@@ -134,20 +133,12 @@ _PUBLISHED = {
     "fixed_d768_p128_h20": (90.89, None, 85.1),
 }
 PUBLISHED = {
-    name: {
-        metric: value
-        for metric, value in zip(("squad_f1", "squad_em", "mnli"), values)
-        if value is not None
-    }
+    name: {key: x for key, x in zip(_METRICS, values) if x is not None}
     for name, values in _PUBLISHED.items()
 }
 
 
 def shape(name: str) -> dict:
     """The arguments of a `FixedHeadBackbone`, a copy of `SHAPES[name]`."""
-    if name not in SHAPES:
-        raise ValueError(
-            f"`name` must be one of {', '.join(SHAPES)}. Received: "
-            f"name={name!r}"
-        )
+    one_of("name", name, SHAPES)
     return dict(SHAPES[name])

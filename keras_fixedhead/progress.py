@@ -24,7 +24,7 @@ def progress(
     label: str | None,
     total: float,
     *columns: rich.progress.ProgressColumn,
-    done: float = 0,
+    done: int = 0,
 ) -> Iterator[Callable[[float], None]]:
     """Shows progress on standard error, unless `label` is `None`.
 

@@ -1,7 +1,7 @@
 """Ranking documents: indexes of embeddings, BM25, and their fusion.
 
-Shape letters: Q queries, N documents, S sampled documents, D embedding size,
-R dimensions kept of it, K documents ranked.
+Shape letters: Q queries, N documents or vectors, S sampled documents,
+D embedding size, R dimensions kept of it, K documents ranked.
 
 Requires `pip install keras_fixedhead[retrieval]`.
 """
@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.bm25 import BM25
-from keras_fixedhead.principal_components import principal_components
-from keras_fixedhead.ranking import Ranking, import_extra
+from keras_fixedhead.attention_checks import one_of, positive_int
+from keras_fixedhead.ranking import BM25, Ranking, import_extra
 
 if typing.TYPE_CHECKING:
     import faiss
@@ -36,6 +34,8 @@ _RESCORED = 10
 _CELLS_SEARCHED = 4
 _ROTATION_SEED = 1234
 _UNIT_TOLERANCE = 1e-3
+# Vectors in float64 at once, for principal components.
+_ROWS_AT_ONCE = 4096
 
 
 def new_index(
@@ -47,41 +47,28 @@ def new_index(
 ) -> "faiss.Index":
     """A trained index without documents; `index.add(rows)` adds `[N, D]`.
 
-    Scores are inner products of the reduced embeddings: the cosine, where
-    embeddings have unit length. Renormalizes reduced documents and queries
-    only if every row of the sample has unit length or is zero. The index
-    transforms documents and queries itself, also after `faiss.write_index`
-    and `faiss.read_index`.
+    Scores are inner products of the reduced embeddings, renormalized only if
+    every row of the sample has unit length or is zero. The index transforms
+    documents and queries itself, also after `faiss.read_index`.
 
     Args:
-        sample: float array `[S, D]`, documents from which to learn the
-            directions of `"pca"`, the ranges of `"int8"` (numbers outside are
-            clipped) and the centre of `"binary"`. Draw it from the whole
-            collection.
-        precision: `"float32"`, 4 R bytes per document. `"int8"`, R bytes:
-            each dimension in 256 steps. `"binary"`, R / 8 + 8 bytes: after a
-            random rotation the side of the centre in each dimension, and two
-            correction factors; queries keep 8 bits per dimension (Gao and
-            Long 2024, "RaBitQ: Quantizing High-Dimensional Vectors with a
-            Theoretical Error Bound for Approximate Nearest Neighbor Search").
-            `"binary_int8"`, both: bits find ten documents for each wanted
-            one, int8 scores these again. As accurate as int8, and faster for
-            many documents.
+        sample: float array `[S, D]` from the whole collection, to learn
+            directions, ranges (int8 clips what is outside) and centres from.
+        precision: `"float32"`, 4 R bytes per document. `"int8"`, R bytes.
+            `"binary"`, R / 8 + 8 bytes: the side of the centre in each
+            dimension, after a random rotation, and two correction factors
+            (RaBitQ, Gao and Long 2024, https://arxiv.org/abs/2405.12497).
+            `"binary_int8"`: bits find ten documents for each wanted one, and
+            int8 scores these again.
         dimension: R, from 1 to D. Default: D.
         reduction: `"truncate"` keeps the first dimensions, for models trained
-            for it (see `FixedHeadTextEmbedder`); `"pca"` the principal
-            components of the sample, not centred: of all projections they
-            preserve its inner products best, by squared error.
-        approximate: search a part of the documents, where all would take too
-            long. `"float32"` and `"int8"` use a graph (Malkov and Yashunin
-            2018, "Efficient and robust approximate nearest neighbor search
-            using Hierarchical Navigable Small World graphs"), which adds
-            about 140 bytes per document, is slow to build, and needs
-            embeddings of unit length. One thread
-            (`faiss.omp_set_num_threads(1)`) makes it deterministic. For bits
-            a graph would be too large: they are divided into cells around
-            centres of the sample, at most one per 39 rows, and a quarter of
-            the cells is searched; 8 bytes more per document.
+            for it; `"pca"` the principal components of the sample.
+        approximate: search a part of the documents. `"float32"` and `"int8"`
+            use a graph (HNSW, Malkov and Yashunin 2018), which adds about 140
+            bytes per document and needs embeddings of unit length;
+            `faiss.omp_set_num_threads(1)` makes it deterministic. Bits are
+            divided into cells around centres of the sample, at most one per
+            39 rows, of which a quarter is searched; 8 bytes more each.
     """
     faiss = import_extra("faiss")
     sample = _matrix("sample", sample)
@@ -91,8 +78,8 @@ def new_index(
             "`sample` must hold at least one document. "
             f"Received: shape {sample.shape}"
         )
-    _one_of("precision", precision, PRECISIONS)
-    _one_of("reduction", reduction, REDUCTIONS)
+    one_of("precision", precision, PRECISIONS)
+    one_of("reduction", reduction, REDUCTIONS)
     kept = width if dimension is None else dimension
     if not 1 <= kept <= width:
         raise ValueError(
@@ -128,7 +115,7 @@ def new_index(
     return index
 
 
-def check_index(documents: int, size: int, **options) -> None:
+def check_index(documents: int, size: int, **options: typing.Any) -> None:
     """Raises the errors of `new_index` before there are embeddings.
 
     `documents` is the future number of rows of the sample, `size` is D.
@@ -136,7 +123,7 @@ def check_index(documents: int, size: int, **options) -> None:
     new_index(np.eye(min(documents, size), size), **options)
 
 
-def build_index(embeddings: np.ndarray, **options) -> "faiss.Index":
+def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
     """An index of documents `[N, D]`, which are also its sample.
 
     `options` are those of `new_index`; without any, the index is exact.
@@ -159,8 +146,8 @@ def bytes_per_document(index: "faiss.Index") -> float:
     if isinstance(index, faiss.IndexPreTransform):
         return bytes_per_document(index.index)
     if isinstance(index, faiss.IndexRefine):
-        return sum(
-            map(bytes_per_document, (index.base_index, index.refine_index))
+        return bytes_per_document(index.base_index) + bytes_per_document(
+            index.refine_index
         )
     if isinstance(index, faiss.IndexHNSW):
         # The neighbours of a document, their offset, and its level.
@@ -168,7 +155,7 @@ def bytes_per_document(index: "faiss.Index") -> float:
         return graph + bytes_per_document(index.storage)
     if isinstance(index, faiss.IndexIVF):
         return index.code_size + 8.0  # its number
-    return float(index.code_size)
+    return float(index.sa_code_size())
 
 
 def search_index(
@@ -284,8 +271,21 @@ def _matrix(name, values):
     return values
 
 
-def _one_of(name, value, choices):
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(choices)}. Received: {value!r}"
-        )
+def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The directions in which vectors `[N, D]` extend most, not centred.
+
+    Returns orthonormal columns, float64 `[D, size]`, each with a positive
+    largest entry; columns beyond D are zero.
+    """
+    products = np.zeros([vectors.shape[1]] * 2)
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        part = vectors[start : start + _ROWS_AT_ONCE].astype("float64")
+        products += part.T @ part
+    _, directions = np.linalg.eigh(products)
+    # Eigenvalues ascend.
+    directions = directions[:, ::-1][:, :size]
+    # Rounding, which depends on the machine, must not choose the sign.
+    largest = np.abs(directions).argmax(axis=0)
+    directions = directions * np.sign(directions[largest, range(len(largest))])
+    missing = size - directions.shape[1]
+    return np.pad(directions, ((0, 0), (0, missing)))

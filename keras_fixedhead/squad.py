@@ -30,8 +30,7 @@ def f1(prediction: str, answers: Iterable[str]) -> float:
     """The F1, from 0 to 1, of a prediction and the answer closest to it.
 
     The harmonic mean of precision and recall of normalized words, counted as
-    often as they occur. It is 0 where no word is common, even if neither has
-    any word.
+    often as they occur; 0 where no word is common, even if there are none.
     """
     words = normalize_answer(prediction).split()
     return max(
@@ -55,7 +54,8 @@ def score_answers(
             "`answers` must hold the answers of at least one question. "
             f"Received: {answers!r}"
         )
-    matches = scores = missing = 0
+    matches = scores = 0.0
+    missing = 0
     for key, texts in answers.items():
         if not texts:
             raise ValueError(

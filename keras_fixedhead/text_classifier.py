@@ -4,17 +4,121 @@ Shape letters: B batch, T sequence length, D embedding size (`hidden_dim`),
 C classes.
 """
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.backbone import kernel_initializer
-from keras_fixedhead.task import FixedHeadTask
-from keras_fixedhead.text_classifier_preprocessor import (
-    FixedHeadTextClassifierPreprocessor,
-)
+from keras_fixedhead.attention_checks import one_of, positive_int
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
+
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadTextClassifierPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.TextClassifierPreprocessor
+):
+    """Tokenizes, packs one or two texts, truncates and pads.
+
+    A text becomes `[CLS] text [SEP]`, a pair `[CLS] first [SEP] second [SEP]`
+    with segment ids 0 up to the first `[SEP]` and 1 after it (Devlin et al.
+    2018, section 3).
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: the most tokens of a sequence, with `[CLS]` and
+            `[SEP]`; longer texts are truncated.
+        truncate: how to shorten a pair: `"round_robin"` keeps a token of each
+            text in turn, `"waterfall"` the first text before the second.
+        **kwargs: as in `keras_hub.models.TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: a string, a list or tensor of B strings, or a tuple of two of
+            these for pairs. Pass `y=None` with a tuple, which KerasHub
+            otherwise takes for inputs and labels.
+        y, sample_weight: returned as they are.
+
+    Returns:
+        A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
+        `padding_mask` (1 = real token) and `segment_ids`; with `y`, a tuple
+        of the dictionary and `y`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 128,
+        truncate: str = "round_robin",
+        **kwargs: Any,
+    ):
+        one_of("truncate", truncate, ("round_robin", "waterfall"))
+        super().__init__(
+            tokenizer,
+            sequence_length=sequence_length,
+            truncate=truncate,
+            **kwargs,
+        )
+
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        inputs, *labels = keras.utils.unpack_x_y_sample_weight(
+            super().call(x, y=y, sample_weight=sample_weight)
+        )
+        inputs["padding_mask"] = self.padding_mask(inputs["token_ids"])
+        return keras.utils.pack_x_y_sample_weight(inputs, *labels)
+
+    def pad_to_longest(
+        self,
+        text: Tensor,
+        second: Tensor | None = None,
+        sequence_length: int | None = None,
+    ) -> Tensors:
+        """The same as calling, padded only to the longest row.
+
+        TensorFlow graph operations, for `tf.data` and exported signatures.
+        Takes one string `tf.Tensor` `[B]`, or two for pairs, and optionally a
+        `sequence_length` below the preprocessor's.
+        """
+        import tensorflow as tf
+
+        texts = [text] if second is None else [text, second]
+        room = self.room(sequence_length, len(texts))
+        rows = [
+            tf.cast(self.tokenizer.tokenize_in_graph(part), "int32")
+            for part in map(tf.convert_to_tensor, texts)
+        ]
+        if len(rows) == 1:
+            return self.pack_in_graph([rows[0][:, :room]])
+        first, other = (part.row_lengths() for part in rows)
+        lengths = _shortened(first, other, room, self.truncate)
+        # Not tensorflow-text's trimmers: every server has these operations.
+        kept = []
+        for part, length in zip(rows, lengths):
+            starts = part.row_starts()
+            places = tf.ragged.range(starts, starts + length)
+            kept.append(tf.gather(part.values, places))
+        return self.pack_in_graph(kept)
+
+
+def _shortened(first, second, room, truncate):
+    """The lengths of both texts in a pair with room for `room` tokens.
+
+    Takes and returns int64 `tf.Tensor` `[B]`; truncates like KerasHub's
+    `MultiSegmentPacker`.
+    """
+    import tensorflow as tf
+
+    if truncate == "round_robin":
+        # The larger half, or the rest that the second text leaves.
+        most = tf.maximum(room - second, (room + 1) // 2)
+    else:
+        most = room
+    first = tf.minimum(first, most)
+    return first, tf.minimum(second, room - first)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -28,12 +132,11 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 
     Args:
         backbone: a `FixedHeadBackbone`.
-        num_classes: int. C, at least 2.
+        num_classes: C, at least 2.
         preprocessor: a `FixedHeadTextClassifierPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        dropout: float. Dropout rate of the pooled vector.
-        labels: list of C str, the names of the classes in the order of the
-            logits, or `None`.
+        dropout: dropout rate of the pooled vector.
+        labels: the names of the C classes in the order of the logits.
         **kwargs: as in `keras_hub.models.TextClassifier`.
 
     Call arguments:
@@ -66,13 +169,13 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 
     def __init__(
         self,
-        backbone,
-        num_classes,
-        preprocessor=None,
-        pooling_mode="cls",
-        dropout=0.1,
-        labels=None,
-        **kwargs,
+        backbone: FixedHeadBackbone,
+        num_classes: int,
+        preprocessor: FixedHeadTextClassifierPreprocessor | None = None,
+        pooling_mode: str = "cls",
+        dropout: float = 0.1,
+        labels: Sequence[str] | None = None,
+        **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         positive_int("num_classes", num_classes, least=2)
@@ -81,17 +184,15 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
 
         # === Layers ===
-        self.pooled_dense = (
-            None
-            if backbone.pooler and pooling_mode == "cls"
-            else keras.layers.Dense(
+        self.pooled_dense: Any = None
+        if pooling_mode != "cls" or not backbone.pooler:
+            self.pooled_dense = keras.layers.Dense(
                 backbone.hidden_dim,
                 kernel_initializer=kernel_initializer(),
                 activation="tanh",
                 dtype=dtype,
                 name="pooled_dense",
             )
-        )
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=dtype, name="classifier_dropout"
         )
@@ -114,24 +215,21 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         if self.pooled_dense is None:
             pooled = encoded["pooled_output"]
         else:
-            pooled = self.pooled_dense(
-                pool(
-                    encoded["sequence_output"],
-                    inputs["padding_mask"],
-                    pooling_mode,
-                )
-            )
+            x, mask = encoded["sequence_output"], inputs["padding_mask"]
+            pooled = self.pooled_dense(pool(x, mask, pooling_mode))
         outputs = self.output_dense(self.output_dropout(pooled))
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     @classmethod
-    def from_preset(cls, preset, *args, **kwargs):
+    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
         if "num_classes" in kwargs:
             # KerasHub then makes a new head, which saved labels do not fit.
             kwargs.setdefault("labels", None)
         return super().from_preset(preset, *args, **kwargs)
 
-    def classify_packed(self, inputs, training=False, fixed_size=False):
+    def classify_packed(
+        self, inputs: Tensors, training: bool = False, fixed_size: bool = False
+    ) -> Tensor:
         """The same logits, computed on real tokens only.
 
         With `pooling_mode="cls"` the last block computes the first tokens
@@ -149,13 +247,11 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
             pooled = pool(
                 packing.pad(x), inputs["padding_mask"], self.pooling_mode
             )
-        dense = self.pooled_dense
-        if dense is None:
-            dense = self.backbone.pooled_dense
+        dense = self.pooled_dense or self.backbone.pooled_dense
         pooled = self.output_dropout(dense(pooled), training=training)
         return self.output_dense(pooled)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -165,7 +261,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         }
 
 
-def check_labels(num_classes, labels) -> None:
+def check_labels(num_classes: int, labels: Sequence[str] | None) -> None:
     """Raises unless `labels` are `None` or a different name of each class."""
     if labels is not None and (
         isinstance(labels, str)

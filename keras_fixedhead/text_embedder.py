@@ -3,29 +3,118 @@
 Shape letters: B batch, T sequence length, D embedding size.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import keras_hub
+import numpy as np
 from keras import ops
 
-from keras_fixedhead.task import FixedHeadTask
-from keras_fixedhead.text_embedder_preprocessor import (
-    FixedHeadTextEmbedderPreprocessor,
+from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, Tensors
+from keras_fixedhead.task import (
+    FixedHeadPreprocessor,
+    FixedHeadTask,
+    check_room,
 )
 from keras_fixedhead.text_encoder import TextEncoder
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
+POOLING_MODES = ("mean", "cls", "max")
 # Longer lists show their progress.
 _LONG_LIST = 100
 
-POOLING_MODES = ("mean", "cls", "max")
+
+@keras.saving.register_keras_serializable(package="keras_fixedhead")
+class FixedHeadTextEmbedderPreprocessor(
+    FixedHeadPreprocessor, keras_hub.models.TextEmbedderPreprocessor
+):
+    """Tokenizes, adds `[CLS]` and `[SEP]`, truncates and pads.
+
+    Args:
+        tokenizer: a `FixedHeadTokenizer`.
+        sequence_length: the most tokens of a sequence, over 2, with `[CLS]`
+            and `[SEP]`; longer texts are truncated on the right.
+        prompts: the text put before every text of a kind, by its name
+            (`"query"`, `"document"`).
+        **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
+
+    Call arguments:
+        x: a string, or a list or tensor of B strings.
+
+    Returns:
+        A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
+        `padding_mask` (1 = real token) and `segment_ids`.
+
+    Raises:
+        ValueError: if `sequence_length` leaves no room for a token beside
+            `[CLS]` and `[SEP]`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: FixedHeadTokenizer,
+        sequence_length: int = 256,
+        prompts: dict[str, str] | None = None,
+        **kwargs: Any,
+    ):
+        check_room(sequence_length)
+        super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+        self.prompts = dict(prompts or {})
+
+    def prompt(self, name: str | None) -> str:
+        """The text of a prompt; the empty one for `None`."""
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            raise ValueError(
+                "`prompt` must be None or the name of a prompt of this model "
+                f"({', '.join(sorted(self.prompts)) or 'it has none'}). "
+                f"Received: prompt={name!r}"
+            )
+        return self.prompts[name]
+
+    def pad_to_longest(
+        self,
+        text: Tensor,
+        prompt: str | None = None,
+        sequence_length: int | None = None,
+    ) -> Tensors:
+        """The same as calling, padded only to the longest row.
+
+        TensorFlow graph operations, for `tf.data` and exported signatures.
+        Takes a string `tf.Tensor` `[B]`, and optionally the name of the prompt
+        to put before each text and a `sequence_length` below the
+        preprocessor's.
+        """
+        import tensorflow as tf
+
+        text = tf.convert_to_tensor(text)
+        room = self.room(sequence_length, num_texts=1)
+        ids = self.tokenizer.tokenize_in_graph(self.prompt(prompt) + text)
+        return self.pack_in_graph([tf.cast(ids[:, :room], "int32")])
+
+    def _format_output(self, token_ids, segment_ids):
+        return {
+            "token_ids": token_ids,
+            "padding_mask": self.padding_mask(token_ids),
+            "segment_ids": segment_ids,
+        }
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "prompts": self.prompts}
 
 
-def pool(sequence_output, padding_mask, mode):
+def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     """Pools the real tokens of each sequence, in float32 at least.
 
     Takes `[B, T, D]` and a mask `[B, T]`, 1 = real token; `mode` is one of
     `POOLING_MODES`, where `"cls"` is the first token. Returns `[B, D]`, zero
     for a sequence without real tokens, unless the mode is `"cls"`.
     """
+    one_of("pooling_mode", mode, POOLING_MODES)
     dtype = keras.backend.result_type(sequence_output.dtype, "float32")
     x = ops.cast(sequence_output, dtype)
     if mode == "cls":
@@ -33,19 +122,13 @@ def pool(sequence_output, padding_mask, mode):
         return ops.sum(x[:, :1, :], axis=1)
     mask = ops.expand_dims(ops.cast(padding_mask, x.dtype), -1)
     if mode == "mean":
-        return ops.sum(x * mask, axis=1) / ops.maximum(
-            ops.sum(mask, axis=1), 1.0
-        )
-    if mode == "max":
-        pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
-        return pooled * ops.max(mask, axis=1)
-    raise ValueError(
-        f"`pooling_mode` must be one of {POOLING_MODES}. "
-        f"Received: pooling_mode={mode!r}"
-    )
+        lengths = ops.maximum(ops.sum(mask, axis=1), 1.0)
+        return ops.sum(x * mask, axis=1) / lengths
+    pooled = ops.max(x + (1.0 - mask) * -1e9, axis=1)
+    return pooled * ops.max(mask, axis=1)
 
 
-def refuse_blind_token(backbone, mode):
+def refuse_blind_token(backbone: FixedHeadBackbone, mode: str) -> None:
     """Raises ValueError if the pooled token sees no other token."""
     if mode == "cls" and backbone.causal:
         raise ValueError(
@@ -63,11 +146,11 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        normalize: bool. Whether embeddings have length 1.
-        embedding_dim: int or `None`. Keeps the first `embedding_dim`
-            dimensions of the pooled vector before normalization; `None` keeps
-            all D. A model trained for it (Kusupati et al. 2022, "Matryoshka
-            Representation Learning") loses little accuracy.
+        normalize: whether embeddings have length 1.
+        embedding_dim: keeps the first `embedding_dim` dimensions of the pooled
+            vector before normalization; `None` keeps all D. A model trained
+            for it (Kusupati et al. 2022, "Matryoshka Representation
+            Learning") loses little accuracy.
         **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
@@ -93,12 +176,12 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def __init__(
         self,
-        backbone,
-        preprocessor=None,
-        pooling_mode="mean",
-        normalize=True,
-        embedding_dim=None,
-        **kwargs,
+        backbone: FixedHeadBackbone,
+        preprocessor: FixedHeadTextEmbedderPreprocessor | None = None,
+        pooling_mode: str = "mean",
+        normalize: bool = True,
+        embedding_dim: int | None = None,
+        **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
         if embedding_dim is not None and not (
@@ -114,7 +197,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         self.pooling_mode = pooling_mode
         self.normalize = normalize
         self.embedding_dim = embedding_dim
-        self._encoder = None
+        self._encoder: TextEncoder | None = None
 
         # === Functional Model ===
         inputs = backbone.input
@@ -125,11 +208,11 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def embed_packed(
         self,
-        inputs,
-        training=False,
-        fixed_size=False,
-        return_projections=False,
-    ):
+        inputs: Tensors,
+        training: bool = False,
+        fixed_size: bool = False,
+        return_projections: bool = False,
+    ) -> Any:
         """The same embeddings, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`. Returns
@@ -146,20 +229,25 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             name: packing.pad(x) for name, x in projections[0].items()
         }
 
-    def encode_text(self, text, prompt=None, batch_size=None, verbose="auto"):
+    def encode_text(
+        self,
+        text: str | Sequence[str],
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
+    ) -> np.ndarray:
         """Embeds a string or a list of B strings.
 
         Texts are sorted by length, and TensorFlow computes real tokens only.
         Later calls reuse what the first one compiles.
 
         Args:
-            text: str or list of str.
-            prompt: str or `None`. The name of one of the preprocessor's
-                prompts, put before each text.
-            batch_size: int or `None`. The most texts to embed at once; `None`
-                means about 2,048 tokens, which is fastest on CPUs.
-            verbose: `"auto"` or int. 0 hides the progress of long lists on
-                standard error.
+            text: a string or a list of strings.
+            prompt: the name of one of the preprocessor's prompts, put before
+                each text.
+            batch_size: the most texts to embed at once; `None` means about
+                2,048 tokens, which is fastest on CPUs.
+            verbose: 0 hides the progress of long lists on standard error.
 
         Returns:
             A float32 array `[B, D]`; B = 1 for a string.
@@ -179,7 +267,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             pooled = ops.normalize(pooled, axis=-1, order=2)
         return pooled
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "pooling_mode": self.pooling_mode,

@@ -7,15 +7,19 @@ size.
 import concurrent.futures
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.beir import Collection
-from keras_fixedhead.preprocessor import check_room, pad_rows
 from keras_fixedhead.progress import progress
+from keras_fixedhead.task import check_room, pad_rows
+
+if TYPE_CHECKING:
+    from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
@@ -34,15 +38,17 @@ class TextEncoder:
     example after `quantize`. On JAX, rows and lengths are padded to powers of
     two, so that few shapes are compiled.
 
-    Args:
-        embedder: a `FixedHeadTextEmbedder` with a preprocessor.
-        sequence_length: int or `None`. The most tokens of a text. Default:
-            the preprocessor's limit.
-        batch_size: int or `None`. The most texts in a batch; `None` means
-            about 2,048 tokens, which is fastest on CPUs.
+    `sequence_length` is the most tokens of a text, by default the
+    preprocessor's limit; `batch_size` the most texts in a batch, by default
+    about 2,048 tokens, which is fastest on CPUs.
     """
 
-    def __init__(self, embedder, sequence_length=None, batch_size=None):
+    def __init__(
+        self,
+        embedder: "FixedHeadTextEmbedder",
+        sequence_length: int | None = None,
+        batch_size: int | None = None,
+    ):
         if embedder.preprocessor is None:
             raise ValueError(
                 "`embedder` needs a preprocessor for texts: make it with "
@@ -71,8 +77,7 @@ class TextEncoder:
         """Embeds N texts in their order, float32 `[N, D]`.
 
         Puts the prompt named `prompt` before each text, shows progress named
-        `label` if given, and calls `on_batch` with the number of texts of
-        each finished batch.
+        `label`, and calls `on_batch` with the size of each finished batch.
         """
         prefix = self.embedder.preprocessor.prompt(prompt)
         for i, text in enumerate(texts):
@@ -92,7 +97,7 @@ class TextEncoder:
             self._trace()
         with contextlib.ExitStack() as stack:
             advance = stack.enter_context(progress(label, len(texts)))
-            embedded = map(embed, batches)
+            embedded: Iterable[np.ndarray] = map(embed, batches)
             if in_graph and len(batches) > 1:
                 pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
                 stack.callback(pool.shutdown, cancel_futures=True)
@@ -113,17 +118,14 @@ class TextEncoder:
         before the texts. `name` begins the names of the progress bars.
         """
         prompts = self.embedder.preprocessor.prompts
-        return tuple(
-            self(
-                texts,
-                prompt=kind if kind in prompts else None,
-                label=f"{name}: {label}",
-            )
-            for kind, label, texts in (
-                ("document", "documents", collection.documents),
-                ("query", "queries", collection.queries),
+        documents, queries = (
+            self(texts, prompt if prompt in prompts else None, label)
+            for texts, prompt, label in (
+                (collection.documents, "document", f"{name}: documents"),
+                (collection.queries, "query", f"{name}: queries"),
             )
         )
+        return documents, queries
 
     def _batches(self, lengths):
         """Lists of indices, longest texts first, to run out of memory soon."""
@@ -188,12 +190,9 @@ class TextEncoder:
         """The backbone's inputs for B texts, int32 arrays `[B', T]`."""
         preprocessor = self.embedder.preprocessor
         tokenizer, limit = preprocessor.tokenizer, self._limit
+        begin, end = [tokenizer.start_token_id], [tokenizer.end_token_id]
         rows = [
-            [
-                tokenizer.start_token_id,
-                *ids[: limit - 2],
-                tokenizer.end_token_id,
-            ]
+            begin + ids[: limit - 2] + end
             for ids in tokenizer._tokenize_python(texts)
         ]
         count, length = len(rows), max(map(len, rows))

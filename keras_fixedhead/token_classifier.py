@@ -5,6 +5,7 @@ Shape letters: B batch, T sequence length, N windows, C classes.
 
 import typing
 from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 import keras_hub
@@ -12,12 +13,12 @@ import numpy as np
 from keras import ops
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.backbone import FixedHeadBackbone, kernel_initializer
-from keras_fixedhead.preprocessor import pad_rows
-from keras_fixedhead.task import FixedHeadTask
-from keras_fixedhead.text_classifier import check_labels
-from keras_fixedhead.text_classifier_preprocessor import (
+from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
+from keras_fixedhead.task import FixedHeadTask, pad_rows
+from keras_fixedhead.text_classifier import (
     FixedHeadTextClassifierPreprocessor,
+    check_labels,
 )
 
 
@@ -64,7 +65,8 @@ class FixedHeadTokenClassifierPreprocessor(FixedHeadTextClassifierPreprocessor):
         """
         room = self.room(None, 1)
         start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
-        rows, ids, places = [], [start], []
+        rows, ids = [], [start]
+        places: list[int] = []
         for pieces in self.tokenizer(list(words)) if words else []:
             pieces = list(pieces[:room])
             if len(ids) + len(pieces) > room + 1:
@@ -138,7 +140,7 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         preprocessor: FixedHeadTokenClassifierPreprocessor | None = None,
         dropout: float = 0.1,
         labels: Sequence[str] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         positive_int("num_classes", num_classes, least=2)
         check_labels(num_classes, labels)
@@ -166,13 +168,18 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     @classmethod
-    def from_preset(cls, preset: str, *args, **kwargs):
+    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
         if "num_classes" in kwargs:
             # KerasHub then makes a new head, which saved labels do not fit.
             kwargs.setdefault("labels", None)
         return super().from_preset(preset, *args, **kwargs)
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs) -> None:
+    def compile(
+        self,
+        optimizer: str | keras.optimizers.Optimizer = "auto",
+        loss: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
         """Configures `fit` and `evaluate`.
 
         Labels are int tensors `[B, T]`: a class for the first token of each
@@ -190,7 +197,9 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def classify_packed(self, inputs, training=False, fixed_size=False):
+    def classify_packed(
+        self, inputs: Tensors, training: bool = False, fixed_size: bool = False
+    ) -> Tensor:
         """The same logits, computed on real tokens only.
 
         For the arguments see `FixedHeadBackbone.encode_packed`.

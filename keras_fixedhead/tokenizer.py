@@ -6,7 +6,10 @@ SavedModels, and Hugging Face's `tokenizers`, which needs no TensorFlow.
 
 import collections
 import functools
+import os
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import keras_hub
@@ -15,6 +18,7 @@ import tokenizers
 
 from keras_fixedhead import graph_text
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.layer_config import Tensor
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -44,10 +48,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     Args:
         vocabulary: a list of tokens, or the path of a file with one per line.
             It must contain `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]`.
-        lowercase: bool. Whether to lower-case and to remove accents.
-        special_tokens_in_strings: bool. Whether to map special tokens in a
-            text, as in `"title [SEP] abstract"`, to their ids, as Hugging
-            Face's tokenizers do. Enable it only for trusted text.
+        lowercase: whether to lower-case and to remove accents.
+        special_tokens_in_strings: whether to map special tokens in a text, as
+            in `"title [SEP] abstract"`, to their ids, as Hugging Face's
+            tokenizers do. Enable it only for trusted text.
         **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
     Call arguments:
@@ -62,10 +66,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     def __init__(
         self,
-        vocabulary=None,
-        lowercase=True,
-        special_tokens_in_strings=False,
-        **kwargs,
+        vocabulary: Sequence[str] | str | os.PathLike | None = None,
+        lowercase: bool = True,
+        special_tokens_in_strings: bool = False,
+        **kwargs: Any,
     ):
         for token, name in zip(
             SPECIAL_TOKENS, ("pad", "unk", "start", "end", "mask")
@@ -81,7 +85,9 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         # Keras refuses to quantize a model that holds an unbuilt layer.
         self.built = True
 
-    def set_vocabulary(self, vocabulary):
+    def set_vocabulary(
+        self, vocabulary: Sequence[str] | str | os.PathLike | None
+    ) -> None:
         if isinstance(vocabulary, (list, tuple)):
             counts = collections.Counter(vocabulary)
             twice = [token for token in counts if counts[token] > 1]
@@ -94,8 +100,8 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         self.__dict__.pop("_reference", None)
 
     @property
-    def special_tokens_in_texts(self):
-        """tuple of strings, the special tokens to find in texts."""
+    def special_tokens_in_texts(self) -> tuple[str, ...]:
+        """The special tokens to find in texts."""
         return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):
@@ -114,11 +120,11 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             support_detokenization=True,
         )
 
-    def tokenize_in_graph(self, text):
+    def tokenize_in_graph(self, text: Tensor) -> Tensor:
         """The same ids by TensorFlow operations, in eager mode too.
 
-        Takes a string `tf.Tensor` `[B]`, UTF-8, and returns an int32
-        `tf.RaggedTensor` `[B, None]`.
+        Takes strings `[B]` in UTF-8, and returns an int32 `tf.RaggedTensor`
+        `[B, None]`.
         """
         import tensorflow as tf
 
@@ -189,8 +195,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
                 f"surrogates. Received: {', '.join(map(ascii, wrong[:3]))}"
             ) from error
 
-    def tokenize_with_offsets(self, text):
-        """The same ids for a str, and the characters of each.
+    def tokenize_with_offsets(
+        self, text: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        """The same ids for one text, and the characters of each.
 
         Returns three lists of ints: the ids; where each token starts in
         `text`; and where it ends, exclusive, including removed accents.
@@ -217,7 +225,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
             end += 1
         return end
 
-    def get_config(self):
+    def get_config(self) -> dict:
         config = super().get_config()
         names = ("name", "trainable", "dtype", "config_file")
         return {

@@ -4,13 +4,21 @@ Shape letters: B batch, T sequence length, D embedding size, P real tokens of
 a packed batch.
 """
 
-import functools
 import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.layer_config import arguments_of, serialize_dtype
+from keras_fixedhead.layer_config import (
+    Shape,
+    Tensor,
+    arguments_of,
+    resolve_activation,
+    serialize_dtype,
+)
+from keras_fixedhead.packing import Packing
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -21,33 +29,27 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     (2) of the paper), with dropout before each sum.
 
     Args:
-        num_heads: int. The number of attention heads.
-        intermediate_dim: int. The width of the feed-forward layer.
-        head_size: int, a sequence of one int per head, or `None` for the
-            static sequence length. See `FixedMultiHeadAttention`.
-        attention_window: int or `None`. See `FixedMultiHeadAttention`.
-        attention_scale: float or `None`. See `FixedMultiHeadAttention`.
-        dropout: float. Rate for the attention scores and before both sums.
+        num_heads, head_size, attention_window, attention_scale: see
+            `FixedMultiHeadAttention`.
+        intermediate_dim: the width of the feed-forward layer.
+        dropout: rate for the attention scores and before both sums.
         activation: `"gelu_approximate"` (tanh, as the original BERT),
             `"gelu"` (erf, as Hugging Face's BERT), or any other name or
             function that `keras.activations.get` takes.
-        layer_norm_epsilon: float. Epsilon of both norms.
+        layer_norm_epsilon: epsilon of both norms.
         kernel_initializer: initializer of every kernel.
         **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
     Call arguments:
         inputs: float tensor `[B, T, D]`.
         padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
-        attention_mask: bool or int tensor that broadcasts to
-            `[B, N, T, T]`, 1 = attend.
-        use_causal_mask: bool. Attend only to the past.
         packing: a `keras_fixedhead.packing.Packing`. With it, `inputs` and
             outputs hold the real tokens only, `[P, D]`.
         queries: float tensor `[Q, D]`, the rows of `inputs` to compute
             outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
-        training: bool. Whether dropout is applied.
-        cache, cache_update_index: see `FixedMultiHeadAttention`.
+        attention_mask, use_causal_mask, training, cache, cache_update_index:
+            see `FixedMultiHeadAttention`.
 
     Returns:
         A tensor of the shape of `inputs`, or of `queries` if given; with
@@ -56,16 +58,16 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        intermediate_dim,
-        head_size=None,
-        attention_window=None,
-        attention_scale=None,
-        dropout=0.0,
-        activation="gelu_approximate",
-        layer_norm_epsilon=1e-12,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        num_heads: int,
+        intermediate_dim: int,
+        head_size: int | Sequence[int] | None = None,
+        attention_window: int | None = None,
+        attention_scale: float | None = None,
+        dropout: float = 0.0,
+        activation: str | Callable = "gelu_approximate",
+        layer_norm_epsilon: float = 1e-12,
+        kernel_initializer: str | dict | Callable = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -89,7 +91,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         )
         self.head_size = self.attention.head_size
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         self.attention.build(inputs_shape)
         # `None` has become the sequence length.
         self.head_size = self.attention.head_size
@@ -115,17 +117,17 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        packing=None,
-        queries=None,
-        query_packing=None,
-        training=None,
-        cache=None,
-        cache_update_index=None,
-    ):
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        packing: Packing | None = None,
+        queries: Tensor | None = None,
+        query_packing: Packing | None = None,
+        training: bool | None = None,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         value = None if queries is None else inputs
         queries = inputs if queries is None else queries
         x = self.attention(
@@ -150,10 +152,12 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         x = self.output_layer_norm(attended + x)
         return x if cache is None else (x, cache)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return inputs_shape
 
-    def compute_output_spec(self, inputs, *args, **kwargs):
+    def compute_output_spec(
+        self, inputs: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor | tuple[Tensor, Tensor]:
         call = inspect.signature(self.call).bind(inputs, *args, **kwargs)
         cache = call.arguments.get("cache")
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -161,7 +165,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             return output
         return output, keras.KerasTensor(cache.shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         config = {
             **super().get_config(),
             **arguments_of(FixedHeadTransformerBlock, self),
@@ -184,10 +188,3 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         return keras.layers.LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
         )
-
-
-def resolve_activation(activation):
-    """`keras.activations.get`, which only has GELU's exact (erf) form."""
-    if activation == "gelu_approximate":
-        return functools.partial(keras.activations.gelu, approximate=True)
-    return keras.activations.get(activation)

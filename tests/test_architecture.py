@@ -95,11 +95,11 @@ def test_the_library_imports_tensorflow_only_for_text_and_lazily():
                 assert not at_once, path
                 assert path.name in (
                     "graph_text.py",
-                    "preprocessor.py",
+                    "task.py",
                     "text_encoder.py",
                     "tokenizer.py",
-                    "text_classifier_preprocessor.py",
-                    "text_embedder_preprocessor.py",
+                    "text_classifier.py",
+                    "text_embedder.py",
                 ), path
 
 

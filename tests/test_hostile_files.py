@@ -23,7 +23,7 @@ import pytest
 from export import load as export_load
 from export.files import card, golden
 from export.index import index_folder
-from keras_fixedhead import FixedHeadTextEmbedder, bm25, convert
+from keras_fixedhead import FixedHeadTextEmbedder, convert, ranking
 from keras_fixedhead.diagnostics import __main__ as diagnostics
 from tests.export import tiny
 from tests.keras_fixedhead import hugging_face
@@ -424,13 +424,13 @@ def test_an_index(tmp_path, marker):
 
 
 def test_bm25(tmp_path, marker):
-    bm25.BM25(["one text", "another text"]).save(tmp_path / "bm25")
+    ranking.BM25(["one text", "another text"]).save(tmp_path / "bm25")
     arrays = sorted((tmp_path / "bm25").glob("*.npy"))
     assert arrays
     for path in arrays:
         write_pickled_arrays(path, marker)
     with pytest.raises(REFUSED):
-        bm25.BM25.load(tmp_path / "bm25")
+        ranking.BM25.load(tmp_path / "bm25")
 
 
 def pickles_alone(folder, marker):

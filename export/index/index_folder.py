@@ -23,9 +23,9 @@ from export.index import manifest as manifests
 from export.index.corpus import Shard
 from export.index.faiss_index import VectorIndex
 from export.index.manifest import MANIFEST, Options
-from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import progress
+from keras_fixedhead.ranking import BM25
 
 _CHECKED = 16  # parts of which a document is embedded before a search
 _PACKAGES = (

@@ -14,8 +14,7 @@ from export.index.index_folder import Index
 from export.search import query_file, report
 from export.search.report import Hit
 from keras_fixedhead import retrieval
-from keras_fixedhead.bm25 import BM25
-from keras_fixedhead.ranking import Ranking
+from keras_fixedhead.ranking import BM25, Ranking
 
 RANKERS = ("encoder", "bm25", "fusion")
 # Fused lists are deeper than the result, see `reciprocal_rank_fusion`.

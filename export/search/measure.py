@@ -12,9 +12,9 @@ from export.index.update import update
 from export.search import report
 from export.search.answers import RANKERS, rank
 from keras_fixedhead import beir
-from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import write_json
 from keras_fixedhead.progress import progress
+from keras_fixedhead.ranking import BM25
 
 
 def measure_collection(

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
-from keras_fixedhead.text_embedder import POOLING_MODES, FixedHeadTextEmbedder
-from keras_fixedhead.text_embedder_preprocessor import (
+from keras_fixedhead.masked_lm import (
+    FixedHeadMaskedLM,
+    FixedHeadMaskedLMPreprocessor,
+)
+from keras_fixedhead.text_embedder import (
+    POOLING_MODES,
+    FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS, FixedHeadTokenizer

@@ -1,6 +1,6 @@
 """What the attention heads of a live model do."""
 
-from keras_fixedhead.lazy import public_names
+from keras_fixedhead.command import public_names
 
 __getattr__, __all__ = public_names(
     __name__,

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_mask import combine_attention_masks
+from keras_fixedhead.attention_functions import combine_attention_masks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a shape costs, and which shape to train for a budget."""
 
-from keras_fixedhead.lazy import public_names
+from keras_fixedhead.command import public_names
 
 __getattr__, __all__ = public_names(
     __name__,

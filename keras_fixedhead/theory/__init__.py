@@ -5,7 +5,7 @@
 Source: Bhojanapalli et al. 2020, https://arxiv.org/abs/2002.07028.
 """
 
-from keras_fixedhead.lazy import public_names
+from keras_fixedhead.command import public_names
 
 __getattr__, __all__ = public_names(
     __name__,

@@ -13,8 +13,10 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from keras_fixedhead.convert import from_bert_backbone
-from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.masked_lm_preprocessor import FixedHeadMaskedLMPreprocessor
+from keras_fixedhead.masked_lm import (
+    FixedHeadMaskedLM,
+    FixedHeadMaskedLMPreprocessor,
+)
 
 TEXTS = ["attention heads.", "a b c d e f g", "head, head, head", "a tion."]
 # Rows of the fixture `inputs` that have real tokens.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_fixedhead.principal_components import principal_components
+from keras_fixedhead.retrieval import principal_components
 
 pytestmark = pytest.mark.any_backend
 

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 
-from keras_fixedhead.bm25 import BM25
+from keras_fixedhead.ranking import BM25
 from keras_fixedhead.retrieval import (
     PRECISIONS,
     Ranking,

@@ -17,7 +17,7 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.losses import relation_loss, similarity_loss
-from keras_fixedhead.principal_components import principal_components
+from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import teacher_embeddings

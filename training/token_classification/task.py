@@ -67,7 +67,7 @@ class Sentences:
         """
         right = [
             label == wanted
-            for row, expected in zip(found, self.labels, strict=True)
+            for row, expected in zip(found, self.labels or [], strict=True)
             for label, wanted in zip(row, expected, strict=True)
         ]
         figures = {"accuracy": float(np.mean(right))}
@@ -99,7 +99,8 @@ def read_sentences(
             f"`column` must be over {word_column}, the column of the words. "
             f"Received: {column}"
         )
-    sentences, sentence = [], []
+    sentences: list[list[tuple[str, str]]] = []
+    sentence: list[tuple[str, str]] = []
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:

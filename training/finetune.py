@@ -11,10 +11,8 @@ r"""Fine-tunes an encoder and leaves WORKDIR/preset.
         --data train-v1.1.json --validation dev-v1.1.json \
         --workdir runs/squad --seeds 5
 
-The named configuration chooses the task: retrieval, classification of texts
-and pairs of texts, or question answering (SQuAD). The same command continues
-an interrupted run. Each configuration has its own flags: --config NAME --help
-lists them.
+The named configuration chooses the task, and each has its own flags: --config
+NAME --help lists them. The same command continues an interrupted run.
 """
 
 import sys

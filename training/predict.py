@@ -1,11 +1,10 @@
-r"""Predicts answers or classes for a file with a fine-tuned preset.
+r"""Predicts answers or labels for a file with a fine-tuned preset.
 
     python -m training.predict --task squad --model runs/squad/preset \
         --input dev-v1.1.json --output predictions.json
 
-Answers the questions of a file in SQuAD's format, or classifies texts or pairs
-of texts. Prints exact match and F1, or the accuracy, for the examples that
-have answers or labels in the file.
+Prints the task's metrics for the examples that have answers or labels in the
+file.
 """
 
 import importlib

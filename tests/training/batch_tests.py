@@ -1,4 +1,4 @@
-"""What holds for all batches of numbered examples, as a base class of tests."""
+"""What holds for the batches of all tasks, as base classes of tests."""
 
 import numpy as np
 import pytest
@@ -29,35 +29,36 @@ def assert_same(one, two):
         np.testing.assert_array_equal(left, right)
 
 
-class BatchesTests:
-    """Of the fixtures `made`, `ExampleBatches` of six that are padded to one
-    length, and `examples`, which make four or more of them."""
+class TrainingBatchesTests:
+    """Of the fixtures `made`, batches that are padded to one length, and
+    `examples`, which make four of them or more."""
+
+    # Updates to start at, the number of workers, and of all replicas.
+    first_steps = (4, 7)
+    division = (2, 6)
 
     @pytest.fixture(scope="class")
     def whole(self, made, examples):
         """Eight batches, of an epoch and more."""
         return take(made, examples, 8)
 
-    @pytest.mark.parametrize("first_step", [4, 7])
     def test_starting_later_gives_the_batches_of_later(
-        self, made, examples, whole, first_step
+        self, made, examples, whole
     ):
-        (later,) = take(made, examples, 1, first_step)
-        assert_same(later, whole[first_step])
+        for first_step in self.first_steps:
+            (later,) = take(made, examples, 1, first_step)
+            assert_same(later, whole[first_step])
 
-    @pytest.mark.parametrize(
-        "workers, replicas",
-        [(2, 6), pytest.param(1, 2, marks=pytest.mark.slow)],
-    )
     def test_workers_and_replicas_divide_the_global_batch(
-        self, made, examples, whole, workers, replicas
+        self, made, examples, whole
     ):
+        workers, replicas = self.division
         each = replicas // workers
         parts = [
-            take(made, examples, 2 * each, context=context)
+            take(made, examples, 3 * each, context=context)
             for context in contexts(workers, replicas)
         ]
-        for step in range(2):
+        for step in range(3):
             mine = [
                 batch
                 for part in parts
@@ -67,6 +68,10 @@ class BatchesTests:
                 lambda *values: np.concatenate(values), *mine
             )
             assert_same(joined, whole[step])
+
+
+class BatchesTests(TrainingBatchesTests):
+    """Of `ExampleBatches` of six."""
 
     def test_evaluation_has_every_example_once(self, made, examples):
         read = made.reader(examples)

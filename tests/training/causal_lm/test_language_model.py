@@ -15,12 +15,12 @@ from keras_fixedhead import (
     presets,
 )
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from tests.training import tiny
+from tests.training import numbered, tiny
 from tests.training.task_tests import Case, TaskTests
 from training import language_model
 from training.causal_lm.configs import NAMED_RUNS, CausalLMConfig
 from training.causal_lm.task import LanguageModelBatches, LanguageModelTask
-from training.corpus.tokenized import Document, Shard, write_shard
+from training.corpus.tokenized import Document, write_shard
 
 # KerasHub's CausalLM compiles itself when it is made.
 pytestmark = pytest.mark.filterwarnings(
@@ -214,28 +214,21 @@ def test_operations_of_an_update(data, tmp_path):
     )
 
 
-def numbered(folder):
-    """A corpus in which every token is another one, and its tokenizer."""
-    made, first = [], len(SPECIAL_TOKENS)
-    for name, sizes in enumerate([[2, 9, 30], [8, 17, 5], [24, 16], [7, 65]]):
-        contents = []
-        for size in sizes:
-            contents.append(Document(first + np.arange(size), [size]))
-            first += size
-        entry = write_shard(folder, str(name), contents)
-        made.append(Shard(folder / entry["name"], np.array(sizes), ""))
-    tokens = [f"w{number}" for number in range(len(SPECIAL_TOKENS), first)]
-    return made, FixedHeadTokenizer([*SPECIAL_TOKENS, *tokens])
+LENGTHS = [[2, 9, 30], [8, 17, 5], [24, 16], [7, 65]]
+COUNT = sum(map(sum, LENGTHS))
+TOKENIZER = FixedHeadTokenizer(
+    [*SPECIAL_TOKENS, *(f"w{number}" for number in range(COUNT))]
+)
 
 
 @pytest.mark.parametrize(
     "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
 )
 def test_each_token_is_predicted_once_in_an_epoch(tmp_path, packed):
-    shards, tokenizer = numbered(tmp_path)
+    shards = numbered.write(tmp_path, LENGTHS).shards
     # Windows of 12 and of 15 chunks.
     config = CausalLMConfig(sequence_length=9, shuffle_tokens=100)
-    batches = LanguageModelBatches(config, 1, tokenizer, 3, packed)
+    batches = LanguageModelBatches(config, 1, TOKENIZER, 3, packed)
     made = batches.training(shards, ONE, 0).take(2 * 27)
     made, orders = list(made.as_numpy_iterator()), []
     for epoch in (made[:27], made[27:]):
@@ -253,7 +246,7 @@ def test_each_token_is_predicted_once_in_an_epoch(tmp_path, packed):
             predicted += labels[:size].tolist()
             order.append(labels[0])
         assert sorted(predicted) == sorted(
-            [END] * 10 + list(range(len(SPECIAL_TOKENS), 188))
+            [END] * 10 + [len(SPECIAL_TOKENS) + n for n in range(COUNT)]
         )
         # An end follows the last token of a document.
         before = {
@@ -268,9 +261,9 @@ def test_each_token_is_predicted_once_in_an_epoch(tmp_path, packed):
 
 
 def test_a_short_document_is_what_the_preprocessor_makes(tmp_path):
-    shards, tokenizer = numbered(tmp_path)
+    shards = numbered.write(tmp_path, LENGTHS).shards
     batches = LanguageModelBatches(
-        CausalLMConfig(sequence_length=9), 27, tokenizer, 3, packed=False
+        CausalLMConfig(sequence_length=9), 27, TOKENIZER, 3, packed=False
     )
     (batch,) = batches.evaluation(shards, ONE).as_numpy_iterator()
     # The fourth document, of 8 tokens, and the first.
@@ -278,9 +271,9 @@ def test_a_short_document_is_what_the_preprocessor_makes(tmp_path):
     (one,) = np.flatnonzero(batch["token_ids"][:, 1] == 5)
     texts = [
         " ".join(f"w{number}" for number in numbers)
-        for numbers in (range(46, 54), range(5, 7))
+        for numbers in (range(41, 49), range(2))
     ]
-    preprocessor = FixedHeadCausalLMPreprocessor(tokenizer, sequence_length=9)
+    preprocessor = FixedHeadCausalLMPreprocessor(TOKENIZER, sequence_length=9)
     _, labels, weights = preprocessor(texts)
     for row, ids, real in zip((four, one), labels, weights):
         np.testing.assert_array_equal(batch["labels"][row], ids)

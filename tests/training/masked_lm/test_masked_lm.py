@@ -89,6 +89,7 @@ class TestVerb(TaskTests):
         ({"sequence_length": 7}, "`sequence_length` .* Received: 7"),
         ({"max_predictions": 0}, "`max_predictions` .* Received: 0"),
         ({"mask_token_rate": 1.5}, "`mask_token_rate` .* Received: 1.5"),
+        ({"random_token_rate": 2.0}, "`random_token_rate` .* Received: 2.0"),
         ({"mask_selection_rate": 0.0}, "`mask_selection_rate` .* Received: 0"),
         ({"global_batch_size": 0}, "`global_batch_size` .* Received: 0"),
         ({"global_batch_size": 999}, "`global_batch_size` .* Received: 999"),

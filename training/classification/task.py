@@ -163,7 +163,7 @@ class ClassificationTask(FinetuningTask):
             "accuracy": tf.reduce_sum(hits) / examples
         }
 
-    def flops(self, totals: dict[str, float]) -> float:
+    def flops(self, totals: dict[str, float]) -> float | None:
         if self.model.pooling_mode != "cls":
             return super().flops(totals)
         # The last block computes the first token of each example only.

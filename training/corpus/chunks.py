@@ -14,6 +14,7 @@ import math
 import typing
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from training.corpus.tokenized import Shard, load_shards
@@ -34,7 +35,9 @@ class Window(typing.NamedTuple):
     chunk_starts: tf.Tensor
 
 
-def num_chunks(document_lengths, chunk_length: int):
+def num_chunks(
+    document_lengths: tf.Tensor | np.ndarray, chunk_length: int
+) -> tf.Tensor | np.ndarray:
     """Returns the chunks in each document, for integer arrays or tensors."""
     return -(-document_lengths // chunk_length)
 
@@ -324,9 +327,11 @@ class ChunkBatches(abc.ABC):
         tokens = sum(int(shard.document_lengths.sum()) for shard in shards)
         count = max(math.ceil(tokens / self._shuffle_tokens), 1)
         count = min(count, len(shards))
-        return [shards[number::count] for number in range(count)]
+        return [list(shards[number::count]) for number in range(count)]
 
-    def _plan(self, shards) -> tuple[tf.RaggedTensor, list[int]]:
+    def _plan(
+        self, shards: Sequence[Shard]
+    ) -> tuple[tf.RaggedTensor, list[int]]:
         """Returns each window's paths `[windows, (shards)]` and examples."""
         windows = self._deal(shards)
 

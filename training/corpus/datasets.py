@@ -220,7 +220,9 @@ def read_records(
         )
 
 
-def _table_records(source, choose, header) -> Iterator[tuple[str, dict]]:
+def _table_records(
+    source: str, choose: Callable, header: bool
+) -> Iterator[tuple[str, dict]]:
     rows = _table_rows(source)
     if not header:
         for where, row in rows:
@@ -238,7 +240,7 @@ def _table_records(source, choose, header) -> Iterator[tuple[str, dict]]:
         yield where, dict(zip(reversed(names), reversed(row)))
 
 
-def _table_rows(source) -> Iterator[tuple[str, list[str]]]:
+def _table_rows(source: str) -> Iterator[tuple[str, list[str]]]:
     """Yields ("file:line", values) of the lines that are not empty."""
     # Spaces and other kinds of line feeds belong to the text.
     with open(source, encoding="utf-8-sig", newline="\n") as lines:
@@ -259,7 +261,7 @@ def _table_rows(source) -> Iterator[tuple[str, list[str]]]:
             raise ValueError(f"{source}:{table.line_num}: {error}") from error
 
 
-def _parse_tfds(name, argument) -> tuple[str, str | None]:
+def _parse_tfds(name: str, argument: str) -> tuple[str, str | None]:
     """Returns the dataset (with config and version) and the split, if any."""
     match = _TFDS_NAME.fullmatch(name)
     if match is None:

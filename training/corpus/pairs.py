@@ -185,7 +185,7 @@ def as_beir(pairs: Sequence[Pair]) -> beir.Beir:
     """
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
-    judgements = {}
+    judgements: dict[beir.Judgement, None] = {}
     for pair in pairs:
         query = queries.setdefault(pair.query, pair.id)
         document = documents.setdefault(pair.document, pair.id)

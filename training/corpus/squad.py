@@ -64,7 +64,8 @@ def read_questions(
         records = _dataset_records(name, tfds_data_dir)
     else:
         records = _json_records(source)
-    questions, counts = [], collections.Counter()
+    questions = []
+    counts: collections.Counter[str] = collections.Counter()
     for where, record in records:
         if answered and record.get("is_impossible", False):
             counts["impossible questions, left out"] += 1
@@ -85,7 +86,9 @@ def read_questions(
     return questions
 
 
-def _located(record, context, where, counts) -> Answer:
+def _located(
+    record: dict, context: str, where: str, counts: collections.Counter[str]
+) -> Answer:
     """Corrects where an answer starts, if its text is there only once."""
     start = _get(record, "answer_start", where)
     if isinstance(start, bool) or not isinstance(start, int):
@@ -103,14 +106,16 @@ def _located(record, context, where, counts) -> Answer:
     return Answer(text, first)
 
 
-def _json_records(path) -> Iterator[tuple[str, dict]]:
+def _json_records(path: str | os.PathLike) -> Iterator[tuple[str, dict]]:
     """Yields where a question is, and the question with its context."""
     for _, context, questions in _paragraphs(path):
         for where, question in questions:
             yield where, {"answers": [], **question, "context": context}
 
 
-def _dataset_records(source, data_dir) -> Iterator[tuple[str, dict]]:
+def _dataset_records(
+    source: str, data_dir: str | os.PathLike | None
+) -> Iterator[tuple[str, dict]]:
     """Yields the same from a dataset with SQuAD's features."""
 
     def choose(available, where):
@@ -131,7 +136,9 @@ def _dataset_records(source, data_dir) -> Iterator[tuple[str, dict]]:
         yield where, record
 
 
-def _paragraphs(path) -> Iterator[tuple[str, str, list[tuple[str, dict]]]]:
+def _paragraphs(
+    path: str | os.PathLike,
+) -> Iterator[tuple[str, str, list[tuple[str, dict]]]]:
     """Yields name, context, and where each question is and the question."""
     try:
         articles = json.loads(pathlib.Path(path).read_bytes())["data"]

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import pathlib
 
 import tensorflow as tf
 
@@ -39,6 +38,15 @@ class CorpusTask(SequenceTask):
                 "to evaluate on. Prepare it with --heldout or "
                 "--heldout_source"
             )
+        head_size = model.head_size or model.max_sequence_length
+        if head_size < length:
+            self.warnings = [
+                f"heads of size {head_size} cannot represent every attention "
+                f"pattern over {length} tokens, a bottleneck (Bhojanapalli et "
+                "al. 2020, Theorem 1)"
+            ]
+        self._training = self._corpus.train
+        self._validation = self._corpus.heldout
         self._tokenizer = FixedHeadTokenizer(
             self._corpus.vocabulary, lowercase=self._corpus.lowercase
         )
@@ -57,19 +65,6 @@ class CorpusTask(SequenceTask):
             "init_sha256": init_sha256,
             "data_sha256": self._corpus.manifest_sha256,
         }
-
-    @property
-    def warnings(self) -> list[str]:
-        model = self.config.model
-        head_size = model.head_size or model.max_sequence_length
-        length = self._examples.sequence_length
-        if head_size >= length:
-            return []
-        return [
-            f"heads of size {head_size} cannot represent every attention "
-            f"pattern over {length} tokens, a bottleneck (Bhojanapalli et al. "
-            "2020, Theorem 1)"
-        ]
 
     def _start_from(self, earlier, values=None):
         """Copies the weights of `init`, a model of the same shape.
@@ -139,16 +134,7 @@ class CorpusTask(SequenceTask):
             if name not in ("index", *self.counts)
         }
 
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._corpus.train, context, first_step)
-
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._corpus.heldout, context)
-
-    def save(self, folder: pathlib.Path):
-        self.model.save_to_preset(str(folder))
-
-    def check_data(self, error):
+    def check_data(self, error: tf.errors.OpError) -> None:
         if isinstance(error, tf.errors.DataLossError):
             # The error does not say which shard is damaged.
             corpus = read_corpus(self._corpus.folder)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -111,9 +111,9 @@ def read_examples(
         )
     names = tuple(labels)
     if not names:
-        found = {row.label for row in rows}
-        numeric = all(map(_INTEGER.fullmatch, found))
-        names = tuple(sorted(found, key=int if numeric else None))
+        found = {row.label for row in rows if row.label is not None}
+        numeric = all(_INTEGER.fullmatch(label) for label in found)
+        names = tuple(sorted(found, key=int) if numeric else sorted(found))
     first, *second = map(list, zip(*(row.texts for row in rows)))
     return Labelled(
         first,
@@ -172,7 +172,12 @@ def _class_numbers(rows, names):
     return found
 
 
-def _choose(available, columns, where, labelled) -> Sequence[str]:
+def _choose(
+    available: Collection[str],
+    columns: Sequence[str],
+    where: str,
+    labelled: bool,
+) -> Sequence[str]:
     """Returns `columns`, or known ones, if all of them are available."""
     known = [columns] if columns else _KNOWN_COLUMNS
     if not labelled and not columns:
@@ -187,7 +192,7 @@ def _choose(available, columns, where, labelled) -> Sequence[str]:
     )
 
 
-def _label(record, key, where) -> str:
+def _label(record: dict, key: str, where: str) -> str:
     value = record[key]
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise ValueError(

@@ -9,7 +9,7 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -49,7 +49,7 @@ _FAILURES = (ValueError, OSError, ImportError, FloatingPointError, RunFailed)
 
 def command(
     verb: Callable, config_type: type, prog: str, doc: str
-) -> Callable[[list[str] | None], int]:
+) -> Callable[..., int]:
     """Returns `main` of a module: it reads `config_type` and runs the verb.
 
     `doc` is the docstring of the module, the description in `--help`.
@@ -116,7 +116,7 @@ def import_tensorflow() -> None:
 
 
 @contextlib.contextmanager
-def handling(handlers: dict[int, Callable]) -> Iterator[None]:
+def handling(handlers: Mapping[signal.Signals, Callable]) -> Iterator[None]:
     """Handles signals, given by number, until the block is left."""
     previous = {
         signum: signal.signal(signum, handler)

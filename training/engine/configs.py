@@ -6,9 +6,14 @@ agree with an earlier run in the same work directory, to continue that run.
 
 import dataclasses
 import pathlib
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import tyro
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16
 # vanish unless losses are scaled.
@@ -41,17 +46,18 @@ class ModelConfig:
 class StartConfig(ModelConfig):
     """The encoder to start from: a preset's, or one of a new shape."""
 
-    num_layers: int | None = None
+    # mypy: a shape may miss here; `read_start` completes it.
+    num_layers: int | None = None  # type: ignore[assignment]
     """Transformer blocks. Default: those of init."""
-    num_heads: int | None = None
+    num_heads: int | None = None  # type: ignore[assignment]
     """Attention heads of each block. Default: those of init."""
-    hidden_dim: int | None = None
+    hidden_dim: int | None = None  # type: ignore[assignment]
     """Width of a token and of the embedding. Default: that of init."""
-    intermediate_dim: int | None = None
+    intermediate_dim: int | None = None  # type: ignore[assignment]
     """Width of the feed-forward layers. Default: that of init."""
     head_size: int | None = None
     """Size of each head. Default: that of init, else max_sequence_length."""
-    max_sequence_length: int | None = None
+    max_sequence_length: int | None = None  # type: ignore[assignment]
     """Longest input, in tokens. Default: that of init."""
     init: pathlib.Path | None = None
     """Preset to start from, written by training.convert or another run, with
@@ -167,7 +173,7 @@ class HeadConfig:
     else yes."""
 
 
-def named_run(kind, /, **flags):
+def named_run(kind: type[_Part], /, **flags: Any) -> _Part:
     """Makes a run from flags; each goes to the part that has such a field.
 
     A flag without a value and without a default stays required.
@@ -180,17 +186,18 @@ def named_run(kind, /, **flags):
     parts = {
         field.name: named_run(field.type, **_taken(field.type, flags))
         for field in dataclasses.fields(kind)
-        if dataclasses.is_dataclass(field.type)
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
     }
     return kind(**(required | parts | flags))
 
 
-def changed(run, /, **flags):
+def changed(run: _Part, /, **flags: Any) -> _Part:
     """Returns a run with other values of some flags."""
+    values: dict[str, Any] = dict(vars(run))
     parts = {
-        field.name: changed(part, **_taken(part, flags))
-        for field in dataclasses.fields(run)
-        if dataclasses.is_dataclass(part := getattr(run, field.name))
+        name: changed(value, **_taken(value, flags))
+        for name, value in values.items()
+        if dataclasses.is_dataclass(value) and not isinstance(value, type)
     }
     return dataclasses.replace(run, **parts, **flags)
 
@@ -201,7 +208,7 @@ def _taken(part, flags):
     return {name: flags.pop(name) for name in names if name in flags}
 
 
-def check_at_least(least: int, **values: float):
+def check_at_least(least: int, **values: float) -> None:
     """Raises a `ValueError` for the first value under `least`."""
     for name, value in values.items():
         if value < least:
@@ -210,14 +217,14 @@ def check_at_least(least: int, **values: float):
             )
 
 
-def check_positive(**values: float):
+def check_positive(**values: float) -> None:
     """Raises a `ValueError` for the first value that is not positive."""
     for name, value in values.items():
         if value <= 0:
             raise ValueError(f"`{name}` must be positive. Received: {value}")
 
 
-def check_fraction(**values: float):
+def check_fraction(**values: float) -> None:
     """Raises a `ValueError` for the first value outside of 0 to 1."""
     for name, value in values.items():
         if not 0.0 <= value <= 1.0:
@@ -226,7 +233,7 @@ def check_fraction(**values: float):
             )
 
 
-def check_length(longest: int, special_tokens: int, **lengths: int):
+def check_length(longest: int, special_tokens: int, **lengths: int) -> None:
     """Checks that sequences have room for a token, and positions for them."""
     for name, length in lengths.items():
         if not special_tokens < length <= longest:
@@ -237,7 +244,7 @@ def check_length(longest: int, special_tokens: int, **lengths: int):
             )
 
 
-def check_whole_batch(accumulation_steps: int, compared: str):
+def check_whole_batch(accumulation_steps: int, compared: str) -> None:
     """Checks that a loss that compares examples sees the whole batch."""
     if accumulation_steps != 1:
         raise ValueError(

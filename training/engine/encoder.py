@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 from keras_fixedhead import (
     FixedHeadBackbone,
@@ -24,12 +25,9 @@ SHAPE = (
 
 
 def make_encoder(
-    model: ModelConfig, vocabulary_size: int, **arguments
+    model: ModelConfig, vocabulary_size: int, **arguments: Any
 ) -> FixedHeadBackbone:
-    """Returns an encoder with random weights.
-
-    `arguments` are further arguments of `FixedHeadBackbone`.
-    """
+    """Returns a `FixedHeadBackbone` of `arguments` with random weights."""
     return FixedHeadBackbone(
         vocabulary_size=vocabulary_size,
         dropout=model.dropout,
@@ -98,15 +96,16 @@ def check_vocabulary(
 
 def read_tokenizer(
     start: FixedHeadTextEmbedder | None,
-    vocabulary: pathlib.Path,
+    vocabulary: pathlib.Path | None,
     lowercase: bool | None,
 ) -> FixedHeadTokenizer:
     """Returns the tokenizer of the start or, without one, of a vocabulary.
 
-    `vocabulary` is a file with a token a line. `lowercase=None` is as in the
-    start, or True.
+    `lowercase=None` is as in the start, or True.
     """
     if start is None:
+        if vocabulary is None:
+            raise ValueError("`vocabulary` must be a file without `init`.")
         return FixedHeadTokenizer(
             read_vocabulary(vocabulary), lowercase=lowercase is not False
         )

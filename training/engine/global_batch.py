@@ -6,7 +6,8 @@ Shape letters: B examples of a global batch, M examples of one replica.
 import abc
 import dataclasses
 import typing
-from collections.abc import Callable, Sized
+from collections.abc import Callable
+from typing import Any
 
 import keras_hub
 import numpy as np
@@ -170,12 +171,12 @@ class ExampleBatches(abc.ABC):
     packed: bool = True
 
     @abc.abstractmethod
-    def reader(self, examples: Sized) -> Callable:
+    def reader(self, examples: Any) -> Callable:
         """Returns a function from numbers of examples, `[M]`, to a batch."""
 
     def training(
         self,
-        examples: Sized,
+        examples: Any,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
@@ -190,7 +191,7 @@ class ExampleBatches(abc.ABC):
         )
 
     def evaluation(
-        self, examples: Sized, context: tf.distribute.InputContext
+        self, examples: Any, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
         """Every example once, in order; see `evaluation_batches`."""
         return evaluation_batches(

@@ -20,6 +20,7 @@ from training.engine.configs import (
     ExperimentConfig,
     RunConfig,
     TrainingConfig,
+    check_positive,
 )
 from training.engine.optimizer import build_optimizer
 from training.engine.preset import write_preset
@@ -38,6 +39,12 @@ from training.engine.strategy import (
 )
 from training.engine.task import Task
 from training.engine.trainer import Evaluator, Trainer
+
+_INTERVALS = (
+    "evaluation_interval",
+    "checkpoint_interval",
+    "attention_interval",
+)
 
 
 def run_task(
@@ -92,14 +99,12 @@ def train_and_evaluate(
 ) -> dict[str, float]:
     """Trains a task to a preset, or continues; returns the last metrics.
 
-    Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard; with
-    `run.attention_interval` also `attention/`), `metrics.jsonl` and, at the
-    end, `preset/`.
+    Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard),
+    `metrics.jsonl` and, at the end, `preset/`.
 
-    Besides `ValueError` and `OSError` it raises `Interrupted` after SIGINT or
-    SIGTERM, once a checkpoint is saved; and, with the last checkpoint kept,
-    `FloatingPointError` when the loss or a gradient is not finite,
-    `WorkerLost` and `RunFailed`.
+    Raises `Interrupted` after SIGINT or SIGTERM, once a checkpoint is saved;
+    `FloatingPointError` when the loss or a gradient is not finite; `WorkerLost`
+    and `RunFailed`. The last checkpoint is kept.
     """
     _check(strategy, training, run)
     with contextlib.ExitStack() as stack:
@@ -234,18 +239,12 @@ def _check(strategy, training, run):
             "`accumulation_steps` must divide the batch of each replica, "
             f"{size}. Received: {run.accumulation_steps}"
         )
-    if run.log_interval < 1:
-        raise ValueError(
-            f"`log_interval` must be positive. Received: {run.log_interval}"
-        )
-    intervals = {
-        "evaluation_interval": run.evaluation_interval,
-        "checkpoint_interval": run.checkpoint_interval,
-    }
-    if run.attention_interval is not None:
-        intervals["attention_interval"] = run.attention_interval
-    for name, interval in intervals.items():
-        if interval < 1 or interval % run.log_interval:
+    check_positive(log_interval=run.log_interval)
+    for name in _INTERVALS:
+        interval = getattr(run, name)
+        if interval is not None and (
+            interval < 1 or interval % run.log_interval
+        ):
             raise ValueError(
                 f"`{name}` must be a positive multiple of `log_interval`. "
                 f"Received: {name}={interval}, log_interval="
@@ -274,13 +273,9 @@ def attention_summaries(
 ) -> AttentionSummaries:
     """Reports on the first `sequences` held-out examples, to TensorBoard.
 
-    They are at most the first batch of an evaluation. The task's model is
-    built; event files go to `folder`.
+    They are at most the first batch of an evaluation.
     """
-    if sequences < 1:
-        raise ValueError(
-            f"`attention_sequences` must be positive. Received: {sequences}"
-        )
+    check_positive(attention_sequences=sequences)
     dataset = task.evaluation_dataset(tf.distribute.InputContext())
     # Only the first batch: each is padded to a length of its own.
     found = task.attention_inputs(next(iter(dataset)))

@@ -39,7 +39,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
         self.decay = decay
 
-    def __call__(self, step):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the learning rate, a float32 scalar, for update `step`."""
         update = keras.ops.cast(step, "float32") + 1.0
         rise = update / max(self.warmup_steps, 1)
@@ -55,7 +55,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
             update <= self.warmup_steps, rise, fall
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             "peak": self.peak,
             "warmup_steps": self.warmup_steps,
@@ -64,8 +64,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-class ReduceThenClip:
-    """Mixin that makes a Keras optimizer clip by the true global norm.
+class ReduceThenClip(keras.optimizers.Optimizer):
+    """A Keras optimizer that clips by the true global norm.
 
     Keras 3 clips the gradients of each replica before it sums them, and takes
     the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
@@ -74,10 +74,10 @@ class ReduceThenClip:
     The loss of each replica must be its share of the global mean.
 
     `gradient_norm` is a float variable: the global norm of the last update
-    before clipping. Put the mixin before the optimizer class.
+    before clipping. A subclass names this class before another optimizer.
     """
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         if not self.built:
             self.gradient_norm = self.add_variable(
                 (),
@@ -112,7 +112,12 @@ class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
     the time of Keras's several passes.
     """
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self,
+        gradient: tf.Tensor,
+        variable: keras.Variable,
+        learning_rate: tf.Tensor,
+    ) -> None:
         index = self._get_variable_index(variable)
         dtype = variable.dtype
         beta_1, beta_2 = (

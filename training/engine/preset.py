@@ -7,11 +7,15 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import keras
+import keras_hub
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.files import loading
+
+_Task = TypeVar("_Task", bound=keras_hub.models.Task)
 
 # A generous bound for what a preset holds besides its weights.
 _OTHER_BYTES = 2**24
@@ -88,10 +92,12 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
-def read_task(preset: pathlib.Path, argument: str, kind: type, **arguments):
+def read_task(
+    preset: pathlib.Path, argument: str, kind: type[_Task], **arguments: Any
+) -> _Task:
     """Reads a preset of the task class `kind`, with its tokenizer.
 
-    `arguments` are further arguments of `from_preset`, such as `dtype`.
+    `arguments` are those of `from_preset`, such as `dtype`.
     """
     _weights(preset, argument)
     file = preset / "task.json"

@@ -49,8 +49,8 @@ class RunRecords:
             # The loop hides what Orbit prints; rich would show it again.
             redirect_stdout=False,
         )
-        self._bar_task = None
-        self._settings = None
+        self._bar_task = rich.progress.TaskID(0)
+        self._settings: dict = {}
 
     def claim(self, settings: dict) -> None:
         """Raises a `ValueError` if the work directory has another run.

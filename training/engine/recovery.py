@@ -6,7 +6,8 @@ import pathlib
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +23,7 @@ _LOST = (
 
 
 @contextlib.contextmanager
-def explained(strategy: tf.distribute.Strategy):
+def explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Turns TensorFlow's errors into `WorkerLost` or `RunFailed`."""
     try:
         yield
@@ -59,13 +60,12 @@ class SignalStop:
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._received = 0
-        self._gather = tf.function(self._gather)
+        self._gather_values = tf.function(self._gather)
 
     def listening(self) -> contextlib.AbstractContextManager:
         """Receives signals until the block is left."""
-        return handling(
-            {signal.SIGINT: self._receive, signal.SIGTERM: self._receive}
-        )
+        signals = (signal.SIGINT, signal.SIGTERM)
+        return handling(dict.fromkeys(signals, self._receive))
 
     def _receive(self, signum, frame):
         if self._received == signum:
@@ -83,7 +83,7 @@ class SignalStop:
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
         )
-        return int(tf.reduce_max(self._gather(values)))
+        return int(tf.reduce_max(self._gather_values(values)))
 
     def _gather(self, values):
         # `gather` takes outputs of `run`.
@@ -97,8 +97,8 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
 
     Restores from `source`, the run's folder, and writes to `directory`. Every
     worker must take part in a save, but only one may write into the run's
-    folder: the others write into a temporary folder. `step_counter` counts the
-    updates; `say` prints a line about each damaged checkpoint.
+    folder: the others write into a temporary folder. `say` prints a line about
+    each damaged checkpoint.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
         directory: pathlib.Path,
         step_counter: tf.Variable,
         say: Callable[[str], None],
-        **kwargs,
+        **kwargs: Any,
     ):
         if directory == source:
             for leftover in source.glob("ckpt-*_temp"):
@@ -122,9 +122,8 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
             **kwargs,
         )
 
-    def restore_or_initialize(self):
+    def restore_or_initialize(self) -> None:
         """Does nothing: Orbit restores, too, but only the newest one."""
-        return None
 
 
 def _restore_newest(checkpoint, folder, say):

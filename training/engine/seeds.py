@@ -12,11 +12,12 @@ import rich.table
 
 from keras_fixedhead.files import write_json
 from training.engine.cli import exit_status, handling
+from training.engine.configs import ExperimentConfig
 
 SUMMARY = "seeds.json"
 
 
-def run_seeds(verb: str, config, args: list[str]) -> int:
+def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
     `verb` is a module, such as "training.finetune", and `args` the command line

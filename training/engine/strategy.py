@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
+import keras
 import tensorflow as tf
 
 from training.engine.cli import WorkerLost
@@ -76,8 +77,8 @@ def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
     return global_batch_size // num_replicas
 
 
-def draw_for_each_replica(model) -> None:
-    """Gives each replica of a built Keras model or layer its own random draws.
+def draw_for_each_replica(model: keras.layers.Layer) -> None:
+    """Gives each replica of a built model or layer its own random draws.
 
     Keras's seed generators have the same state on all replicas, which would
     otherwise drop the same activations.
@@ -90,7 +91,7 @@ def draw_for_each_replica(model) -> None:
 def distribute(
     strategy: tf.distribute.Strategy,
     make_dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
-):
+) -> Iterable:
     """Distributes the datasets, of one replica's batches, of each worker."""
     # The iterator of a dataset that tunes itself can wait at its end for the
     # tuning thread, up to a minute.

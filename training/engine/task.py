@@ -15,15 +15,22 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import keras
+import keras_hub
 import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.progress import progress
-from training.engine.configs import FinetuneConfig, HeadConfig, check_length
+from training.engine.configs import (
+    FinetuneConfig,
+    HeadConfig,
+    check_length,
+    check_positive,
+)
 from training.engine.encoder import (
     check_vocabulary,
     copy_encoder,
@@ -38,17 +45,19 @@ from training.engine.preset import preset_sha256
 class Task(abc.ABC):
     """What is learned.
 
-    `model` is None before `build`. `metrics` names the metrics that `loss`
-    returns, `counts` the counts of `totals`. `settings`, JSON values by name,
-    decide the result, with the model and its training; `warnings` are
-    sentences to print.
+    `build` sets `model`. `metrics` names the metrics that `loss` returns,
+    `counts` the counts of `totals`; `warnings` are sentences to print.
     """
 
-    model: keras.layers.Layer | None = None
+    model: keras.layers.Layer
     metrics: Sequence[str] = ()
     counts: Sequence[str] = ()
-    settings: dict = {}
     warnings: Sequence[str] = ()
+
+    @property
+    def settings(self) -> dict:
+        """What decides the result beside model and training, as JSON values."""
+        return {}
 
     @abc.abstractmethod
     def build(self) -> None:
@@ -64,7 +73,7 @@ class Task(abc.ABC):
         resumed run sees the same batches on any number of devices.
         """
 
-    def totals(self, batch) -> dict[str, tf.Tensor]:
+    def totals(self, batch: Any) -> dict[str, tf.Tensor]:
         """Returns counts of a replica's batch, float scalars.
 
         The loop adds them up over the global batch, and reports the totals
@@ -74,7 +83,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self, batch, totals: dict[str, tf.Tensor]
+        self, batch: Any, totals: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Returns shares of the global batch's mean loss and mean `metrics`.
 
@@ -94,18 +103,15 @@ class Task(abc.ABC):
         """Returns a replica's batches of an evaluation, as many on each."""
 
     @abc.abstractmethod
-    def evaluation_step(self, batch) -> dict[str, tf.Tensor]:
+    def evaluation_step(self, batch: Any) -> dict[str, tf.Tensor]:
         """Returns tensors, examples first, to compute the metrics from."""
 
     @abc.abstractmethod
     def figures(self, outputs: dict) -> dict[str, float]:
         """Returns the metrics of the NumPy outputs of all replicas' batches."""
 
-    def attention_inputs(self, batch) -> tuple | None:
-        """Returns the Keras model that attends, and its inputs.
-
-        `batch` is one of an evaluation. None if nothing attends.
-        """
+    def attention_inputs(self, batch: Any) -> tuple[keras.Model, dict] | None:
+        """Returns the model that attends, if any, and its inputs of a batch."""
         return None
 
     @abc.abstractmethod
@@ -117,23 +123,29 @@ class Task(abc.ABC):
 
 
 class SequenceTask(Task):
-    """A task whose model reads int tensors `[M, T]`, named in `inputs`."""
+    """A task whose model reads int tensors `[M, T]`, named in `inputs`.
 
-    counts = ("tokens", "examples")
-    inputs = ("token_ids", "segment_ids", "padding_mask")
+    `_batches` makes them of the examples `_training` and `_validation`.
+    """
+
+    _batches: Any
+    _training: Any
+    _validation: Any
+    counts: Sequence[str] = ("tokens", "examples")
+    inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
 
     def model_inputs(self, batch: dict) -> dict:
         """Returns the part of a batch that the model reads."""
         return {name: batch[name] for name in self.inputs}
 
-    def totals(self, batch):
+    def totals(self, batch: dict) -> dict[str, tf.Tensor]:
         real = tf.cast(batch["padding_mask"], tf.float32)
         return {
             "tokens": tf.reduce_sum(real),
             "examples": tf.cast(tf.shape(real)[0], tf.float32),
         }
 
-    def flops(self, totals):
+    def flops(self, totals: dict[str, float]) -> float | None:
         # As if all sequences had the average length. Every token of the last
         # block is computed; the head is negligible.
         tokens = totals["tokens"]
@@ -142,8 +154,21 @@ class SequenceTask(Task):
         )
         return 3 * tokens * of_a_token
 
-    def attention_inputs(self, batch):
+    def attention_inputs(self, batch: dict) -> tuple[keras.Model, dict]:
         return self.model, self.model_inputs(batch)
+
+    def training_dataset(
+        self, context: tf.distribute.InputContext, first_step: int
+    ) -> tf.data.Dataset:
+        return self._batches.training(self._training, context, first_step)
+
+    def evaluation_dataset(
+        self, context: tf.distribute.InputContext
+    ) -> tf.data.Dataset:
+        return self._batches.evaluation(self._validation, context)
+
+    def save(self, folder: pathlib.Path) -> None:
+        self.model.save_to_preset(str(folder))
 
 
 def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -184,10 +209,7 @@ def outputs_by_length(
     [M, ...]}`. The longest sequences come first, so that a batch too large for
     the memory fails at once. `label` stands beside the progress bar.
     """
-    if batch_size < 1:
-        raise ValueError(
-            f"`batch_size` must be positive. Received: {batch_size}"
-        )
+    check_positive(batch_size=batch_size)
     order = np.argsort(-np.asarray(lengths), kind="stable")
     with progress(label, len(order)) as advance:
         for first in range(0, len(order), batch_size):
@@ -210,6 +232,7 @@ class FinetuningTask(SequenceTask):
     """Options to leave out of `settings`: `data_sha256` covers the content of
     these files, which may move."""
     batches: type[ExampleBatches]
+    _preprocessor: keras_hub.models.Preprocessor
 
     def __init__(self, config: FinetuneConfig):
         self.config = config
@@ -224,7 +247,7 @@ class FinetuningTask(SequenceTask):
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property
-    def _batches(self) -> ExampleBatches:
+    def _batches(self) -> ExampleBatches:  # type: ignore[override]
         training = self.config.training
         return self.batches(
             training.global_batch_size,
@@ -239,7 +262,7 @@ class FinetuningTask(SequenceTask):
         """A checksum for each part of the data."""
 
     @property
-    def settings(self):
+    def settings(self) -> dict:
         model = dataclasses.asdict(self.config.model)
         init = model.pop("init")
         options = dataclasses.asdict(self._options)
@@ -252,8 +275,8 @@ class FinetuningTask(SequenceTask):
             "data_sha256": self.data_sha256,
         }
 
-    def _check_lengths(self, special_tokens: int, **lengths: int):
-        longest = self._model.max_sequence_length
+    def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
+        longest = self._model.max_sequence_length or 0
         check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:
@@ -270,12 +293,3 @@ class FinetuningTask(SequenceTask):
             tokenizer = self._preprocessor.tokenizer
             return make_encoder(self._model, tokenizer.vocabulary_size())
         return copy_encoder(self._start.backbone, self._model, pooler=pooler)
-
-    def training_dataset(self, context, first_step):
-        return self._batches.training(self._training, context, first_step)
-
-    def evaluation_dataset(self, context):
-        return self._batches.evaluation(self._validation, context)
-
-    def save(self, folder: pathlib.Path):
-        self.model.save_to_preset(str(folder))

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import orbit
@@ -80,8 +81,9 @@ class Trainer(orbit.StandardTrainer):
         self._strategy = strategy
         self._parts = run.accumulation_steps
         self._variables = task.model.trainable_variables
+        self._compiled_update = self._update
         if run.jit_compile:
-            self._update = tf.function(
+            self._compiled_update = tf.function(
                 self._update, jit_compile=True, autograph=False
             )
         names = ("loss", *task.metrics, *task.counts)
@@ -92,7 +94,7 @@ class Trainer(orbit.StandardTrainer):
             self._steps = tf.Variable(0.0, trainable=False)
         dtype = task.model.dtype_policy.compute_dtype
         self._peak_flops = peak_flops(dtype)
-        self._started = None
+        self._started = 0.0
 
     def _gradients(self, batch, totals):
         """Returns shares of loss and metrics, as one tensor, and gradients."""
@@ -145,15 +147,15 @@ class Trainer(orbit.StandardTrainer):
         self._optimizer.apply(gradients, self._variables)
         return losses, [totals[name] for name in self._task.counts]
 
-    def train_loop_begin(self):
+    def train_loop_begin(self) -> None:
         for variable in (*self._sums.values(), self._steps):
             variable.assign(0.0)
         self._started = time.monotonic()
 
     @tf.autograph.experimental.do_not_convert
-    def train_step(self, iterator):
+    def train_step(self, iterator: Iterator) -> None:
         losses, totals = self._strategy.run(
-            self._update, args=(next(iterator),)
+            self._compiled_update, args=(next(iterator),)
         )
         losses = tf.unstack(
             self._strategy.reduce(
@@ -170,7 +172,7 @@ class Trainer(orbit.StandardTrainer):
             variable.assign_add(tf.cast(value, tf.float32))
         self._steps.assign_add(1.0)
 
-    def train_loop_end(self):
+    def train_loop_end(self) -> dict[str, float]:
         steps = float(self._steps.numpy())
         means = {
             name: float(variable.numpy()) / steps
@@ -205,11 +207,11 @@ class Evaluator(orbit.StandardEvaluator):
         self._task = task
         self._strategy = strategy
 
-    def eval_begin(self):
+    def eval_begin(self) -> list:
         return []
 
     @tf.autograph.experimental.do_not_convert
-    def eval_step(self, iterator):
+    def eval_step(self, iterator: Iterator) -> dict[str, tf.Tensor]:
         outputs = self._strategy.run(
             self._task.evaluation_step, args=(next(iterator),)
         )
@@ -217,10 +219,10 @@ class Evaluator(orbit.StandardEvaluator):
             lambda output: self._strategy.gather(output, axis=0), outputs
         )
 
-    def eval_reduce(self, state, step_outputs):
+    def eval_reduce(self, state: list, step_outputs: dict) -> list:
         return [*state, step_outputs]
 
-    def eval_end(self, batches):
+    def eval_end(self, batches: list) -> dict[str, float]:
         return self._task.figures(
             {
                 name: np.concatenate([batch[name] for batch in batches])

@@ -64,8 +64,8 @@ class Supervisor:
     def __init__(self, workers: Sequence[Worker], config: RestartConfig):
         self._workers = workers
         self._config = config
-        self._processes = []
-        self._received = []  # signals not passed on yet
+        self._processes: list[subprocess.Popen] = []
+        self._received: list[int] = []  # signals not passed on yet
         self._signum = 0  # the last one passed on
 
     def run(self) -> int:
@@ -88,7 +88,7 @@ class Supervisor:
                         f"restart {restart} of {config.max_restarts} in "
                         f"{config.restart_delay:g} s"
                     )
-                    self._wait(lambda: self._signum, config.restart_delay)
+                    self._wait(lambda: self._signum > 0, config.restart_delay)
                 if not self._signum:
                     status = self._run_once()
                     if not is_temporary(status):
@@ -99,11 +99,13 @@ class Supervisor:
         return EX_TEMPFAIL
 
     def _run_once(self):
-        self._processes = []
+        self._processes.clear()
         try:
             for worker in self._workers:
                 self._processes.append(_start(worker))
-            self._wait(lambda: self._ended() or self._signum or self._failed())
+            self._wait(
+                lambda: bool(self._ended() or self._signum or self._failed())
+            )
             self._wait(self._ended, self._config.grace_period)
         finally:
             for process in self._processes:
@@ -145,7 +147,7 @@ class Supervisor:
                     )
 
 
-def _start(worker):
+def _start(worker: Worker) -> subprocess.Popen:
     with contextlib.ExitStack() as stack:
         output = None
         if worker.log is not None:

@@ -73,6 +73,9 @@ class DatasetTexts:
     def identity(self) -> object:
         return self
 
+    def __str__(self) -> str:
+        return str(self.dataset)
+
     def overlaps(self, other: "Source") -> bool:
         """Whether another source has examples in common with this one."""
         return isinstance(other, DatasetTexts) and self.dataset.overlaps(
@@ -194,8 +197,7 @@ def without(
             if source != other and source.overlaps(other):
                 raise ValueError(
                     "`heldout_source` must be a whole source, or apart from "
-                    f"all of them. Received: {other.dataset} and the source "
-                    f"{source.dataset}"
+                    f"all of them. Received: {other} and the source {source}"
                 )
     held_out = {source.identity() for source in heldout}
     return [source for source in sources if source.identity() not in held_out]

@@ -275,15 +275,15 @@ class TestBatches(TrainingBatchesTests):
     first_steps = (5, 18)
     division = (2, 4)
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def made(self):
         return batches()
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def examples(self, text):
         return text.shards
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def whole(self, whole):
         return whole
 

@@ -1,5 +1,7 @@
 """What holds for the batches of all tasks, as base classes of tests."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -83,11 +85,10 @@ class BatchesTests(TrainingBatchesTests):
             for batch in batches:
                 index = batch.pop("index").numpy()
                 assert len(index) == BATCH // 2
-                expected = tf.nest.map_structure(
-                    lambda values: tf.gather(values, np.maximum(index, 0)),
-                    rows,
+                gather = functools.partial(
+                    tf.gather, indices=np.maximum(index, 0)
                 )
-                assert_same(batch, expected)
+                assert_same(batch, tf.nest.map_structure(gather, rows))
                 seen += index[index >= 0].tolist()
         assert counts[0] == counts[1]
         assert sorted(seen) == list(range(len(examples)))

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import scipy.special
 import tensorflow as tf
 
 from keras_fixedhead import (
@@ -16,10 +15,15 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.training import numbered, tiny
-from tests.training.task_tests import Case, TaskTests
+from tests.training.task_tests import (
+    Case,
+    TaskTests,
+    cross_entropy,
+    first_batch,
+)
 from training import language_model
 from training.causal_lm.configs import NAMED_RUNS, CausalLMConfig
-from training.causal_lm.task import LanguageModelBatches, LanguageModelTask
+from training.causal_lm.task import LanguageModelBatches
 from training.corpus.tokenized import Document, write_shard
 
 # KerasHub's CausalLM compiles itself when it is made.
@@ -95,13 +99,6 @@ class TestVerb(TaskTests):
     ]
 
 
-def cross_entropy(logits, labels):
-    """In float64, of `[..., V]` and `[...]`."""
-    logits = np.asarray(logits, "float64")
-    right = np.take_along_axis(logits, labels[..., None], -1)[..., 0]
-    return scipy.special.logsumexp(logits, -1) - right
-
-
 def test_run_learns(run):
     first, *trained, last = run.records
     assert first["step"] == 0
@@ -155,7 +152,7 @@ def test_figures_are_those_of_the_preset_by_hand(run):
 
 
 def test_figures_of_some_examples_are_estimates(data, tmp_path):
-    task = LanguageModelTask(tiny.language_model(data, tmp_path))
+    task = CASE.task(data, tmp_path)
     outputs = {
         "index": np.array([1, -1, 0]),
         "loss": np.array([3.0, 99.0, 8.0], "float32"),
@@ -178,15 +175,11 @@ def test_figures_of_some_examples_are_estimates(data, tmp_path):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_loss_is_the_mean_over_the_global_batch(data, tmp_path, packed):
-    task = LanguageModelTask(
-        tiny.language_model(
-            data, tmp_path, packed=packed, dtype="float64", dropout=0.0
-        )
-    )
-    task.build()
+    changes = {"packed": packed, "dtype": "float64", "dropout": 0.0}
+    task = CASE.task(data, tmp_path, **changes)
     for variable in task.model.trainable_variables:
         variable.assign(variable.value * 7)  # or all is as likely
-    batch = next(iter(task.training_dataset(ONE, 0)))
+    batch = first_batch(task)
     ids, labels, real = (
         batch[name].numpy() for name in ("token_ids", "labels", "padding_mask")
     )
@@ -203,8 +196,7 @@ def test_loss_is_the_mean_over_the_global_batch(data, tmp_path, packed):
 
 
 def test_operations_of_an_update(data, tmp_path):
-    task = LanguageModelTask(tiny.language_model(data, tmp_path, num_layers=2))
-    task.build()
+    task = CASE.task(data, tmp_path, num_layers=2)
     width, heads, inner, length = 11, 3 * 13, 19, 97 / 7
     block = 4 * (2 * width * heads) + 2 * (2 * length * heads)
     block += 2 * (2 * width * inner)

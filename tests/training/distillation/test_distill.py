@@ -16,7 +16,7 @@ from tests.keras_fixedhead.test_losses import (
     numpy_softmax,
 )
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests
+from tests.training.task_tests import Case, TaskTests, first_batch
 from training import distill
 from training.distillation.configs import NAMED_RUNS
 from training.distillation.task import DistillationTask, shared_neighbours
@@ -117,11 +117,6 @@ class TestVerb(TaskTests):
         ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
         ({"global_batch_size": 37}, "`global_batch_size` .* 36. Received: 37"),
     ]
-
-
-def first_batch(task):
-    context = tf.distribute.InputContext()
-    return next(iter(task.training_dataset(context, first_step=0)))
 
 
 def losses_of(task, batch):

@@ -38,14 +38,15 @@ def test_schedule_of_tensor2tensor(warmup_steps):
     )
 
 
+@pytest.mark.parametrize("warmup", [0, 7])
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
-def test_schedule_rises_and_falls(decay):
-    schedule = WarmupDecay(0.3, warmup_steps=7, total_steps=19, decay=decay)
+def test_schedule_rises_and_falls(decay, warmup):
+    schedule = WarmupDecay(0.3, warmup, total_steps=19, decay=decay)
 
     def expected(update):  # the number of the update, from 1
-        if update <= 7:
-            return 0.3 * update / 7
-        left = (20 - update) / 13
+        if update <= warmup:
+            return 0.3 * update / warmup
+        left = (20 - update) / (20 - warmup)
         return 0.3 * (
             left if decay == "linear" else (1 - math.cos(math.pi * left)) / 2
         )
@@ -57,11 +58,6 @@ def test_schedule_rises_and_falls(decay):
     )
     assert float(schedule(18)) > 0.0
     assert float(schedule(19)) == float(schedule(23)) == 0.0
-
-
-def test_schedule_without_warmup_starts_near_the_peak():
-    schedule = WarmupDecay(1.0, warmup_steps=0, total_steps=100)
-    assert float(schedule(0)) == pytest.approx(100 / 101)
 
 
 def test_schedule_round_trip():
@@ -83,20 +79,6 @@ def test_bad_values_are_named(change, message):
     config = dataclasses.replace(CONFIG, **change)
     with pytest.raises(ValueError, match=message):
         build_optimizer(config, [keras.Variable(np.ones((2, 3)))])
-
-
-def test_only_matrices_decay():
-    kernel = keras.Variable(np.ones((2, 3)), name="kernel")
-    bias = keras.Variable(np.ones(3), name="bias")
-    temperature = keras.Variable(1.0, name="temperature")
-    variables = [kernel, bias, temperature]
-    config = dataclasses.replace(CONFIG, weight_decay=0.1)
-    optimizer = build_optimizer(config, variables)
-    optimizer.apply([tf.zeros(v.shape) for v in variables], variables)
-    rate = 0.5 * 100 / 101
-    np.testing.assert_allclose(kernel.numpy(), 1 - 0.1 * rate, rtol=1e-6)
-    np.testing.assert_array_equal(bias.numpy(), 1.0)
-    np.testing.assert_array_equal(temperature.numpy(), 1.0)
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
@@ -147,7 +129,8 @@ def test_updates_by_hand(name):
         clip_norm=1.5,
     )
     rng = np.random.default_rng(11)
-    weights = [rng.normal(size=shape) for shape in [(2, 3), (3,)]]
+    # A kernel, a bias and a temperature.
+    weights = [np.array(rng.normal(size=s)) for s in [(2, 3), (3,), ()]]
     variables = [keras.Variable(w, dtype="float64") for w in weights]
     optimizer = build_optimizer(config, variables)
     first = [np.zeros(w.shape) for w in weights]
@@ -175,7 +158,7 @@ def test_updates_by_hand(name):
                 step *= np.linalg.norm(weights[i]) / np.linalg.norm(step)
             weights[i] -= rate * step
             np.testing.assert_allclose(
-                variables[i].numpy(), weights[i], rtol=1e-6
+                variables[i].numpy(), weights[i], rtol=1e-6, atol=1e-8
             )
 
 
@@ -196,16 +179,7 @@ def test_rows_of_repeated_tokens_are_added_before_the_norm():
     np.testing.assert_allclose(table.numpy(), -dense / 5.0, rtol=1e-12)
 
 
-def test_small_gradients_are_not_clipped():
-    weight = keras.Variable(np.zeros((1, 2)), dtype="float64")
-    optimizer = ClippedSGD(learning_rate=1.0, global_clipnorm=10.0)
-    optimizer.build([weight])
-    optimizer.apply([tf.constant([[3.0, 4.0]], "float64")], [weight])
-    np.testing.assert_allclose(weight.numpy(), [[-3.0, -4.0]], rtol=1e-12)
-
-
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_adamw_is_keras_adamw(jit_compile):
+def test_compiled_adamw_is_keras_adamw():
     rng = np.random.default_rng(0)
     start = [rng.normal(size=shape) for shape in [(3, 5), (5,)]]
     gradients = rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 5))
@@ -223,7 +197,7 @@ def test_adamw_is_keras_adamw(jit_compile):
         optimizer.build(variables)
         update = tf.function(
             lambda *now: optimizer.apply(list(now), variables),
-            jit_compile=jit_compile,
+            jit_compile=True,
         )
         for now in zip(*map(tf.constant, gradients)):
             update(*now)
@@ -234,22 +208,3 @@ def test_adamw_is_keras_adamw(jit_compile):
     ):
         # Keras has its betas, and ours 1 - beta, in float32.
         np.testing.assert_allclose(ours, keras_own, rtol=1e-4)
-
-
-def test_adamw_is_the_paper_s():
-    gradients = np.random.default_rng(0).normal(size=(4, 3, 5))
-    weight = keras.Variable(np.ones((3, 5)), dtype="float64")
-    optimizer = ClippedAdamW(
-        0.1, weight_decay=0.3, beta_1=0.8, beta_2=0.9, epsilon=1e-3
-    )
-    optimizer.build([weight])
-    expected, m, v = np.ones((3, 5)), 0.0, 0.0
-    for t, gradient in enumerate(gradients, start=1):
-        optimizer.apply([tf.constant(gradient)], [weight])
-        m = 0.8 * m + 0.2 * gradient
-        v = 0.9 * v + 0.1 * gradient**2
-        rate = 0.1 * np.sqrt(1 - 0.9**t) / (1 - 0.8**t)
-        expected = expected * (1 - 0.3 * 0.1)
-        expected = expected - rate * m / (np.sqrt(v) + 1e-3)
-    # The learning rate and the decay are float32.
-    np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-7)

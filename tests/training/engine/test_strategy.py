@@ -1,14 +1,22 @@
-"""Strategies by name, and the errors where one cannot be had."""
+"""Strategies by name, where one cannot be had, and waiting for workers."""
 
 import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 import tensorflow as tf
 
+from tests.training import workers
 from training.engine.strategy import (
     get_strategy,
     is_chief,
     replica_batch_size,
+    wait_for_workers,
     worker_number,
 )
 
@@ -58,7 +66,14 @@ def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):
         get_strategy("multi_worker")
 
 
-def test_no_tpu():
+def test_no_tpu(monkeypatch):
+    def resolver(tpu):
+        raise ValueError("Please provide a TPU Name to connect to.")
+
+    # The real one looks for a TPU in the network, for seconds.
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+    )
     with pytest.raises(ValueError, match="found no TPU"):
         get_strategy("tpu")
 
@@ -87,3 +102,86 @@ def test_batches_divide_over_replicas():
     for size in (0, -3, 22):
         with pytest.raises(ValueError, match=f"Received: {size}"):
             replica_batch_size(size, 3)
+
+
+def test_waits_for_who_comes_late(capsys):
+    addresses = workers.addresses(3)
+    waiting = [
+        threading.Thread(target=wait_for_workers, args=(addresses, own))
+        for own in (addresses[2], addresses[0])
+    ]
+    for thread in waiting:
+        thread.start()
+    said = ""
+    while said.count("waiting for worker ") < 2:
+        time.sleep(0.05)
+        said += capsys.readouterr().err
+    assert all(addresses[1] in line for line in said.splitlines())
+    assert all(thread.is_alive() for thread in waiting)
+    # It needs no listener of its own while the others look.
+    with socket.create_server(("127.0.0.1", int(addresses[1].split(":")[1]))):
+        for thread in waiting:
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+
+
+def test_signal_ends_the_wait(capsys):
+    def stop(signum, frame):
+        raise KeyboardInterrupt
+
+    addresses = workers.addresses(2)
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 3.0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait_for_workers(addresses, addresses[1])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert capsys.readouterr().err == f"waiting for worker {addresses[0]}\n"
+
+
+def test_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        own = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"cannot listen .* '{own}'"):
+            wait_for_workers([own], own)
+
+
+def test_one_worker_waits_for_nobody():
+    (own,) = workers.addresses(1)
+    begun = time.monotonic()
+    wait_for_workers([own], own)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.slow
+def test_signal_ends_a_worker_that_does_not_train_yet():
+    addresses = workers.addresses(2)
+    code = (
+        "import time; from training.engine.strategy import get_strategy; "
+        "get_strategy('multi_worker'); print('made', flush=True); "
+        "time.sleep(60)"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=workers.ROOT,
+            env={
+                **workers.ENVIRONMENT,
+                "CUDA_VISIBLE_DEVICES": "-1",
+                "TF_CONFIG": workers.tf_config(addresses, index),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in (0, 1)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "made\n"
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGTERM

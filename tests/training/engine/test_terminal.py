@@ -1,15 +1,18 @@
 """What a training run shows: on a terminal, and where there is none."""
 
+import contextlib
 import os
 import pty
 import re
-import subprocess
 import sys
+import threading
 
 import pytest
 
 from keras_fixedhead import progress
-from tests.training import tiny, workers
+from tests.training import tiny
+from training import finetune
+from training.engine import cli
 
 
 @pytest.fixture(scope="module")
@@ -17,34 +20,40 @@ def data(tmp_path_factory):
     return tiny.write_pairs(tmp_path_factory.mktemp("data"))
 
 
-def shown_on_a_terminal(command):
-    """What a command writes on a terminal of 80 columns."""
+@contextlib.contextmanager
+def terminal(monkeypatch):
+    """Makes the output a terminal of 80 columns; what it got comes in a list.
+
+    It has been read when the block is left.
+    """
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command,
-        cwd=workers.ROOT,
-        env={**workers.ENVIRONMENT, "TERM": "xterm", "COLUMNS": "80"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    written = b""
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # the other end is closed
-        pass
+    written = []
+
+    def read():
+        parts = []
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65536):
+                parts.append(part)
+        written.append(b"".join(parts))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with monkeypatch.context() as patched:
+        patched.setenv("TERM", "xterm")
+        patched.setenv("COLUMNS", "80")
+        with open(theirs, "w", encoding="utf-8") as output:
+            patched.setattr(sys, "stdout", output)
+            patched.setattr(sys, "stderr", output)
+            yield written
+    reader.join()
     os.close(ours)
-    assert process.wait() == 0, written.decode()
-    return written.decode()
 
 
-def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
+def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path, monkeypatch):
     args = tiny.flags(tiny.retrieval(data, tmp_path), "demo_retrieval")
-    shown = shown_on_a_terminal(
-        [sys.executable, "-m", "training.finetune", *args]
-    )
+    with terminal(monkeypatch) as written:
+        assert finetune.main(args) == 0
+    shown = written[0].decode()
     # Without colors and movements of the cursor.
     lines = re.split(r"\r?\n|\r", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown))
     assert "6/6" in shown and "examples/s" in shown and "0:00:0" in shown
@@ -54,9 +63,7 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
     said = [line.strip() for line in lines if not line.startswith("step ━")]
     said = [line for line in said if line and "/6 " not in line]
     assert len(said) == len(set(said)), shown
-    assert said[0] == "importing TensorFlow"
     starts = [
-        "importing TensorFlow",
         f"reading {data}",
         "warning: 1 of 37 pairs are left out",
         "model: ",
@@ -72,23 +79,25 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path):
         assert line.startswith(start), shown
 
 
-# That of test_pretrain.py, without a process of its own, is not slow.
 @pytest.mark.slow
-def test_a_pipe_gets_each_line_once(data, tmp_path):
+def test_a_pipe_gets_each_line_once(data, tmp_path, capfd):
     args = tiny.flags(tiny.retrieval(data, tmp_path), "demo_retrieval")
-    done = subprocess.run(
-        [sys.executable, "-m", "training.finetune", *args],
-        cwd=workers.ROOT,
-        env=workers.ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0 and done.stdout == "", done
-    lines = done.stderr.splitlines()
-    assert len(lines) == len(set(lines)), done.stderr
+    assert finetune.main(args) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == len(set(lines)), err
     steps = [line.split()[1] for line in lines if "  ETA " in line]
-    assert steps == ["1", "2", "3", "4", "5", "6"], done.stderr
-    assert "\x1b" not in done.stderr and "train |" not in done.stderr
+    assert steps == ["1", "2", "3", "4", "5", "6"], err
+    assert "\x1b" not in err and "train |" not in err
+
+
+def test_a_slow_import_is_said(monkeypatch, capsys):
+    cli.import_tensorflow()
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: None)
+    cli.import_tensorflow()
+    assert capsys.readouterr().err == "importing TensorFlow\n"
 
 
 def test_long_work_without_a_terminal_prints_now_and_then(monkeypatch, capfd):

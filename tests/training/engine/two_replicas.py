@@ -2,14 +2,14 @@
 
     python -m tests.training.engine.two_replicas FOLDER RUN...
 
-A run is retrieval, classification, distillation, language_model, accumulated,
-dropped or an optimizer's name.
-What is compared is in float64 and without dropout, so that what differs is
-not rounding.
+A run is one of `CASES`, accumulated or dropped. What is compared is in float64
+and without dropout, so that what differs is not rounding.
 """
 
+import dataclasses
 import pathlib
 import sys
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -17,45 +17,12 @@ import tensorflow as tf
 
 from tests.training import tiny
 from tests.training.engine.test_loop import Line, run
-from training.distill import train as distill
+from training import distill, finetune, language_model, pretrain
 from training.engine.strategy import draw_for_each_replica, get_strategy
-from training.finetune import train as finetune
-from training.language_model import train as language_model
-from training.pretrain import train as pretrain
 
 _EXACT = {"dtype": "float64", "dropout": 0.0, "checkpoint_interval": 50}
-
-RETRIEVAL = _EXACT | {
-    "crop_document": 0.5,
-    "inverse_cloze": 0.5,
-    "learn_temperature": True,
-    "hard_negatives": 2,
-    "matryoshka_dims": (7,),
-    "steps": 4,
-}
-
-DISTILLATION = _EXACT | {
-    "attention_weight": 1.0,
-    "relation_heads": 3,
-    "steps": 4,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-}
-
-CLASSIFICATION = _EXACT | {
-    "head_dropout": 0.0,
-    "steps": 6,
-    "optimizer": "sgd",
-    "learning_rate": 0.1,
-}
-
-LANGUAGE_MODEL = _EXACT | {
-    "steps": 4,
-    "optimizer": "sgd",
-    "learning_rate": 0.5,
-    "decay": "rsqrt",
-}
-
+# Adam hides a factor on the gradients, gradient descent shows it.
+_SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 # Gradients of these runs have norms over 1.
 PRETRAINING = _EXACT | {
     "steps": 50,
@@ -63,14 +30,93 @@ PRETRAINING = _EXACT | {
     "log_interval": 10,
     "evaluation_interval": 50,
 }
-
 # Reports of attention have no say in what is learned, wherever it is.
 REPORTS = {"attention_interval": 50, "attention_sequences": 2}
+# On one device part by part, of batches as long as their longest row.
+_PARTS = {"accumulation_steps": 3}
 
-# Adam hides a factor on the gradients, gradient descent shows it.
-OPTIMIZERS = {
-    "adamw": {"optimizer": "adamw", "learning_rate": 0.01},
-    "sgd": {"optimizer": "sgd", "learning_rate": 0.5},
+
+def _teacher_and_texts(folder):
+    teacher = folder / "teacher"
+    if not teacher.exists():
+        tiny.embedder(dtype="float64").save_to_preset(str(teacher))
+    return tiny.write_texts(folder / "texts.txt"), teacher
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A run: its verb and named run, its data, and what is changed.
+
+    `on_one_device` are further changes on one device.
+    """
+
+    verb: object
+    named: str
+    data: Callable
+    make: Callable
+    changes: dict
+    on_one_device: dict = dataclasses.field(default_factory=dict)
+
+    def config(self, folder, workdir, **changes):
+        """The run of `make` on data in a folder, which it writes if needed."""
+        data = self.data(folder)
+        data = data if isinstance(data, tuple) else (data,)
+        return self.make(*data, workdir, **{**self.changes, **changes})
+
+
+def _pretraining(**changes):
+    return Case(
+        pretrain,
+        "small",
+        lambda folder: tiny.write_text(folder / "text"),
+        tiny.pretraining,
+        PRETRAINING | changes,
+    )
+
+
+CASES = {
+    "retrieval": Case(
+        finetune,
+        "demo_retrieval",
+        lambda folder: tiny.write_pairs(folder / "pairs"),
+        tiny.retrieval,
+        _EXACT
+        | {
+            "crop_document": 0.5,
+            "inverse_cloze": 0.5,
+            "learn_temperature": True,
+            "hard_negatives": 2,
+            "matryoshka_dims": (7,),
+            "steps": 4,
+        },
+    ),
+    "classification": Case(
+        finetune,
+        "mnli",
+        lambda folder: tiny.write_labelled(folder / "labelled"),
+        tiny.classification,
+        _EXACT | _SGD | {"head_dropout": 0.0, "steps": 6},
+        _PARTS,
+    ),
+    "distillation": Case(
+        distill,
+        "compact",
+        _teacher_and_texts,
+        tiny.distillation,
+        _EXACT
+        | _SGD
+        | {"attention_weight": 1.0, "relation_heads": 3, "steps": 4},
+    ),
+    "language_model": Case(
+        language_model,
+        "small_lm",
+        lambda folder: tiny.write_text(folder / "text"),
+        tiny.language_model,
+        _EXACT | _SGD | {"steps": 4, "learning_rate": 0.5, "decay": "rsqrt"},
+        _PARTS,
+    ),
+    "adamw": _pretraining(optimizer="adamw", learning_rate=0.01),
+    "sgd": _pretraining(optimizer="sgd", learning_rate=0.5),
 }
 
 
@@ -128,90 +174,29 @@ def main(folder, names):
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
     )
-    for name in names:
-        _RUNS.get(name, _pretrain)(folder, name)
-
-
-def _strategies(folder, name):
-    """For each strategy the folder of a run, and arguments that differ."""
-    for strategy, replicas in {"one_device": 1, "mirrored": 2}.items():
-        if get_strategy(strategy).num_replicas_in_sync != replicas:
-            sys.exit(f"{strategy} has not {replicas} replicas")
-        reports = REPORTS if replicas == 2 else {}
-        yield folder / strategy / name, {"strategy": strategy, **reports}
-
-
-def _retrieval(folder, name):
-    pairs = tiny.write_pairs(folder / "pairs")
-    for workdir, changes in _strategies(folder, name):
-        finetune(tiny.retrieval(pairs, workdir, **RETRIEVAL, **changes))
-
-
-def _classification(folder, name):
-    """On one device part by part, of batches as long as their longest text."""
-    data = tiny.write_labelled(folder / "labelled")
-    for workdir, changes in _strategies(folder, name):
-        if changes["strategy"] == "one_device":
-            changes["accumulation_steps"] = 3
-        finetune(
-            tiny.classification(data, workdir, **CLASSIFICATION, **changes)
-        )
-
-
-def _distillation(folder, name):
-    texts = tiny.write_texts(folder / "texts.txt")
-    teacher = folder / "teacher"
-    tiny.embedder(dtype="float64").save_to_preset(str(teacher))
-    for workdir, changes in _strategies(folder, name):
-        distill(
-            tiny.distillation(
-                texts, teacher, workdir, **DISTILLATION, **changes
-            )
-        )
-
-
-def _pretrain(folder, name):
-    """With an optimizer of that name."""
-    text = tiny.write_text(folder / "text")
-    arguments = {**PRETRAINING, **OPTIMIZERS[name]}
-    for workdir, changes in _strategies(folder, name):
-        pretrain(tiny.pretraining(text, workdir, **arguments, **changes))
-
-
-def _language_model(folder, name):
-    """On one device part by part, of batches as long as their longest row."""
-    text = tiny.write_text(folder / "text")
-    for workdir, changes in _strategies(folder, name):
-        if changes["strategy"] == "one_device":
-            changes["accumulation_steps"] = 3
-        language_model(
-            tiny.language_model(text, workdir, **LANGUAGE_MODEL, **changes)
-        )
-
-
-def _accumulated(folder, name):
-    """Part by part, in place of all at once."""
-    text = tiny.write_text(folder / "text")
-    arguments = {**PRETRAINING, **OPTIMIZERS["sgd"]}
-    pretrain(
-        tiny.pretraining(text, folder / name, accumulation_steps=3, **arguments)
+    # Graphs run a few times: to optimize them takes longer.
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
     )
-
-
-def _dropped(folder, name):
-    mirrored = get_strategy("mirrored")
-    np.save(folder / "dropped.npy", dropped(mirrored))
-    run(DroppedLine(), folder / name, strategy=mirrored)
-
-
-_RUNS = {
-    "retrieval": _retrieval,
-    "classification": _classification,
-    "distillation": _distillation,
-    "language_model": _language_model,
-    "accumulated": _accumulated,
-    "dropped": _dropped,
-}
+    one, two = get_strategy("one_device"), get_strategy("mirrored")
+    assert (one.num_replicas_in_sync, two.num_replicas_in_sync) == (1, 2)
+    for name in names:
+        if name == "dropped":
+            np.save(folder / "dropped.npy", dropped(two))
+            run(DroppedLine(), folder / name, strategy=two)
+        elif name == "accumulated":
+            case = CASES["sgd"]
+            pretrain.train(case.config(folder, folder / name, **_PARTS))
+        else:
+            case = CASES[name]
+            for strategy, changes in {
+                "one_device": case.on_one_device,
+                "mirrored": REPORTS,
+            }.items():
+                workdir = folder / strategy / name
+                case.verb.train(
+                    case.config(folder, workdir, strategy=strategy, **changes)
+                )
 
 
 if __name__ == "__main__":

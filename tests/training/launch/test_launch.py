@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from training.launch.__main__ import main
+
 ROOT = pathlib.Path(__file__).parents[3]
 
 # Each worker follows its part of the plan: an exit status or a word for each
@@ -50,13 +52,13 @@ sys.exit(int(action))
 
 
 @pytest.fixture
-def launcher(tmp_path):
+def launcher(tmp_path, capfd):
     # A process passes on what it ignores, as these are in the background.
     signals = {
         signum: signal.signal(signum, signal.default_int_handler)
         for signum in (signal.SIGINT, signal.SIGHUP)
     }
-    launcher = Launcher(tmp_path)
+    launcher = Launcher(tmp_path, capfd)
     yield launcher
     for process in launcher.processes:
         process.terminate()
@@ -66,25 +68,30 @@ def launcher(tmp_path):
 
 
 class Launcher:
-    """Starts the verb."""
+    """Runs the verb here, or starts it as a process, for signals."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, capfd):
         self.folder = folder
+        self.capfd = capfd
         self.processes = []
 
-    def start(self, launcher, *plan, command=None, **flags):
+    def args(self, launcher, *plan, command=None, **flags):
         flags = {"restart_delay": 0, "grace_period": 20, **flags}
         args = [launcher]
         for name, value in flags.items():
             args += [f"--{name}", str(value)]
         if launcher == "local":
-            args += ["--logs", self.folder / "logs"]
+            args += ["--logs", str(self.folder / "logs")]
         if command is None:
-            command = [sys.executable, "-c", WORKER, self.folder, *plan]
+            # -I -S: it starts sooner.
+            command = [sys.executable, "-ISc", WORKER, str(self.folder), *plan]
+        return [*args, "--", *command]
+
+    def start(self, *args, **flags):
+        verb = [sys.executable, "-m", "training.launch"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "training.launch", *args, "--", *command],
+            [*verb, *self.args(*args, **flags)],
             cwd=ROOT,
-            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
@@ -93,10 +100,12 @@ class Launcher:
         return process
 
     def run(self, *args, **flags):
-        """Returns the exit status and what was printed to stderr."""
-        process = self.start(*args, **flags)
-        _, errors = process.communicate(timeout=60)
-        return process.returncode, errors
+        """Returns the exit status and what was printed."""
+        try:
+            status = main(self.args(*args, **flags))
+        except SystemExit as stopped:
+            status = stopped.code
+        return status, *self.capfd.readouterr()
 
     def notes(self, index):
         path = self.folder / f"worker_{index}"
@@ -120,9 +129,8 @@ def tf_config(note):
 
 
 def test_workers_are_told_of_each_other(launcher):
-    process = launcher.start("local", "0", "0", "0", num_workers=3)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
+    status, output, errors = launcher.run("local", "0", "0", "0", num_workers=3)
+    assert (status, errors) == (0, "")
     configs = [tf_config(launcher.notes(index)[0]) for index in range(3)]
     assert [config["task"] for config in configs] == [
         {"type": "worker", "index": index} for index in range(3)
@@ -140,10 +148,9 @@ def test_workers_are_told_of_each_other(launcher):
 def test_local_workers_leave_the_gpus_alone(launcher, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
-    process = launcher.start(
-        "local", command=[sys.executable, "-c", code], num_workers=1
-    )
-    assert process.communicate(timeout=60)[0] == "-1\n"
+    command = [sys.executable, "-c", code]
+    _, output, _ = launcher.run("local", command=command, num_workers=1)
+    assert output == "-1\n"
 
 
 @pytest.mark.parametrize(
@@ -164,13 +171,13 @@ def test_local_workers_leave_the_gpus_alone(launcher, monkeypatch):
     ],
 )
 def test_exit_statuses(launcher, plan, status, starts):
-    ended, _ = launcher.run("local", *plan, num_workers=2, max_restarts=2)
+    ended, *_ = launcher.run("local", *plan, num_workers=2, max_restarts=2)
     assert ended == status
     assert [launcher.starts(index) for index in (0, 1)] == [starts, starts]
 
 
 def test_worker_that_hangs_without_the_other_is_killed(launcher):
-    status, errors = launcher.run(
+    status, _, errors = launcher.run(
         "local", "hang,0", "die,0", num_workers=2, grace_period=1
     )
     assert status == 0
@@ -238,6 +245,6 @@ def test_worker_of_a_pod(launcher, monkeypatch):
     ],
 )
 def test_command_that_is_none(launcher, command, status, message):
-    found, errors = launcher.run("local", command=command, num_workers=2)
+    found, _, errors = launcher.run("local", command=command, num_workers=2)
     assert found == status
     assert message in errors and "Traceback" not in errors

@@ -30,7 +30,7 @@ from training.engine.encoder import make_encoder
 from training.engine.global_batch import ExampleBatches, tokenized
 from training.engine.preset import preset_sha256, read_embedder
 from training.engine.strategy import worker_number
-from training.engine.task import SequenceTask, in_order
+from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
 
@@ -229,12 +229,10 @@ class DistillationTask(SequenceTask):
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         weights = self._weights
-        inputs = self.model_inputs(batch)
-        fixed_size = not self.config.run.packed
-        embeddings, projections = self.model.embed_packed(
-            inputs,
+        embeddings, projections = self.compute(
+            self.model.embed_packed,
+            batch,
             training=True,
-            fixed_size=fixed_size,
             return_projections=True,
         )
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
@@ -244,8 +242,8 @@ class DistillationTask(SequenceTask):
         if weights["similarity"]:
             losses["similarity"] = self._similarity_loss(embeddings, teacher)
         if weights["attention"]:
-            _, relations = self._teacher.embed_packed(
-                inputs, fixed_size=fixed_size, return_projections=True
+            _, relations = self.compute(
+                self._teacher.embed_packed, batch, return_projections=True
             )
             losses["attention"] = sum(
                 relation_loss(
@@ -254,13 +252,13 @@ class DistillationTask(SequenceTask):
                     tf.cast(
                         tf.stop_gradient(relations[name]), embeddings.dtype
                     ),
-                    inputs["padding_mask"],
+                    batch["padding_mask"],
                     self._options.relation_heads,
                 )
                 for name, projection in projections.items()
             ) / len(projections)
         shares = {
-            name: tf.reduce_sum(loss) / tf.cast(totals["examples"], loss.dtype)
+            name: mean_share(loss, totals["examples"])
             for name, loss in losses.items()
         }
         return (
@@ -301,10 +299,7 @@ class DistillationTask(SequenceTask):
         return super().flops(totals)
 
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
-        embeddings = self.model.embed_packed(
-            self.model_inputs(batch),
-            fixed_size=not self.config.run.packed,
-        )
+        embeddings = self.compute(self.model.embed_packed, batch)
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
         return {
             "index": batch["index"],

@@ -196,14 +196,10 @@ class DistillationTask(SequenceTask):
             teacher,
             self._texts,
             options.cache or self.config.run.workdir / "teacher",
-            {
-                "teacher": self._sha256,
-                "prompt": options.prompt,
-                "sequence_length": options.sequence_length,
-            },
-            worker=worker_number(tf.distribute.get_strategy()),
-            prompt=options.prompt,
-            sequence_length=options.sequence_length,
+            self._sha256,
+            options.prompt,
+            options.sequence_length,
+            worker_number(tf.distribute.get_strategy()),
         )
         self._components = tf.constant(
             principal_components(targets, model.hidden_dim), tf.float32

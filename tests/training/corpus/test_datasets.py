@@ -108,7 +108,7 @@ def test_missing_columns_are_named(read, name, message):
 
 
 def test_another_name_is_a_file():
-    with pytest.raises(FileNotFoundError, match="parquet:texts"):
-        read_texts("parquet:texts")
+    with pytest.raises(FileNotFoundError, match="other:texts"):
+        read_texts("other:texts")
     with pytest.raises(ValueError, match="begin with tfds:, memory:"):
-        read_examples("parquet:texts")
+        read_examples("other:texts")

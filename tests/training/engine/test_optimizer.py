@@ -158,7 +158,7 @@ def test_updates_by_hand(name):
                 step *= np.linalg.norm(weights[i]) / np.linalg.norm(step)
             weights[i] -= rate * step
             np.testing.assert_allclose(
-                variables[i].numpy(), weights[i], rtol=1e-6
+                variables[i].numpy(), weights[i], rtol=1e-6, atol=1e-8
             )
 
 

@@ -91,34 +91,26 @@ def test_documents_set_aside_are_no_negatives():
         assert len(keys) == len(found)
 
 
-def test_an_epoch_has_no_pair_twice_and_each_its_own_order():
-    drawn = take_pairs(batches(), 8)
-    epochs = [
-        np.concatenate([batch["keys"][:, 0] for batch in drawn[i : i + 4]])
-        for i in (0, 4)
-    ]
-    for epoch in epochs:
-        counts = collections.Counter(epoch.tolist())
-        whole = collections.Counter(PAIRS.keys[:, 0].tolist())
-        assert sum(counts.values()) == 24 and counts <= whole
-    assert epochs[0].tolist() != epochs[1].tolist()
+@pytest.fixture(scope="module")
+def made():
+    """All that is random at work."""
+    changes = {"crop_document": 0.5, "inverse_cloze": 0.5, "hard_negatives": 3}
+    return batches(packed=False, **changes)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return PAIRS
 
 
 class TestBatches(BatchesTests):
-    """All that is random at work."""
-
-    @pytest.fixture(scope="class")
-    def made(self):
-        return batches(
-            crop_document=0.5,
-            inverse_cloze=0.5,
-            hard_negatives=3,
-            packed=False,
-        )
-
-    @pytest.fixture(scope="class")
-    def examples(self):
-        return PAIRS
+    def test_an_epoch_has_no_pair_twice_and_each_its_own_order(self, whole):
+        keys = [batch["keys"][:, 0].tolist() for batch in whole]
+        epochs = [sum(keys[:4], []), sum(keys[4:], [])]
+        pairs = collections.Counter(PAIRS.keys[:, 0].tolist())
+        for epoch in epochs:
+            assert len(epoch) == 24 and collections.Counter(epoch) <= pairs
+        assert epochs[0] != epochs[1]
 
 
 def test_prompts_and_lengths():

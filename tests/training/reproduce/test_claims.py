@@ -56,7 +56,7 @@ def test_each_claim_is_about_cells_that_there_are(scale):
 
 def test_the_effect_that_was_said_to_be_detectable():
     claims = read_claims()
-    models = sum(cell.contexts is None for cell in grid(SCALES["cpu"]))
+    models = sum(not cell.contexts for cell in grid(SCALES["cpu"]))
     seeds = SCALES["cpu"].seeds
     expected = Noise(claims.noise, (models - 1) * (seeds - 1))
     effect = expected.smallest_effect(seeds, claims.confidence)

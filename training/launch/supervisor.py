@@ -132,7 +132,9 @@ class Supervisor:
             if process.poll()
         ]
 
-    def _wait(self, until: Callable[[], bool], seconds: float = math.inf):
+    def _wait(
+        self, until: Callable[[], bool], seconds: float = math.inf
+    ) -> None:
         """Passes signals on until a condition holds or time is up."""
         deadline = time.monotonic() + seconds
         while not until() and time.monotonic() < deadline:

@@ -30,9 +30,8 @@ _PEAK_FLOPS = {
 def peak_flops(dtype: str) -> float | None:
     """Returns the peak operations a second of one device of this process.
 
-    A multiplication and its addition count as two. For a GPU it is the peak in
-    bfloat16 whatever the `dtype` of the run; for a CPU it is measured with a
-    large matrix product; for an unknown device it is None.
+    A multiplication and its addition count as two. Of a GPU, in bfloat16
+    whatever the `dtype`; of a CPU, measured; None of an unknown device.
     """
     if tf.config.list_logical_devices("TPU"):
         return None

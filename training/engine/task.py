@@ -274,7 +274,7 @@ class FinetuningTask(SequenceTask):
         }
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
-        longest = self._model.max_sequence_length or 0
+        longest = self._model.max_sequence_length or 0  # not None: completed
         check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:

@@ -80,9 +80,9 @@ class Trainer(orbit.StandardTrainer):
         self._strategy = strategy
         self._parts = run.accumulation_steps
         self._variables = task.model.trainable_variables
-        self._compiled_update = self._update
+        self._replica_update = self._update
         if run.jit_compile:
-            self._compiled_update = tf.function(
+            self._replica_update = tf.function(
                 self._update, jit_compile=True, autograph=False
             )
         names = ("loss", *task.metrics, *task.counts)
@@ -154,7 +154,7 @@ class Trainer(orbit.StandardTrainer):
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator: Iterator) -> None:
         losses, totals = self._strategy.run(
-            self._compiled_update, args=(next(iterator),)
+            self._replica_update, args=(next(iterator),)
         )
         losses = tf.unstack(
             self._strategy.reduce(

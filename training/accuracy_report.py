@@ -14,7 +14,6 @@ import json
 import pathlib
 import sys
 import typing
-from collections.abc import Sequence
 
 import rich.console
 import rich.table
@@ -87,35 +86,6 @@ def read_row(run: pathlib.Path) -> Row:
         len(summary["seeds"]),
         summary["figures"],
     )
-
-
-def report(
-    runs: Sequence[pathlib.Path], output: pathlib.Path, names: Sequence[str]
-) -> None:
-    """Prints a table, and writes `report.json` and `report.png` to `output`.
-
-    Reports the metrics in `names`, or all that the runs have in common.
-    """
-    from keras_fixedhead.files import write_json
-
-    rows = sorted(map(read_row, runs), key=lambda row: row.parameters)
-    names = _chosen(rows, names)
-    output.mkdir(parents=True, exist_ok=True)
-    records = [
-        {
-            "run": str(row.run),
-            "heads": row.kind,
-            "shape": dataclasses.asdict(row.shape),
-            "parameters": row.parameters,
-            "seeds": row.seeds,
-            "figures": {name: row.figures[name] for name in names},
-        }
-        for row in rows
-    ]
-    write_json(output / "report.json", records)
-    _draw(rows, names, output / "report.png")
-    rich.console.Console().print(_table(rows, names))
-    print(f"wrote {output / 'report.json'} and report.png")
 
 
 def _chosen(rows, wanted):
@@ -222,8 +192,28 @@ class AccuracyReportConfig:
 
 
 def accuracy_report(config: AccuracyReportConfig) -> None:
-    """Reads the runs, prints the table and draws the picture."""
-    report(config.runs, config.output, config.figures)
+    """Prints a table, and writes `report.json` and `report.png`."""
+    from keras_fixedhead.files import write_json
+
+    rows = sorted(map(read_row, config.runs), key=lambda row: row.parameters)
+    names = _chosen(rows, config.figures)
+    output = config.output
+    output.mkdir(parents=True, exist_ok=True)
+    records = [
+        {
+            "run": str(row.run),
+            "heads": row.kind,
+            "shape": dataclasses.asdict(row.shape),
+            "parameters": row.parameters,
+            "seeds": row.seeds,
+            "figures": {name: row.figures[name] for name in names},
+        }
+        for row in rows
+    ]
+    write_json(output / "report.json", records)
+    _draw(rows, names, output / "report.png")
+    rich.console.Console().print(_table(rows, names))
+    print(f"wrote {output / 'report.json'} and report.png")
 
 
 main = cli.command(

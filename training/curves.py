@@ -81,7 +81,7 @@ def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
     save_figure(figure, output)
 
 
-def _read(workdir):
+def _read(workdir: pathlib.Path) -> dict[str, tuple[list, list]]:
     """Returns the updates and the values of each metric."""
     path = workdir / "metrics.jsonl"
     metrics: dict[str, tuple[list, list]] = {}

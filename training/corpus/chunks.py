@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.corpus.tokenized import Shard, load_shards
+from training.engine.configs import check_at_least
 from training.engine.global_batch import Share, evaluation_numbers, scaled
 
 
@@ -83,15 +84,11 @@ def sentence_pairs(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
     """Splits chunks, int64 `[M]`, into two segments, for next-sentence loss.
 
-    The second segment may come from elsewhere. It then has the length of what
-    it replaces, and begins a line if that did, so that neither gives it away;
-    only a document that is shorter gives all it has.
-
-    Columns of `draws`, float `[M, 4]`, decide where to split, whether to take
-    other text, from which chunk, and where in it to begin.
-
-    Returns the first and second segments, ragged int32 `[M, (tokens)]`, and a
-    bool tensor `[M]`, true for text from elsewhere.
+    Returns both, ragged int32 `[M, (tokens)]`, and a bool tensor `[M]`, true
+    where the second comes from elsewhere. It then has the length of what it
+    replaces, if its document is long enough, and begins a line if that did, so
+    that neither gives it away. Columns of `draws`, float `[M, 4]`, decide where
+    to split, whether to take other text, its chunk, and where to begin in it.
     """
     start, end, document = chunk_bounds(window, chunks)
     split = _split(window, start, end, draws[:, 0])
@@ -170,14 +167,11 @@ class ChunkBatches(abc.ABC):
         shuffle_tokens: int,
         evaluation_examples: int,
     ):
-        for name, value in {
-            "shuffle_tokens": shuffle_tokens,
-            "evaluation_examples": evaluation_examples,
-        }.items():
-            if value < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 1. Received: {value}"
-                )
+        check_at_least(
+            1,
+            shuffle_tokens=shuffle_tokens,
+            evaluation_examples=evaluation_examples,
+        )
         self.global_batch_size = global_batch_size
         self.seed = seed
         self._chunk_length = chunk_length

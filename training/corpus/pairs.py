@@ -68,10 +68,9 @@ def read_judged(
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     """Reads pairs from JSON lines, or from the examples of a named dataset.
 
-    One has the strings `query` and `document`, and optionally an `id`
-    (default: its number) and `negatives`, a list of documents that do
-    not answer the query. It may instead use sentence-transformers' names:
-    `anchor`, `positive`, and `negative` or `negative_1`, `negative_2`, ...
+    One has the strings `query` and `document`, and optionally an `id` (default:
+    its number) and a list of `negatives`; or sentence-transformers' `anchor`,
+    `positive`, and `negative` or `negative_1`, `negative_2`, ...
     """
     pairs: dict[str, Pair] = {}
     if is_named(path):
@@ -180,8 +179,7 @@ def pairs_of(collection: beir.Beir) -> tuple[list[Pair], dict[str, int]]:
 def as_beir(pairs: Sequence[Pair]) -> beir.Beir:
     """Turns pairs into a collection, with one copy of each text.
 
-    Finding a second copy would count as wrong. A text has the identifier of
-    its first pair.
+    Finding a second copy would count as wrong.
     """
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}

@@ -33,9 +33,8 @@ def read_squad(path: str | os.PathLike) -> beir.Beir:
     """Reads a `.json` file of SQuAD 1.1 or 2.0 as a retrieval collection.
 
     A question is a query for the paragraph it was written for (Rajpurkar et
-    al. 2016, https://arxiv.org/abs/1606.05250), often not the only one that
-    answers it. An impossible question has no relevant document. Documents are
-    paragraphs without titles, named by the numbers of article and paragraph.
+    al. 2016), often not the only one that answers it, unless it is impossible.
+    Documents are named by the numbers of article and paragraph.
     """
     documents, queries, judgements = {}, {}, []
     for name, context, questions in _paragraphs(path):
@@ -55,9 +54,8 @@ def read_questions(
 ) -> list[Question]:
     """Reads the questions that have an answer (all, if not `answered`).
 
-    The source is SQuAD's `.json`, version 1.1 or 2.0, or a dataset such as
-    `tfds:squad/v1.1:validation`. `say` is told what is left out, and which
-    answers are not where the data say.
+    The source is SQuAD's `.json`, version 1.1 or 2.0, or a named dataset. `say`
+    is told what is left out, and how many answers are not where the data say.
     """
     name = os.fspath(source)
     if is_named(name):

@@ -116,10 +116,9 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
 def load_shards(paths: tf.Tensor) -> dict[str, tf.Tensor]:
     """Reads the shards of a string tensor `[shards]`, in graphs too.
 
-    Returns `token_ids`, int32 `[N]`, of all documents in order; and where in
-    it lines and documents start, then N: `line_starts`, int64 `[lines + 1]`,
-    and `document_starts`, int64 `[documents + 1]`. A damaged shard is a
-    `tf.errors.DataLossError`; `check_shards` finds out which it is.
+    Returns `token_ids`, int32 `[N]`, and where lines and documents start in it,
+    then N: `line_starts` and `document_starts`, int64 `[count + 1]`. Raises
+    `tf.errors.DataLossError`; `check_shards` finds out which is damaged.
     """
     # More than there are, so that all of them are one batch.
     records = tf.data.TFRecordDataset(paths).batch(2**40).get_single_element()

@@ -24,9 +24,8 @@ def learn_vocabulary(
 ) -> list[str]:
     """Learns a WordPiece vocabulary of at most `vocabulary_size` tokens.
 
-    The texts are split into words as `FixedHeadTokenizer` splits them. The
-    vocabulary is the special tokens, then all letters of the texts (or the
-    1,000 most frequent), then sub-words by frequency.
+    They are the special tokens, then all letters of the texts (or the 1,000
+    most frequent), then sub-words of `FixedHeadTokenizer`'s words by frequency.
     """
     words = (
         tf.data.Dataset.from_tensor_slices(list(texts))

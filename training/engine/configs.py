@@ -105,7 +105,7 @@ class RunConfig:
     data: pathlib.Path
     """Folder written by `python -m training.prepare`; for `training.distill`
     a file with a text a line, or `.jsonl` with `text`; for classification a
-    file of labelled texts, for SQuAD one of its files, or for either
+    file of labelled texts, for SQuAD one of its files; or for these three
     tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""

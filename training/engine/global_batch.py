@@ -47,10 +47,9 @@ class Share(typing.NamedTuple):
 def shuffled(
     count: int, global_batch_size: int, seed: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns endless pairs of an update's number and its examples' numbers.
+    """Returns endless pairs: an update's number, and examples', int32 `[B]`.
 
-    The numbers of examples are int32 `[B]`, below `count`. Each epoch leaves
-    out the examples that do not fill a global batch, different ones each time.
+    Each epoch leaves out those that do not fill a global batch, drawn anew.
     """
     per_epoch = count // global_batch_size
     if not per_epoch:
@@ -91,8 +90,7 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Returns the endless batches that a worker's replicas take in turn.
 
-    `read` makes a batch from the numbers of its examples, int32 `[M]`; they
-    are drawn as in `shuffled`.
+    `read` makes a batch of the examples of some numbers, int32 `[M]`.
     """
     share = Share.of(context, global_batch_size)
 
@@ -117,9 +115,8 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """Returns the batches of an evaluation that a worker's replicas take.
 
-    `read` makes a dictionary from numbers of examples, int64 `[M]`. Each batch
-    has `index`, too: these numbers, or -1 where an example is padding. See
-    `evaluation_numbers`.
+    `read` makes a dictionary of the examples of some numbers, int64 `[M]`; it
+    gets `index`, too: these numbers, or -1 where an example is padding.
     """
 
     def numbered(numbers):
@@ -138,8 +135,7 @@ def evaluation_numbers(
 ) -> np.ndarray:
     """Returns the numbers of a worker's examples, int64 `[batches, M]`.
 
-    Each number below `count` is on one replica, in order; -1 pads the last
-    batches, so that all replicas have the same number of batches.
+    -1 pads the last ones, so that all replicas have as many batches.
     """
     share = Share.of(context, global_batch_size)
     numbers = np.full(
@@ -211,9 +207,8 @@ def tokenized(
 ) -> dict[str, tf.Tensor]:
     """Tokenizes a string tensor `[B]` into int32 tensors `[B, T]`, in graphs.
 
-    `prompt` names the prompt to put before each text. With `fixed_size`, T is
-    `sequence_length`: a static shape, which XLA compiles once. Otherwise T is
-    the length of the longest text.
+    `prompt` is the name of one. T is the length of the longest text or, with
+    `fixed_size`, `sequence_length`, a static shape.
     """
     features = preprocessor.pad_to_longest(
         text, prompt=prompt, sequence_length=sequence_length

@@ -67,14 +67,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 class ReduceThenClip(keras.optimizers.Optimizer):
     """A Keras optimizer that clips by the true global norm.
 
-    Keras 3 clips the gradients of each replica before it sums them, and takes
-    the norm of an embedding's gradient (`tf.IndexedSlices`) without adding up
-    the rows of repeated tokens. Both differ from one device on the same global
-    batch. Here gradients are made dense, summed across replicas, then clipped.
-    The loss of each replica must be its share of the global mean.
-
-    `gradient_norm` is a float variable: the global norm of the last update
-    before clipping. A subclass names this class before another optimizer.
+    Keras 3 clips each replica's gradients before it sums them, and takes the
+    norm of `tf.IndexedSlices` without adding up the rows of repeated tokens.
+    Here they are made dense, summed across replicas, then clipped. Losses must
+    be shares of the global mean. `gradient_norm` is a float variable, the norm
+    before the last clipping. A subclass names this class first.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -156,11 +153,9 @@ _OPTIMIZERS = {"adamw": ClippedAdamW, "lamb": ClippedLamb, "sgd": ClippedSGD}
 def build_optimizer(
     config: TrainingConfig, variables: list[keras.Variable]
 ) -> ReduceThenClip:
-    """Returns an optimizer, built on the trainable `variables`.
+    """Returns an optimizer, built in the scope of the variables' strategy.
 
-    Call it in the scope of the strategy that made them. Weight decay spares
-    variables of rank below 2: biases, the scales of norms, a learned
-    temperature. Embeddings decay, as in BERT.
+    Weights of rank below 2 do not decay: biases, norms, a temperature.
     """
     if config.optimizer not in _OPTIMIZERS:
         raise ValueError(

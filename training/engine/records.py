@@ -55,9 +55,8 @@ class RunRecords:
     def claim(self, settings: dict) -> None:
         """Raises a `ValueError` if the work directory has another run.
 
-        `settings`, JSON values, are what decides the result of the run. They
-        are written when `running` is entered: a run that fails before, for a
-        wrong value, does not bind the next one.
+        `settings`, JSON values, decide the result of a run. They are written in
+        `running`, so that a run that fails before does not bind the next one.
         """
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))

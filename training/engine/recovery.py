@@ -95,10 +95,8 @@ class SignalStop:
 class RestoredCheckpointManager(tf.train.CheckpointManager):
     """A checkpoint manager that restores the newest readable checkpoint.
 
-    Restores from `source`, the run's folder, and writes to `directory`. Every
-    worker must take part in a save, but only one may write into the run's
-    folder: the others write into a temporary folder. `say` prints a line about
-    each damaged checkpoint.
+    Restores from `source`, the run's folder, and writes to `directory`, another
+    one for all workers but one: every worker must take part in a save.
     """
 
     def __init__(

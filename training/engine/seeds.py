@@ -12,7 +12,7 @@ import rich.table
 
 from keras_fixedhead.files import write_json
 from training.engine.cli import exit_status, handling
-from training.engine.configs import ExperimentConfig
+from training.engine.configs import ExperimentConfig, check_positive
 
 SUMMARY = "seeds.json"
 
@@ -20,15 +20,12 @@ SUMMARY = "seeds.json"
 def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
-    `verb` is a module, such as "training.finetune", and `args` the command line
-    that `config` was read from. The same command continues: finished runs are
-    skipped. At the end `seeds.json` in the work directory holds what
-    `summarize` returns. Returns 0, or the exit status of the first run that
-    failed or was stopped.
+    `verb` is a module, `args` its command line, which `config` was read from;
+    finished runs are skipped. Writes `summarize` to `seeds.json`. Returns 0, or
+    the exit status of the first run that failed or was stopped.
     """
     first, count = config.training.seed, config.seeds
-    if count < 1:
-        raise ValueError(f"`seeds` must be positive. Received: {count}")
+    check_positive(seeds=count)
     folders = {}
     for seed in range(first, first + count):
         folders[seed] = config.run.workdir / f"seed_{seed}"
@@ -59,9 +56,8 @@ def read_figures(workdir: pathlib.Path) -> dict[str, float]:
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
     """Summarizes finished runs, given by seed, that differ in nothing else.
 
-    Returns `seeds`, a list, and `figures`: for each metric its `values` in the
-    order of the seeds, their `mean`, and their sample `deviation` (over n - 1),
-    None for a single run.
+    Returns `seeds`, and for each metric of `figures` its `values`, their `mean`
+    and sample `deviation` (over n - 1; None for a single run).
     """
     runs = [read_figures(folder) for folder in folders.values()]
     figures = {}

@@ -15,6 +15,9 @@ import tensorflow as tf
 
 from training.engine.cli import WorkerLost
 
+_POLL_INTERVAL = 0.2  # seconds
+_REMINDER_INTERVAL = 60.0  # seconds
+
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
 
@@ -24,12 +27,8 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 def get_strategy(name: str) -> tf.distribute.Strategy:
     """Returns the strategy called `name`, over the devices of this process.
 
-    - `"one_device"`: the first GPU, or the CPU where there is none.
-    - `"mirrored"`: every GPU of this machine, or every logical CPU device
-      where there is none.
-    - `"multi_worker"`: the workers that the environment variable `TF_CONFIG`
-      lists; call it before any other TensorFlow operation.
-    - `"tpu"`: the TPU that this machine is attached to.
+    Without a GPU they are CPUs. The workers of `"multi_worker"` are those of
+    TF_CONFIG; call it before any other TensorFlow operation.
     """
     if name == "one_device":
         gpus = tf.config.list_logical_devices("GPU")
@@ -171,15 +170,11 @@ def _tpu_strategy():
     return tf.distribute.TPUStrategy(resolver)
 
 
-_POLL_INTERVAL = 0.2  # seconds
-_REMINDER_INTERVAL = 60.0  # seconds
-
-
 def wait_for_workers(addresses: Collection[str], own: str) -> None:
     """Returns once each worker has listened at its address, `HOST:PORT`.
 
-    Meanwhile listens at this worker's, `own`. Prints to stderr which workers
-    are missing.
+    TensorFlow waits silently, and only SIGKILL ends its wait. Meanwhile listens
+    at this worker's, `own`, and prints which workers are missing.
     """
     missing = {address for address in addresses if address != own}
     with _listener(own):

@@ -87,9 +87,8 @@ class Task(abc.ABC):
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Returns shares of the global batch's mean loss and mean `metrics`.
 
-        Called in replica context, with a replica's batch or some of its rows,
-        and with the `totals` over all replicas. The shares of all replicas and
-        rows, scalars, add up to the means.
+        Called in replica context with a batch or some of its rows, and with the
+        `totals` over all replicas. The shares, scalars, add up to the means.
         """
 
     def flops(self, totals: dict[str, float]) -> float | None:
@@ -226,9 +225,8 @@ def outputs_by_length(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields the numbers of the sequences of each batch, and its outputs.
 
-    `compute` maps numbers of sequences, an int array `[M]`, to `{name: tensor
-    [M, ...]}`. The longest sequences come first, so that a batch too large for
-    the memory fails at once. `label` stands beside the progress bar.
+    `compute` maps numbers of sequences `[M]` to `{name: tensor [M, ...]}`. The
+    longest come first, so that a batch too large for the memory fails at once.
     """
     check_positive(batch_size=batch_size)
     order = np.argsort(-np.asarray(lengths), kind="stable")
@@ -297,7 +295,7 @@ class FinetuningTask(SequenceTask):
         }
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
-        longest = self._model.max_sequence_length or 0
+        longest = self._model.max_sequence_length or 0  # not None: completed
         check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:

@@ -30,9 +30,8 @@ _PEAK_FLOPS = {
 def peak_flops(dtype: str) -> float | None:
     """Returns the peak operations a second of one device of this process.
 
-    A multiplication and its addition count as two. For a GPU it is the peak in
-    bfloat16 whatever the `dtype` of the run; for a CPU it is measured with a
-    large matrix product; for an unknown device it is None.
+    A multiplication and its addition count as two. Of a GPU, in bfloat16
+    whatever the `dtype`; of a CPU, measured; None of an unknown device.
     """
     if tf.config.list_logical_devices("TPU"):
         return None
@@ -81,9 +80,9 @@ class Trainer(orbit.StandardTrainer):
         self._strategy = strategy
         self._parts = run.accumulation_steps
         self._variables = task.model.trainable_variables
-        self._compiled_update = self._update
+        self._replica_update = self._update
         if run.jit_compile:
-            self._compiled_update = tf.function(
+            self._replica_update = tf.function(
                 self._update, jit_compile=True, autograph=False
             )
         names = ("loss", *task.metrics, *task.counts)
@@ -155,7 +154,7 @@ class Trainer(orbit.StandardTrainer):
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator: Iterator) -> None:
         losses, totals = self._strategy.run(
-            self._compiled_update, args=(next(iterator),)
+            self._replica_update, args=(next(iterator),)
         )
         losses = tf.unstack(
             self._strategy.reduce(

@@ -16,6 +16,7 @@ import sys
 import tyro
 
 from training.engine import cli
+from training.engine.configs import check_at_least
 from training.launch.supervisor import RestartConfig, Supervisor, Worker
 
 _PROG = "training.launch"
@@ -38,10 +39,7 @@ class WorkerConfig(RestartConfig):
 
 def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
     """Returns workers that reach each other on free ports of this machine."""
-    if config.num_workers < 1:
-        raise ValueError(
-            f"`num_workers` must be at least 1. Received: {config.num_workers}"
-        )
+    check_at_least(1, num_workers=config.num_workers)
     with contextlib.ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0)))

@@ -45,11 +45,7 @@ class RestartConfig:
 
 
 def is_temporary(status: int) -> bool:
-    """Whether the same command may succeed after this exit status.
-
-    True after a death by a signal (128 and more, as shells count) and where
-    another worker was lost (75).
-    """
+    """Whether the same command may succeed after this exit status."""
     return status == EX_TEMPFAIL or status >= 128
 
 
@@ -71,9 +67,8 @@ class Supervisor:
     def run(self) -> int:
         """Runs the workers and returns the exit status of the whole run.
 
-        0 when all workers are done, 128 and the signal's number when one
-        stopped them, 75 when no restart is left, else the status of the worker
-        whose error is permanent. Call it in the main thread.
+        0 when all are done, 128 + the signal that stopped them, 75 when no
+        restart is left, else a permanent error's. Call it in the main thread.
         """
         config = self._config
         handlers = {
@@ -132,7 +127,9 @@ class Supervisor:
             if process.poll()
         ]
 
-    def _wait(self, until: Callable[[], bool], seconds: float = math.inf):
+    def _wait(
+        self, until: Callable[[], bool], seconds: float = math.inf
+    ) -> None:
         """Passes signals on until a condition holds or time is up."""
         deadline = time.monotonic() + seconds
         while not until() and time.monotonic() < deadline:

@@ -8,35 +8,34 @@ from keras_fixedhead.beir import Beir, Judgement
 from training.corpus.pairs import Pair, read_pairs
 from training.corpus.squad import Answer, Question, read_questions, read_squad
 
-DATA = [
-    {
+
+def article(*paragraphs):
+    """An article of pairs of a context and its questions."""
+    return {
         "title": "Cats",
         "paragraphs": [
-            {
-                "context": " A cat sleeps. ",
-                "qas": [
-                    {"id": "q1", "question": "Who sleeps?"},
-                    {
-                        "id": "q2",
-                        "question": " What does it do?",
-                        "answers": [],
-                    },
-                ],
-            },
-            {"context": "No question.", "qas": []},
+            {"context": context, "qas": questions}
+            for context, questions in paragraphs
         ],
-    },
-    {
-        "title": "Dogs",
-        "paragraphs": [
-            {
-                "context": "Ein H\u00fcndchen",
-                "qas": [
-                    {"id": "q3", "question": "Who?", "is_impossible": True}
-                ],
-            }
-        ],
-    },
+    }
+
+
+def question(key, text, **more):
+    return {"id": key, "question": text, **more}
+
+
+DATA = [
+    article(
+        (
+            " A cat sleeps. ",
+            [
+                question("q1", "Who sleeps?"),
+                question("q2", " What does it do?", answers=[]),
+            ],
+        ),
+        ("No question.", []),
+    ),
+    article(("Ein Hündchen", [question("q3", "Who?", is_impossible=True)])),
 ]
 
 
@@ -51,7 +50,7 @@ def test_reads_paragraphs_and_questions(tmp_path):
         {
             "0.0": "A cat sleeps.",
             "0.1": "No question.",
-            "1.0": "Ein H\u00fcndchen",
+            "1.0": "Ein Hündchen",
         },
         {"q1": "Who sleeps?", "q2": "What does it do?", "q3": "Who?"},
         [Judgement("q1", "0.0", 1), Judgement("q2", "0.0", 1)],
@@ -125,53 +124,42 @@ def answer(text, start):
 
 
 ANSWERED = [
-    {
-        "title": "Cats",
-        "paragraphs": [
-            {
-                "context": CONTEXT,
-                "qas": [
-                    {
-                        "id": "q1",
-                        "question": " Who sees? ",
-                        # There are two cats, and none stands there.
-                        "answers": [answer("A cat", 1), answer("cat", 4)],
-                    },
-                    {
-                        "id": "q2",
-                        "question": "What?",
-                        "answers": [
-                            answer("é", 0),
-                            answer("the other", -1),
-                            answer("cat", 21),
-                            answer("dog", 3),
-                            answer("", 3),
-                            answer("aa", 90),
-                        ],
-                    },
-                    {"id": "q3", "question": "?", "answers": []},
-                    {"id": "q4", "question": "?"},
-                ],
-            },
-            {
-                "context": "x",
-                "qas": [
-                    {
-                        "id": "q5",
-                        "question": "?",
-                        "is_impossible": True,
-                        "answers": [],
-                    },
-                    {
-                        "id": "q6",
-                        "question": "x?",
-                        "is_impossible": False,
-                        "answers": [answer("x", 0)],
-                    },
-                ],
-            },
-        ],
-    }
+    article(
+        (
+            CONTEXT,
+            [
+                question(
+                    "q1",
+                    " Who sees? ",
+                    # There are two cats, and none stands there.
+                    answers=[answer("A cat", 1), answer("cat", 4)],
+                ),
+                question(
+                    "q2",
+                    "What?",
+                    answers=[
+                        answer("é", 0),
+                        answer("the other", -1),
+                        answer("cat", 21),
+                        answer("dog", 3),
+                        answer("", 3),
+                        answer("aa", 90),
+                    ],
+                ),
+                question("q3", "?", answers=[]),
+                question("q4", "?"),
+            ],
+        ),
+        (
+            "x",
+            [
+                question("q5", "?", is_impossible=True, answers=[]),
+                question(
+                    "q6", "x?", is_impossible=False, answers=[answer("x", 0)]
+                ),
+            ],
+        ),
+    )
 ]
 QUESTIONS = [
     Question(
@@ -219,8 +207,8 @@ def test_reads_questions(tmp_path):
     ],
 )
 def test_errors_in_answers_say_where(tmp_path, answers, message):
-    question = {"id": "q", "question": "?", "answers": answers}
-    path = write(tmp_path / "dev.json", paragraph(qas=[question]))
+    qas = [question("q", "?", answers=answers)]
+    path = write(tmp_path / "dev.json", paragraph(qas=qas))
     with pytest.raises(ValueError, match=message):
         read_questions(path)
 
@@ -232,9 +220,9 @@ def datasets(tmp_path, monkeypatch):
 
     data = json.loads(json.dumps(ANSWERED))
     for paragraphs in data[0]["paragraphs"]:
-        for question in paragraphs["qas"]:
-            question.setdefault("answers", [])
-            question.setdefault("is_impossible", False)
+        for one in paragraphs["qas"]:
+            one.setdefault("answers", [])
+            one.setdefault("is_impossible", False)
     last = [{"title": "x", "paragraphs": data[0]["paragraphs"][1:]}]
     files = {
         "train": write(tmp_path / "train.json", data),

@@ -33,6 +33,11 @@ def test_unknown_name():
         get_strategy("two")
 
 
+def tf_config(address="a:1", index=0):
+    task = {"type": "worker", "index": index}
+    return json.dumps({"cluster": {"worker": [address]}, "task": task})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -40,22 +45,9 @@ def test_unknown_name():
         "not JSON",
         "[]",
         "{}",
-        json.dumps({"cluster": {"worker": ["a:1"]}, "task": {}}),
-        *(
-            json.dumps(
-                {
-                    "cluster": {"worker": [address]},
-                    "task": {"type": "worker", "index": 0},
-                }
-            )
-            for address in ("a", "a:b", "a:0", "a:65536")
-        ),
-        json.dumps(
-            {
-                "cluster": {"worker": ["a:1"]},
-                "task": {"type": "worker", "index": 1},
-            }
-        ),
+        '{"cluster": {"worker": ["a:1"]}, "task": {}}',
+        *map(tf_config, ("a", "a:b", "a:0", "a:65536")),
+        tf_config(index=1),
     ],
 )
 def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):

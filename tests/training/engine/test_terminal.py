@@ -79,19 +79,6 @@ def test_a_terminal_shows_a_bar_and_each_line_once(data, tmp_path, monkeypatch):
         assert line.startswith(start), shown
 
 
-@pytest.mark.slow
-def test_a_pipe_gets_each_line_once(data, tmp_path, capfd):
-    args = tiny.flags(tiny.retrieval(data, tmp_path), "demo_retrieval")
-    assert finetune.main(args) == 0
-    out, err = capfd.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert len(lines) == len(set(lines)), err
-    steps = [line.split()[1] for line in lines if "  ETA " in line]
-    assert steps == ["1", "2", "3", "4", "5", "6"], err
-    assert "\x1b" not in err and "train |" not in err
-
-
 def test_a_slow_import_is_said(monkeypatch, capsys):
     cli.import_tensorflow()
     monkeypatch.delitem(sys.modules, "tensorflow")

@@ -50,8 +50,8 @@ def main(args: list[str] | None = None) -> int:
 
 def _report(config):
     from keras_fixedhead import FixedHeadTextEmbedder
-    from keras_fixedhead.diagnostics.picture import draw_attention_report
     from keras_fixedhead.diagnostics.probe import attention_report
+    from keras_fixedhead.diagnostics.report import draw_attention_report
     from keras_fixedhead.files import loading
     from keras_fixedhead.pictures import check_picture
 

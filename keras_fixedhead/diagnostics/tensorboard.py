@@ -5,9 +5,8 @@ import time
 import keras
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.diagnostics.picture import attention_figure
 from keras_fixedhead.diagnostics.probe import AttentionProbe
-from keras_fixedhead.diagnostics.report import mean
+from keras_fixedhead.diagnostics.report import attention_figure, mean
 from keras_fixedhead.pictures import encode_png
 
 

@@ -3,18 +3,19 @@
 Operations are those of matrix products alone, as usual; a multiplication with
 its addition counts as two.
 
-Shape letters: D embedding size, N heads, H head size, F feed-forward width,
-T sequence length, V vocabulary size.
+Shape letters: B batch, D embedding size, N heads, H head size, W total width
+of a layer's heads, F feed-forward width, T sequence length, L layers, P masked
+positions of a sequence, V vocabulary size.
 """
 
 import dataclasses
 import math
-import numbers
 
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.planner.shape import (
     EncoderShape,
     ParameterCount,
+    Shaped,
     check_length,
 )
 from keras_fixedhead.theory.depth import (
@@ -28,14 +29,13 @@ _FLOAT_BYTES = 4
 
 
 def encoder_flops(
-    model, sequence_length: int, last_block_share: float = 1
+    model: Shaped, sequence_length: int, last_block_share: float = 1
 ) -> float:
     """Floating-point operations of encoding one token.
 
-    The projections of attention 8 D N H, its scores and sums 4 T N H, the
-    feed-forward layers 4 D F. `model` is an `EncoderShape` or a
-    `FixedHeadBackbone`. The last block computes only a fraction of the tokens,
-    `last_block_share`, and attends to the others; see
+    Per layer 8 D N H for the projections of attention, 4 T N H for its scores
+    and sums, and 4 D F for the feed-forward layers. The last block may compute
+    only `last_block_share` of the tokens, as in
     `FixedHeadBackbone.encode_positions`.
     """
     shape = EncoderShape.of(model)
@@ -53,7 +53,7 @@ def encoder_flops(
     )
 
 
-def masked_lm_flops(model) -> int:
+def masked_lm_flops(model: Shaped) -> int:
     """Floating-point operations of predicting one masked token.
 
     The dense layer of the head, 2 D^2, and the logits, 2 D V.
@@ -62,19 +62,15 @@ def masked_lm_flops(model) -> int:
     return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
 
 
-def forward_flops(model, sequence_length: int) -> int:
-    """Floating-point operations of encoding one sequence, all its tokens.
-
-    Without pooler and pre-training heads.
-    """
-    return sequence_length * encoder_flops(model, sequence_length)
+def forward_flops(model: Shaped, sequence_length: int) -> int:
+    """Floating-point operations of encoding one sequence, without heads."""
+    return int(sequence_length * encoder_flops(model, sequence_length))
 
 
-def training_flops(model, sequence_length: int) -> int:
+def training_flops(model: Shaped, sequence_length: int) -> int:
     """Floating-point operations of an update, for each of its sequences.
 
-    Three times `forward_flops`: the gradients of the inputs and of the weights
-    cost as much again each.
+    Gradients of inputs and of weights each cost another `forward_flops`.
     """
     return 3 * forward_flops(model, sequence_length)
 
@@ -91,38 +87,29 @@ def activation_bytes(
     `predictions_per_sequence` P of `FixedHeadMaskedLM`, or 0 for the backbone
     alone. A dropout above 0 counts, its rate does not.
 
-    The peak is the end of the forward pass, with what the backward pass needs:
+    At the peak, the end of the forward pass, the step keeps
 
     `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
     + B P (7 D + 3 V))`, and with dropout
     `8 (B T (2 L + 1) D + L B N T^2)` more.
 
-    Weights, gradients and moments (`state_bytes`), the inputs, and what is
-    smaller by a factor of D, T or H, such as the statistics of a row, are not
-    included.
+    This excludes `state_bytes`, the inputs, and whatever is smaller by a factor
+    of D, T or H, such as the statistics of a row.
 
-    XLA for CPUs (JAX 0.10.2) allots as much: `temp_size_in_bytes` of the
-    compiled gradients of the backbone or of `FixedHeadMaskedLM`, for
-    B T >= 4096 to within 10%, mostly 2%, and of a whole step with AdamW, for
-    BERT-base and for 24 layers with an embedding of 512, B T = 1024 or 4096,
-    to within 7%. XLA allots less in two cases:
-
-    - B T < 4096: it computes two of the 6 B T D of a norm anew. Up to 16%.
-    - Gradients alone, without an update, of weights no smaller than what a
-      layer keeps, as B T <= 2 D: it lays activations where gradients will be.
-      26% less for 24 layers with an embedding of 512, B T = 1024, and more
-      the fewer tokens there are.
-
-    It allots more for GELU with erf, 7%, and for heads far wider than the
-    feed-forward layer (W = 128 F), 35%.
-
-    Other devices were not measured. XLA for TPUs (v5e, libtpu 0.0.52),
-    compiled and not run, allots a quarter of it for 2 layers without dropout.
-    On CPUs mixed_bfloat16 takes as much as float32.
+    XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much: to within
+    10%, mostly 2%, for gradients with B T >= 4096; to within 7% for whole steps
+    with AdamW of BERT-base and of 24 layers with an embedding of 512, B T =
+    1024 or 4096. It allots up to 16% less for B T < 4096, where it computes two
+    of the 6 B T D of a norm anew; 26% less and more for gradients without an
+    update where B T <= 2 D, as activations share memory with gradients; 7% more
+    for GELU with erf; and 35% more for W = 128 F. mixed_bfloat16 takes as much
+    as float32 on CPUs. Other devices were not measured; XLA for TPUs (v5e,
+    libtpu 0.0.52), compiled and not run, allots a quarter of it for 2 layers
+    without dropout.
     """
     positive_int("batch_size", batch_size)
     check_length(sequence_length, shape.max_sequence_length)
-    _check_not_negative("predictions_per_sequence", predictions_per_sequence)
+    positive_int("predictions_per_sequence", predictions_per_sequence, 0)
     tokens = batch_size * sequence_length
     predictions = batch_size * predictions_per_sequence
     layers, width = shape.num_layers, shape.hidden_dim
@@ -153,13 +140,12 @@ def state_bytes(num_parameters: int, moments: int = 2) -> int:
 
     `moments` is how many numbers the optimizer keeps for each weight: 2 for
     Adam, AdamW and LAMB, 1 for SGD with momentum, or 0. A jitted step that
-    donates its old state (Keras's trainer on JAX does) fills the gradients'
-    share while it frees activations. Where activations are the larger, it
-    takes little more at its peak than `activation_bytes` and the share without
-    gradients.
+    donates its old state, as Keras's trainer on JAX does, stores gradients
+    where it frees activations: if these are larger, its peak is little more
+    than `activation_bytes` and the state without gradients.
     """
     positive_int("num_parameters", num_parameters)
-    _check_not_negative("moments", moments)
+    positive_int("moments", moments, 0)
     return _FLOAT_BYTES * int(num_parameters) * (2 + int(moments))
 
 
@@ -169,22 +155,17 @@ class Cost:
 
     Attributes:
         sequence_length: T, in tokens.
-        forward_flops: of encoding one sequence of T tokens.
-        training_flops: of a forward and backward pass.
+        forward_flops, training_flops: of one sequence.
         batch_size: the sequences of a training step on one device.
-        activation_bytes: the peak of the activations of such a step of
-            pre-training, in float32, as XLA for CPUs compiles it; see
-            `activation_bytes`. 15% of the tokens of each
-            sequence, rounded up, are predicted.
+        activation_bytes: the peak of such a step of pre-training, which
+            predicts 15% of the tokens, rounded up; see `activation_bytes`.
         state_bytes: weights, gradients and AdamW's moments, in float32, both
             pre-training heads included.
-        weight_bytes: by dtype, the encoder's weights, without pre-training
-            heads, vocabulary and optimizer. With `"int8"` the kernels and the
-            token and segment embeddings are int8, each with float32 scales,
-            the rest is float32: what Keras's `quantize("int8")` leaves.
-        document_bytes: by dtype, one embedding of an index, D numbers,
-            without what the index adds.
-        heads: how many all layers have together.
+        weight_bytes: by dtype, the encoder's weights. `"int8"` is what Keras's
+            `quantize("int8")` leaves: kernels and the token and segment
+            embeddings in int8 with float32 scales, the rest in float32.
+        document_bytes: by dtype, one embedding of an index, D numbers.
+        heads: of all layers together.
         heads_under_length: how many are smaller than T and so cannot
             represent every attention pattern (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
@@ -209,7 +190,9 @@ class Cost:
     fitted_depth_threshold: float
 
     @classmethod
-    def of(cls, model, sequence_length: int, batch_size: int = 32) -> "Cost":
+    def of(
+        cls, model: Shaped, sequence_length: int, batch_size: int = 32
+    ) -> "Cost":
         """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
         check_length(sequence_length, shape.max_sequence_length)
@@ -243,11 +226,7 @@ class Cost:
 
     @property
     def embedding_under_length(self) -> bool:
-        """Whether D is under T: then no head size reaches every pattern.
-
-        The logits of a head are products of embeddings, and their rank is at
-        most D.
-        """
+        """Whether D, the highest rank of any head's logits, is under T."""
         return self.shape.hidden_dim < self.sequence_length
 
     @property
@@ -256,11 +235,7 @@ class Cost:
         return self.heads_under_length > 0 or self.embedding_under_length
 
     def as_dict(self) -> dict:
-        """The record as JSON values.
-
-        `parameters` is an int, with both pre-training heads, as the paper
-        counts.
-        """
+        """The record as JSON values; `parameters` is the paper's count."""
         record = dataclasses.asdict(self)
         parts = record.pop("parameters")
         return {
@@ -285,11 +260,3 @@ def _int8_bytes(shape, parameters):
     small = rows * d + kernels
     scales = rows + outputs
     return small + 4 * (scales + parameters.encoder - small)
-
-
-def _check_not_negative(name, value):
-    if not isinstance(value, numbers.Integral) or value < 0:
-        raise ValueError(
-            f"`{name}` must be an integer, at least 0. "
-            f"Received: {name}={value!r}"
-        )

@@ -5,6 +5,9 @@ Shape letters: T query length, S key length, N heads, H head size.
 
 import dataclasses
 import io
+import os
+import typing
+from collections.abc import Sequence
 
 import numpy as np
 import rich.box
@@ -13,6 +16,18 @@ import rich.table
 
 from keras_fixedhead.pictures import new_figure, save_figure
 
+if typing.TYPE_CHECKING:
+    import matplotlib.figure
+
+# The metrics of a head, all but the last as means over sequences.
+METRICS = (
+    "logit_rank",
+    "logit_effective_rank",
+    "attention_rank",
+    "attention_effective_rank",
+    "entropy",
+    "condition_number",
+)
 _TABLE_WIDTH = 80
 
 _PANELS = (
@@ -130,7 +145,7 @@ class AttentionReport:
             lines.append(f"Attention layers left out: {len(self.left_out)}.")
         return "\n".join(lines)
 
-    def __rich__(self):
+    def __rich__(self) -> rich.table.Table:
         table = rich.table.Table(
             title=self.summary,
             caption="Means over the heads of a layer; effective ranks in "
@@ -168,15 +183,15 @@ class AttentionReport:
             )
         return table
 
-    def __str__(self):
-        console = rich.console.Console(file=io.StringIO(), width=_TABLE_WIDTH)
-        console.print(self)
-        return console.file.getvalue()
+    def __str__(self) -> str:
+        text = io.StringIO()
+        rich.console.Console(file=text, width=_TABLE_WIDTH).print(self)
+        return text.getvalue()
 
 
-def mean(heads: list[HeadReport], name: str) -> float:
+def mean(heads: Sequence[HeadReport], name: str) -> float:
     """The mean of an attribute over heads."""
-    return np.mean([getattr(head, name) for head in heads])
+    return float(np.mean([getattr(head, name) for head in heads]))
 
 
 def _ranks(heads, name):
@@ -185,21 +200,18 @@ def _ranks(heads, name):
     return f"{rank:.1f} ({effective_rank:.1f})"
 
 
-def draw_attention_report(report, output):
+def draw_attention_report(
+    report: AttentionReport, output: str | os.PathLike
+) -> None:
     """Draws four numbers of each head; small heads are marked with a cross.
 
-    Args:
-        report: an `AttentionReport`.
-        output: path of the picture; its suffix selects the format.
-
-    Raises:
-        ModuleNotFoundError: if Matplotlib is not installed.
-        ValueError: if the suffix of `output` is no format of Matplotlib's.
+    The suffix of `output` selects the format; `ValueError` if Matplotlib has
+    none of that name, `ModuleNotFoundError` without Matplotlib.
     """
     save_figure(attention_figure(report), output)
 
 
-def attention_figure(report):
+def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
     """The picture as a `matplotlib.figure.Figure`."""
     layers = len(report.layers)
     heads = max(layer.num_heads for layer in report.layers)

@@ -34,7 +34,7 @@ _LOGITS = (0.25, 1.0, 4.0, 16.0)
 def check_strictness(
     layer: FixedMultiHeadAttention, sequence_length: int
 ) -> None:
-    """Checks that the conditions of Theorem 2 hold for a layer.
+    """Raises `ValueError` unless a layer meets Theorem 2's conditions.
 
     They are `n >= 2`, for n `sequence_length`; heads of one size H with
     `d >= H` and `h > d / H`; `V_o [V_v^1; ...; V_v^h]` of rank d; and
@@ -42,15 +42,10 @@ def check_strictness(
     be built, in float32 or float64, not quantized, with inputs and output of
     one size, without a window and without biases other than 0.
 
-    Otherwise a `ValueError` names the condition that does not hold.
-
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
-    if positive_int("sequence_length", sequence_length) < 2:
-        raise ValueError(
-            "`sequence_length` must be at least 2: a token alone attends to "
-            f"itself. Received: sequence_length={sequence_length}"
-        )
+    # A token alone attends to itself.
+    positive_int("sequence_length", sequence_length, least=2)
     heads = _heads("layer", layer)
     dim, sizes = heads.values.shape[-1], set(layer.head_sizes)
     if len(sizes) > 1:
@@ -143,7 +138,9 @@ class Difference:
 
 
 def find_difference(
-    layer: FixedMultiHeadAttention, standard, sequence_length: int = 2
+    layer: FixedMultiHeadAttention,
+    standard: keras.layers.MultiHeadAttention | FixedMultiHeadAttention,
+    sequence_length: int = 2,
 ) -> Difference:
     """An input on which a layer and a standard one differ, by Theorem 2.
 
@@ -271,8 +268,7 @@ def _heads(name, layer):
     if layer.compute_dtype not in ("float32", "float64"):
         raise ValueError(
             f"`{name}` must compute in float32 or float64: less precision "
-            "hides a difference. "
-            f"Received: dtype {layer.compute_dtype}"
+            f"hides a difference. Received: dtype {layer.compute_dtype}"
         )
     if any(dense.quantization_mode for dense in projections):
         raise ValueError(f"`{name}` must not be quantized. Received: {layer!r}")
@@ -298,18 +294,18 @@ def _heads(name, layer):
             f"size. Received: {dims}"
         )
     blocks = np.cumsum(layer.head_sizes)[:-1]
-    query, key, value = (np.split(x, blocks, 1) for x in (query, key, value))
-    output = np.split(output, blocks)
-    scales = layer.attention_scales
+    queries, keys, values = (
+        np.split(x, blocks, axis=1) for x in (query, key, value)
+    )
+    outputs = np.split(output, blocks)
+    logits, factors = [], []
+    for q, k, scale in zip(queries, keys, layer.attention_scales):
+        logits.append(scale * k @ q.T)
+        factors.append(scale * np.linalg.norm(k) * np.linalg.norm(q))
     return _Heads(
-        values=np.stack([(v @ o).T for v, o in zip(value, output)]),
-        logits=np.stack([s * k @ q.T for q, k, s in zip(query, key, scales)]),
-        factors=np.array(
-            [
-                s * np.linalg.norm(k) * np.linalg.norm(q)
-                for q, k, s in zip(query, key, scales)
-            ]
-        ),
+        values=np.stack([(v @ o).T for v, o in zip(values, outputs)]),
+        logits=np.stack(logits),
+        factors=np.array(factors),
         precision=precision,
     )
 

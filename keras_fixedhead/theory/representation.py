@@ -20,6 +20,7 @@ import numbers
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
@@ -31,7 +32,9 @@ _SUM_TOLERANCE = 1e-6
 _STEPS_PER_EXECUTION = 100
 
 
-def construct_projections(inputs, context, head_size: int | None = None):
+def construct_projections(
+    inputs: ArrayLike, context: ArrayLike, head_size: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Projections whose head attends to `inputs` exactly as `context` says.
 
     With `logits = (W_k X)^T (W_q X) / sqrt(H)`, what is needed is
@@ -79,7 +82,9 @@ def construct_projections(inputs, context, head_size: int | None = None):
 
 
 def attention_layer(
-    query_projection, key_projection, dtype="float32"
+    query_projection: ArrayLike,
+    key_projection: ArrayLike,
+    dtype: str = "float32",
 ) -> FixedMultiHeadAttention:
     """A built layer of one head, without biases, that has these projections.
 
@@ -109,7 +114,7 @@ def attention_layer(
     return layer
 
 
-def lowest_error(context, head_size: int) -> float:
+def lowest_error(context: ArrayLike, head_size: int) -> float:
     """The least error that the logits of a head of this size can have.
 
     The logits of a head have rank `head_size` at most. Of all such matrices,
@@ -147,9 +152,9 @@ class ContextFit:
 
 
 def fit_context(
-    context,
+    context: ArrayLike,
     head_size: int,
-    inputs=None,
+    inputs: ArrayLike | None = None,
     steps: int = 1000,
     learning_rate: float = 0.1,
     seed: int = 0,
@@ -231,61 +236,60 @@ def fit_context(
     )
 
 
-def _check_inputs(inputs):
+def _check_inputs(inputs: ArrayLike) -> np.ndarray:
     inputs = np.asarray(inputs)
     if inputs.ndim != 2 or not inputs.size:
         raise ValueError(
             "`inputs` must be a matrix, [embedding size, tokens]. "
             f"Received: inputs of shape {inputs.shape}"
         )
-    inputs = inputs.astype("float64")
-    if not np.isfinite(inputs).all():
+    return _finite("inputs", inputs)
+
+
+def _finite(name, array):
+    array = array.astype("float64")
+    wrong = np.count_nonzero(~np.isfinite(array))
+    if wrong:
         raise ValueError(
-            "`inputs` must be finite. Received: "
-            f"{np.count_nonzero(~np.isfinite(inputs))} numbers that are not"
+            f"`{name}` must be finite. Received: {wrong} numbers that are not"
         )
-    return inputs
+    return array
 
 
-def _centred_log(context, size=None):
+def _centred_log(
+    context: ArrayLike, size: int | None = None
+) -> tuple[np.ndarray, float]:
     """The centred log `[n, n]` of a context, float64, and its rounding.
 
     A singular value up to the second is rounding. `size`, if given, is what n
     has to be.
     """
-    context = np.asarray(context)
-    shape = context.shape
-    if context.ndim != 2 or shape[0] != shape[1] or not context.size:
+    given = np.asarray(context)
+    shape = given.shape
+    if given.ndim != 2 or shape[0] != shape[1] or not given.size:
         raise ValueError(
             "`context` must be a square matrix, [tokens, tokens]. "
             f"Received: context of shape {shape}"
         )
-    if size is not None and len(context) != size:
+    if size not in (None, len(given)):
         raise ValueError(
             "`context` must have a row and a column for each of the "
             f"{size} tokens of `inputs`. Received: context of shape {shape}"
         )
-    precision = np.finfo(
-        context.dtype if context.dtype.kind == "f" else "float64"
-    ).eps
-    context = context.astype("float64")
-    if not np.isfinite(context).all():
-        raise ValueError(
-            "`context` must be finite. Received: "
-            f"{np.count_nonzero(~np.isfinite(context))} numbers that are not"
-        )
-    if context.min() <= 0.0:
+    dtype = given.dtype if given.dtype.kind == "f" else "float64"
+    array = _finite("context", given)
+    if array.min() <= 0.0:
         raise ValueError(
             "`context` must be positive, as a softmax is. "
-            f"Received: a smallest number of {context.min():g}"
+            f"Received: a smallest number of {array.min():g}"
         )
-    sums = context.sum(0)
+    sums = array.sum(0)
     worst = sums[abs(sums - 1.0).argmax()]
     if abs(worst - 1.0) > _SUM_TOLERANCE:
         raise ValueError(
             "Each column of `context` must sum to 1; transpose what has rows "
             f"that do. Received: a column that sums to {worst:.9g}"
         )
-    log = np.log(context)
-    noise = len(context) * precision * max(1.0, abs(log).max())
-    return log - log.mean(0), noise
+    log = np.log(array)
+    noise = len(log) * np.finfo(dtype).eps * max(1.0, abs(log).max())
+    return log - log.mean(0), float(noise)

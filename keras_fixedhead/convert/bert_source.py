@@ -133,11 +133,8 @@ class BertSource:
             source lacks the tensor.
         vocabulary: Its tokens in the order of their ids.
         lowercase: Whether its tokenizer lowercases and strips accents.
-        special_tokens_in_strings: Whether the tokenizer to build maps special
-            tokens in texts, such as `[SEP]`, to their ids. See
-            `FixedHeadTokenizer`.
-        pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        normalize: Whether its embeddings have unit length.
+        special_tokens_in_strings: See `FixedHeadTokenizer`.
+        pooling_mode, normalize: See `FixedHeadTextEmbedder`.
         sequence_length: The longest input in tokens.
         prompts: Text put before each text, by the prompt's name.
         default_prompt: The name of the prompt it uses by default.

@@ -53,16 +53,14 @@ class HeadReport:
             https://arxiv.org/abs/2002.07028).
         logit_rank: the numerical rank of the logits `[T, S]`, at most
             `min(head_size, T, S)`.
-        logit_effective_rank: the exponential of the entropy of the singular
-            values, divided by their sum (Roy & Vetterli 2007, "The effective
-            rank: a measure of effective dimensionality").
+        logit_effective_rank: the exponential of the entropy of the normalized
+            singular values (Roy & Vetterli 2007, "The effective rank").
         attention_rank, attention_effective_rank: the same of the attention
             scores `[T, S]`, whose rank the softmax raises.
-        entropy: of a row of the scores, in nats; 0 where a token attends to
-            one token, `log(S)` where it attends to all alike.
-        condition_number: the median condition number (largest singular value
-            by smallest) of the head's output `[T, H]`, the scores times the
-            values; `inf` where that lacks full rank.
+        entropy: of a row of the scores, in nats, from 0 (one token) to
+            `log(S)` (all alike).
+        condition_number: the median over sequences of the condition number of
+            the head's output `[T, H]`; `inf` where that lacks full rank.
     """
 
     layer: int
@@ -87,10 +85,9 @@ class LayerReport:
         layer: its number in the order of computation, from 0.
         name: its path in the model.
         condition_number: the median condition number of the outputs of all
-            heads side by side `[T, N * H]`, which `attention_output` projects:
-            the matrix of Theorem 3.2 of "Leaner Transformers: More Heads, Less
-            Depth" (https://arxiv.org/abs/2505.20802), which more heads
-            condition better. `inf` where it lacks full rank.
+            heads side by side `[T, N * H]`, which more heads improve (Theorem
+            3.2 of "Leaner Transformers: More Heads, Less Depth",
+            https://arxiv.org/abs/2505.20802). `inf` where it lacks full rank.
     """
 
     layer: int

@@ -93,26 +93,22 @@ def _scalars(report):
 class AttentionReportCallback(keras.callbacks.Callback):
     """Writes attention reports to TensorBoard every N updates of `fit`.
 
-    The first is written before the first update if the model is built by then,
-    the last after the last update. See `AttentionSummaries` for what is
-    written and `attention_report` for the errors.
+    It writes the first before the first update if the model is built by then,
+    and the last after the last update. See `AttentionSummaries` for what it
+    writes and `attention_report` for the errors.
 
     Args:
         inputs: see `attention_report`. Tens of sequences are enough: the cost
-            of a report grows with their number and with the cube of their
-            length.
-        log_dir: folder of the event files, such as
-            `"logs/attention"` beside those of `keras.callbacks.TensorBoard`.
+            of a report grows with the cube of their length.
+        log_dir: folder of the event files, such as `"logs/attention"`.
         every: int. The updates between two reports.
         batch_size: int. How many rows are computed at once.
 
     Example:
 
     ```python
-    model.fit(
-        data,
-        callbacks=[AttentionReportCallback(some_inputs, "logs/attention")],
-    )
+    callback = AttentionReportCallback(some_inputs, "logs/attention")
+    model.fit(data, callbacks=[callback])
     ```
     """
 

@@ -5,11 +5,9 @@ size, C number of inputs that are tried.
 
 As in the paper, columns are tokens: inputs X are `[d, n]`, the projections of
 head i are V_q^i, V_k^i, V_v^i `[H, d]`, and V_o is `[d, h H]`. In the standard
-layer, whose matrices are W, the heads together are d wide.
-
-That larger heads can compute what a standard layer does is
-`keras_fixedhead.convert.from_multi_head_attention(layer, head_size)`. Here is
-the other half: they compute what it cannot.
+layer, whose matrices are W, the heads together are d wide. That larger heads
+can compute what it does is `convert.from_multi_head_attention`; here is the
+other half: they compute what it cannot.
 """
 
 import dataclasses
@@ -144,34 +142,32 @@ def find_difference(
 ) -> Difference:
     """An input on which a layer and a standard one differ, by Theorem 2.
 
-    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
-    `(V_k^i)^T V_q^i / sqrt(H)` of all heads (with an `attention_scale`, that
-    takes the place of `1 / sqrt(H)`), and `A_i` that of the standard layer's
-    head i.
+    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
+    `standard` is a built layer without biases, with inputs of the same size,
+    whose heads together are d wide at most and each narrower than those of
+    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
+    by no more than what may be rounding.
 
-    If all tokens are the same x, each head returns its value, so that the
-    outputs are `M x` and `M' x`. These differ for some x, most for the first
-    right singular vector of `M - M'`, unless M = M'.
+    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
+    `(V_k^i)^T V_q^i` of all heads times their scale, and `A_i` that of the
+    standard layer's head i.
+
+    If all tokens are the same x, each head returns its value, so the outputs
+    are `M x` and `M' x`. These differ for some x, most for the first right
+    singular vector of `M - M'`, unless M = M'.
 
     If M = M', take one token x and n - 1 times the token x - v. A head gives
     x the weight `s(v^T A t)` at the token t, where `s(z) = 1 / (1 + (n - 1)
     exp(-z))`, so that the outputs there differ by the sum over i of
     `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`. The `W_o^i W_v^i` add up to M,
-    which has rank d, and their ranks to d at most: so their images meet in
-    0 only, and the sum vanishes only if each of its terms does. But the rank
-    of A_i is under H and that of U is H, hence `A_i - U` is not 0; so with v
-    and t = x its first singular vectors (v moved, if `W_o^i W_v^i v` is 0),
-    the term is not 0, because s grows.
+    of rank d, and their ranks to d at most: their images meet in 0 only, and
+    the sum vanishes only if each of its terms does. But the rank of A_i is
+    under H and that of U is H, so `A_i - U` is not 0; with v and t = x its
+    first singular vectors (v moved, if `W_o^i W_v^i v` is 0), the term is not
+    0, because s grows.
 
-    Inputs of both kinds, at several lengths, go through both layers, and the
-    one that makes the largest difference is returned.
-
-    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
-    `standard` is a built `keras.layers.MultiHeadAttention` or
-    `FixedMultiHeadAttention`, without biases, with inputs of the same size,
-    whose heads together are d wide at most and each narrower than those of
-    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
-    by no more than what may be rounding.
+    Of inputs of both kinds, at several lengths, the one with the largest
+    difference is returned.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """

@@ -37,16 +37,15 @@ def construct_projections(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Projections whose head attends to `inputs` exactly as `context` says.
 
-    With `logits = (W_k X)^T (W_q X) / sqrt(H)`, what is needed is
-    `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)` for some positive diagonal D_0.
-    Here D_0 makes the columns of that logarithm sum to 0, the singular value
-    decomposition splits it into two factors of equal size, and the
-    pseudoinverse of X carries them from tokens to embeddings.
+    `inputs` X is an array `[d, n]` of full column rank, so `d >= n`, and
+    `context` P an array `[n, n]`, positive, whose columns sum to 1.
+    `head_size`, H, is n by default; n - 1 is always enough, and the least is
+    the rank of the centred log, to the precision of the context's dtype.
 
-    `inputs` is an array `[d, n]` of full column rank, so `d >= n`, and
-    `context` an array `[n, n]`, positive, whose columns sum to 1. `head_size`,
-    H, is n by default; n - 1 is always enough, and the least is the rank of the
-    centred log, to the precision of the context's dtype.
+    The projections meet `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)`, where the
+    diagonal D_0 centres the logarithm: the singular value decomposition splits
+    it into two factors of equal size, and the pseudoinverse of X carries them
+    from tokens to embeddings.
 
     Returns `(W_q, W_k)`, float64 arrays `[H, d]`.
 
@@ -161,18 +160,16 @@ def fit_context(
 ) -> ContextFit:
     """Trains a `FixedMultiHeadAttention` to attend as a context says.
 
-    Its query and key projections start at random and follow Adam, with a
-    learning rate that falls to 0 along a cosine, down the Kullback-Leibler
-    divergence of context and scores. So this is an upper bound of what a head
-    of this size misses, and depends on the optimizer; `lowest_error` is the
-    bound that does not. The result is reproducible, and global random states
-    stay as they are.
+    Random query and key projections follow Adam, with a learning rate that
+    falls to 0 along a cosine, down the Kullback-Leibler divergence of context
+    and scores. So this bounds what a head of this size misses from above, and
+    depends on the optimizer; `lowest_error` bounds it from below. The result
+    is reproducible, and global random states stay as they are.
 
     `context` is an array `[n, n]`, positive, whose columns sum to 1. `inputs`
     is an array `[d, n]`, not all zero, by default the identity; it is scaled to
-    columns of a mean square length of 1. Its rank may be any, but where it is
-    under n, no head size is enough in general. `learning_rate` is Adam's at the
-    start, and `seed` that of the first projections.
+    columns of a mean square length of 1. If its rank is under n, no head size
+    is enough in general.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")

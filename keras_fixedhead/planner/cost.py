@@ -18,10 +18,7 @@ from keras_fixedhead.planner.shape import (
     Shaped,
     check_length,
 )
-from keras_fixedhead.theory.depth import (
-    depth_threshold,
-    fitted_depth_threshold,
-)
+from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
 # BERT masks and predicts this fraction of the tokens.
 _PREDICTED = 0.15
@@ -170,7 +167,7 @@ class Cost:
             represent every attention pattern (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
         depth_threshold, fitted_depth_threshold: layers; see
-            `keras_fixedhead.theory.depth`.
+            `keras_fixedhead.theory`.
     """
 
     shape: EncoderShape

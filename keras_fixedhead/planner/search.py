@@ -17,10 +17,7 @@ from keras_fixedhead.planner.shape import (
     check_length,
 )
 from keras_fixedhead.planner.suggestion import WELL_USED, Suggestion
-from keras_fixedhead.theory.depth import (
-    depth_threshold,
-    fitted_depth_threshold,
-)
+from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
 _EMBEDDING_DIMS = [128, 192, 256, 384, 512, 768, 1024]
 # The paper measured nothing beyond these three.

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Arguments of a `FixedHeadBackbone`, and their names in `bert_config.json`
 # and in Hugging Face's `config.json`.
@@ -15,6 +17,43 @@ CONFIG_NAMES = {
     "num_segments": "type_vocab_size",
 }
 
+# Settings that change what a model of Hugging Face's or sentence-transformers'
+# computes, by file, each with the one value that has an equivalent here.
+SUPPORTED: dict[str, dict[str, Any]] = {
+    "config.json": {
+        "add_cross_attention": False,
+        "is_decoder": False,
+        "is_encoder_decoder": False,
+        "position_embedding_type": "absolute",
+        "pruned_heads": {},
+        "quantization_config": {},
+    },
+    "tokenizer_config.json": {
+        "clean_text": True,
+        "do_basic_tokenize": True,
+        "wordpieces_prefix": "##",
+    },
+    "sentence_bert_config.json": {
+        "config_args": {},
+        "config_kwargs": {},
+        "document_length": None,
+        "model_args": {},
+        "model_kwargs": {},
+        "module_output_name": "token_embeddings",
+        "processing_kwargs": {},
+        "processor_kwargs": {},
+        "query_expansion": None,
+        "query_length": None,
+        "tokenizer_args": {},
+        "tokenizer_name_or_path": None,
+        "transformer_task": "feature-extraction",
+    },
+    "config_sentence_transformers.json": {
+        "model_type": "SentenceTransformer",
+        "truncate_dim": None,
+    },
+}
+
 _KINDS = {
     dict: "a JSON object",
     list: "a list",
@@ -25,12 +64,13 @@ _KINDS = {
 }
 
 
-def read_json(path, default=None, kind=dict):
+def read_json(
+    path: pathlib.Path, default: Any = None, kind: type = dict
+) -> Any:
     """Reads a JSON file that holds a `kind`, `dict` or `list`.
 
     Without a `default`, a missing file is an error.
     """
-    path = pathlib.Path(path)
     if default is not None and not path.exists():
         return default
     try:
@@ -44,7 +84,20 @@ def read_json(path, default=None, kind=dict):
     return value
 
 
-def read_field(record, name, kind, path, default=None):
+def read_settings(path: pathlib.Path, advice: str = "") -> dict:
+    """Reads a JSON file that may be missing, and checks it by `SUPPORTED`."""
+    record = read_json(path, default={})
+    require_values(record, SUPPORTED[path.name], path, advice)
+    return record
+
+
+def read_field(
+    record: Mapping,
+    name: str,
+    kind: type,
+    path: pathlib.Path,
+    default: Any = None,
+) -> Any:
     """Reads a value from a JSON object of the file `path`.
 
     `kind` is its Python type, `float` for any number. `default` stands in for
@@ -64,7 +117,9 @@ def read_field(record, name, kind, path, default=None):
     return value
 
 
-def require_values(record, values, path, advice=""):
+def require_values(
+    record: Mapping, values: Mapping, path: object, advice: str = ""
+) -> None:
     """Refuses fields with other than the supported values."""
     for name, value in values.items():
         if record.get(name) not in (None, value):
@@ -74,11 +129,13 @@ def require_values(record, values, path, advice=""):
             )
 
 
-def read_sizes(config, path, required=()):
+def read_sizes(
+    config: Mapping, path: pathlib.Path, required: Sequence[str] = ()
+) -> dict:
     """Reads a BERT's sizes and dropout as `FixedHeadBackbone` arguments.
 
-    `config` is the content of the JSON file `path`, which must also have the
-    fields `required`.
+    `config` is the content of `path`, which must also have the fields
+    `required`.
     """
     needed = (*CONFIG_NAMES.values(), *required)
     missing = [name for name in needed if name not in config]
@@ -107,7 +164,7 @@ def read_sizes(config, path, required=()):
     return {**sizes, "head_size": head_size, "dropout": dropout}
 
 
-def read_vocabulary(path):
+def read_vocabulary(path: pathlib.Path) -> list[str]:
     """Reads the tokens of a `vocab.txt`, one per line."""
     try:
         text = path.read_text(encoding="utf-8")

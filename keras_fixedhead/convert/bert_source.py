@@ -7,8 +7,10 @@ Every reader names the tensors as BERT's first checkpoints do
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import keras
 import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
@@ -22,6 +24,8 @@ from keras_fixedhead.text_embedder import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS, FixedHeadTokenizer
+
+Model: TypeAlias = FixedHeadBackbone | FixedHeadMaskedLM | FixedHeadTextEmbedder
 
 TASKS = ("text_embedder", "masked_lm", "backbone")
 
@@ -53,12 +57,14 @@ _BLOCK = {
 }
 
 
-def encoder_layers(blocks, attributes=None):
+def encoder_layers(
+    blocks: Iterable[keras.layers.Layer],
+    attributes: Iterable[str] = tuple(_BLOCK.values()),
+) -> dict[str, keras.layers.Layer]:
     """Layers of Transformer blocks by their names in BERT's checkpoints.
 
-    `attributes` are another library's, in the order of `_BLOCK`.
+    Another library's `attributes` are in the order of `_BLOCK`.
     """
-    attributes = attributes or _BLOCK.values()
     return {
         f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
         for i, block in enumerate(blocks)
@@ -66,7 +72,7 @@ def encoder_layers(blocks, attributes=None):
     }
 
 
-def embedding_tables(backbone):
+def embedding_tables(backbone: keras.Model) -> dict[str, keras.Variable]:
     """Embedding variables of our encoder or KerasHub's, by BERT's names."""
     return {
         WORD_EMBEDDINGS: backbone.token_embedding.embeddings,
@@ -79,13 +85,15 @@ def embedding_tables(backbone):
     }
 
 
-def layer_tensors(layers):
+def layer_tensors(
+    layers: Mapping[str, keras.layers.Layer],
+) -> dict[str, np.ndarray]:
     """Arrays of dense and normalization layers given by BERT's names.
 
     Heads are laid side by side: kernels `[D, N, H]` become `[D, N * H]` and
     `[N, H, D]` become `[N * H, D]`; biases `[N, H]` become `[N * H]`.
     """
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for layer_name, layer in layers.items():
         first, second = layer.get_weights()
         bias = second.ravel()
@@ -94,7 +102,7 @@ def layer_tensors(layers):
     return tensors
 
 
-def weight_names(layer_name):
+def weight_names(layer_name: str) -> list[str]:
     """Names of the two weights of a dense or normalization layer."""
     if layer_name.endswith("LayerNorm"):
         return [f"{layer_name}/gamma", f"{layer_name}/beta"]
@@ -128,11 +136,8 @@ class BertSource:
             source lacks the tensor.
         vocabulary: Its tokens in the order of their ids.
         lowercase: Whether its tokenizer lowercases and strips accents.
-        special_tokens_in_strings: Whether the tokenizer to build maps special
-            tokens in texts, such as `[SEP]`, to their ids. See
-            `FixedHeadTokenizer`.
-        pooling_mode: `"mean"`, `"cls"` or `"max"`.
-        normalize: Whether its embeddings have unit length.
+        special_tokens_in_strings: See `FixedHeadTokenizer`.
+        pooling_mode, normalize: See `FixedHeadTextEmbedder`.
         sequence_length: The longest input in tokens.
         prompts: Text put before each text, by the prompt's name.
         default_prompt: The name of the prompt it uses by default.
@@ -146,7 +151,7 @@ class BertSource:
     """
 
     origin: str
-    config: Mapping
+    config: Mapping[str, Any]
     tensors: Mapping[str, np.ndarray]
     spell: Callable = str
     vocabulary: Sequence[str] | None = None
@@ -160,7 +165,7 @@ class BertSource:
     encode: Callable | None = None
     tokenize: Callable | None = None
 
-    def build(self, task="text_embedder"):
+    def build(self, task: str = "text_embedder") -> Model:
         """Builds a model with the source's weights.
 
         Args:
@@ -178,63 +183,61 @@ class BertSource:
             raise ValueError(
                 f"`task` must be one of {TASKS}. Received: task={task!r}"
             )
-        next_sentence = task == "masked_lm" and all(
-            f"{layer}/kernel" in self.tensors
-            for layer in (POOLER, NEXT_SENTENCE)
-        )
+        tensors = self.tensors
+        pooler = f"{POOLER}/kernel" in tensors
+        next_sentence = pooler and f"{NEXT_SENTENCE}/kernel" in tensors
         preprocessor = self._preprocessor(task)
-        backbone = FixedHeadBackbone(
-            **self.config,
-            pooler=next_sentence
-            or (task == "backbone" and f"{POOLER}/kernel" in self.tensors),
+        keeps_pooler = {"masked_lm": next_sentence, "backbone": pooler}
+        model = backbone = FixedHeadBackbone(
+            **self.config, pooler=keeps_pooler.get(task, False)
         )
         if task == "text_embedder":
             model = FixedHeadTextEmbedder(
                 backbone,
                 preprocessor,
                 pooling_mode=self.pooling_mode,
-                normalize=True if self.normalize is None else self.normalize,
+                normalize=self.normalize is not False,
             )
         elif task == "masked_lm":
             model = FixedHeadMaskedLM(
                 backbone, preprocessor, next_sentence=next_sentence
             )
-        else:
-            model = backbone
         self._assign(named_weights(model))
         return model
 
-    def tokenizer(self):
+    def tokenizer(self) -> FixedHeadTokenizer:
         """Returns the source's tokenizer as a `FixedHeadTokenizer`."""
-        for name in ("vocabulary", "lowercase"):
-            if getattr(self, name) is None:
-                raise ValueError(
-                    f"{self.origin} does not state its `{name}`: pass it"
-                )
-        missing = [x for x in SPECIAL_TOKENS if x not in self.vocabulary]
+        vocabulary, lowercase = self.vocabulary, self.lowercase
+        if vocabulary is None or lowercase is None:
+            name = "vocabulary" if vocabulary is None else "lowercase"
+            raise ValueError(
+                f"{self.origin} does not state its `{name}`: pass it"
+            )
+        missing = [x for x in SPECIAL_TOKENS if x not in vocabulary]
         if missing:
             raise ValueError(
                 f"The vocabulary of {self.origin} lacks {', '.join(missing)}, "
                 "which a BERT needs"
             )
         rows = self.config["vocabulary_size"]
-        if len(self.vocabulary) > rows:
+        if len(vocabulary) > rows:
             raise ValueError(
-                f"The vocabulary of {self.origin} has {len(self.vocabulary)} "
+                f"The vocabulary of {self.origin} has {len(vocabulary)} "
                 f"tokens, its embedding table {rows} rows: they belong to "
                 "different models"
             )
         return FixedHeadTokenizer(
-            list(self.vocabulary),
-            lowercase=self.lowercase,
+            list(vocabulary),
+            lowercase=lowercase,
             special_tokens_in_strings=self.special_tokens_in_strings,
         )
 
-    def differing_texts(self, tokenize, texts):
-        """Texts whose ids differ between the source's tokenizer and another.
+    def differing_texts(
+        self, tokenize: Callable, texts: Sequence[str]
+    ) -> list[str]:
+        """Texts that `tokenize` maps to other ids than the source's tokenizer.
 
-        `tokenize` maps strings to ids, as a `FixedHeadTokenizer` does. If the
-        source has no tokenizer, no text differs.
+        If the source has no tokenizer, no text differs.
         """
         if self.tokenize is None:
             return []
@@ -246,7 +249,7 @@ class BertSource:
             if list(theirs) != list(ours)
         ]
 
-    def left_out(self, model):
+    def left_out(self, model: Model) -> list[str]:
         """Source names of the tensors that `model` does not use."""
         used = named_weights(model)
         return [self.spell(name) for name in self.tensors if name not in used]
@@ -307,7 +310,7 @@ class BertSource:
             weight.assign(self.tensors[name])
 
 
-def check_sequence_length(length, longest, origin):
+def check_sequence_length(length: int, longest: int, origin: str) -> None:
     """Refuses lengths without room for text, or beyond the positions."""
     if not 2 < length <= longest:
         raise ValueError(
@@ -317,12 +320,13 @@ def check_sequence_length(length, longest, origin):
         )
 
 
-def named_weights(model):
-    """Variables of a `FixedHeadBackbone`, or a task with one, by BERT's names.
+def backbone_of(model: Model) -> FixedHeadBackbone:
+    return model if isinstance(model, FixedHeadBackbone) else model.backbone
 
-    The names are those of BERT's first checkpoints.
-    """
-    backbone = getattr(model, "backbone", model)
+
+def named_weights(model: Model) -> dict[str, keras.Variable]:
+    """Variables of a model by their names in BERT's first checkpoints."""
+    backbone = backbone_of(model)
     weights = embedding_tables(backbone)
     layers = {
         EMBEDDINGS_NORM: backbone.embeddings_layer_norm,

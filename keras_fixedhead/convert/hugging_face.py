@@ -1,19 +1,27 @@
 """Folders of BERTs and sentence-transformers in Hugging Face's format."""
 
+import os
 import pathlib
 import re
 import tempfile
+from typing import Any
 
 import keras
 
 from keras_fixedhead.convert.bert_files import (
     CONFIG_NAMES,
+    SUPPORTED,
     read_field,
     read_json,
     read_sizes,
     require_values,
 )
-from keras_fixedhead.convert.bert_source import BertSource, named_weights
+from keras_fixedhead.convert.bert_source import (
+    BertSource,
+    Model,
+    backbone_of,
+    named_weights,
+)
 from keras_fixedhead.convert.hugging_face_tokenizer import (
     read_tokenizer,
     write_tokenizer,
@@ -51,25 +59,13 @@ _ACTIVATIONS = {
     "swish": "silu",
 }
 
-# The supported values of settings that change the architecture.
-_FIXED = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
-_REFUSED = {
-    "is_encoder_decoder": False,
-    "pruned_heads": {},
-    "quantization_config": {},
-}
-
 
 def from_hugging_face(
-    folder,
-    task="text_embedder",
-    special_tokens_in_strings=False,
-    **overrides,
-):
+    folder: str | os.PathLike,
+    task: str = "text_embedder",
+    special_tokens_in_strings: bool = False,
+    **overrides: Any,
+) -> Model:
     """Builds a model from a folder in Hugging Face's format.
 
     This takes BERTs and models of the same architecture, such as MiniLM, BGE,
@@ -113,10 +109,14 @@ def from_hugging_face(
     ).build(task)
 
 
-def read_hugging_face(folder, truncation_side=None, **overrides):
+def read_hugging_face(
+    folder: str | os.PathLike,
+    truncation_side: str | None = None,
+    **overrides: Any,
+) -> BertSource:
     """Reads a folder as a `BertSource`; see `from_hugging_face`."""
-    folder = _local_folder(folder)
-    encoder = transformer_folder(folder)
+    path = _local_folder(folder)
+    encoder = transformer_folder(path)
     config = _read_config(encoder / "config.json")
     tokenizer = read_tokenizer(
         encoder,
@@ -125,7 +125,7 @@ def read_hugging_face(folder, truncation_side=None, **overrides):
         truncation_side,
     )
     found = read_sentence_transformer(
-        folder, config["max_sequence_length"], tokenizer["lowercase"]
+        path, config["max_sequence_length"], tokenizer["lowercase"]
     )
     tensors, spell = read_weights(encoder)
     return BertSource(
@@ -137,7 +137,7 @@ def read_hugging_face(folder, truncation_side=None, **overrides):
     )
 
 
-def is_hub_name(source):
+def is_hub_name(source: str | os.PathLike) -> bool:
     """Whether `source` names a repository, `owner/name`, and not a path.
 
     `owner/name` is a path if the folder `owner` exists here; with `hf://`
@@ -183,7 +183,7 @@ def _local_folder(source):
         ) from error
 
 
-def to_hugging_face(model, folder):
+def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
     """Writes a model as a folder that `transformers` loads.
 
     sentence-transformers loads the folder of an embedder, too.
@@ -200,7 +200,7 @@ def to_hugging_face(model, folder):
         raise FileExistsError(
             f"{folder} exists. Choose another folder, or remove it"
         )
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     config = _written_config(model, backbone)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
@@ -244,7 +244,7 @@ def _read_config(path):
             f"{path} is of another architecture than BERT. Received: "
             f"model_type={config.get('model_type')!r}"
         )
-    require_values(config, {**_FIXED, **_REFUSED}, path)
+    require_values(config, SUPPORTED[path.name], path)
     adapter = path.with_name("adapter_config.json")
     if adapter.exists():
         raise ValueError(
@@ -276,25 +276,24 @@ def _written_config(model, backbone):
     activations = {
         ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())
     }
-    head_sizes = [x.attention.head_sizes for x in backbone.transformer_layers]
-    embedding_dim = getattr(model, "embedding_dim", None)
-    for name, fits in {
-        "head_size": len({*sum(head_sizes, ())}) == 1
-        and {*map(sum, head_sizes)} == {backbone.hidden_dim},
-        "attention_window": backbone.attention_window is None,
-        "attention_scale": backbone.attention_scale is None,
-        "causal": not backbone.causal,
-        "activation": backbone.activation in activations,
-        "embedding_dim": embedding_dim is None,
+    layers = [x.attention.head_sizes for x in backbone.transformer_layers]
+    standard = backbone.hidden_dim / backbone.num_heads
+    for name, unfit in {
+        "head_size": {*sum(layers, ())} != {standard},
+        "attention_window": backbone.attention_window is not None,
+        "attention_scale": backbone.attention_scale is not None,
+        "causal": backbone.causal,
+        "activation": backbone.activation not in activations,
+        "embedding_dim": getattr(model, "embedding_dim", None) is not None,
     }.items():
-        if not fits:
-            value = getattr(backbone, name, embedding_dim)
+        if unfit:
+            owner = model if name == "embedding_dim" else backbone
             raise ValueError(
                 f"Hugging Face's BERT has no place for this `{name}`. It "
                 "takes heads of hidden_dim / num_heads, no attention window, "
                 "scale or causal attention, "
                 f"activations {', '.join(activations)} and whole embeddings. "
-                f"Received: a model with {name}={value!r}, "
+                f"Received: a model with {name}={getattr(owner, name)!r}, "
                 f"num_heads={backbone.num_heads} and "
                 f"hidden_dim={backbone.hidden_dim}"
             )
@@ -312,7 +311,9 @@ def _written_config(model, backbone):
             theirs: getattr(backbone, ours)
             for ours, theirs in CONFIG_NAMES.items()
         },
-        **_FIXED,
+        "position_embedding_type": "absolute",
+        "is_decoder": False,
+        "add_cross_attention": False,
         "hidden_act": activations[backbone.activation],
         "hidden_dropout_prob": backbone.dropout,
         "attention_probs_dropout_prob": backbone.dropout,

@@ -3,7 +3,9 @@
 Only safetensors are read: reading a pickle may run any code.
 """
 
+import pathlib
 import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import safetensors
@@ -23,12 +25,15 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
-def read_weights(folder):
+def read_weights(
+    folder: pathlib.Path,
+) -> tuple[dict[str, np.ndarray], Callable[[str], str]]:
     """Reads `tensors` and `spell` of a `BertSource`.
 
     Arrays are float64 if the file's are, else float32.
     """
-    tensors, names = {}, {}
+    tensors: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
     for path in _weight_files(folder):
         for theirs, tensor in _read_safetensors(path).items():
             if _is_buffer(theirs, tensor, path):
@@ -68,7 +73,9 @@ def read_weights(folder):
     return tensors, spell
 
 
-def write_weights(path, weights, prefix):
+def write_weights(
+    path: pathlib.Path, weights: Mapping[str, np.ndarray], prefix: str
+) -> None:
     """Writes float arrays, by the names of `BertSource`, as safetensors.
 
     `prefix` precedes the encoder's names: `"bert."` in models with heads.

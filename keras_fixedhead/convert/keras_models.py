@@ -1,11 +1,14 @@
 """Models of Keras and KerasHub as fixed-head models with equal outputs."""
 
+from typing import Any
+
 import keras
 import keras_hub
 import numpy as np
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.convert.bert_files import require_values
 from keras_fixedhead.convert.bert_source import (
     EMBEDDINGS_NORM,
@@ -55,7 +58,11 @@ _TOKENIZER = {
 }
 
 
-def from_multi_head_attention(layer, head_size=None, seed=0):
+def from_multi_head_attention(
+    layer: keras.layers.MultiHeadAttention,
+    head_size: int | None = None,
+    seed: int = 0,
+) -> FixedMultiHeadAttention:
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
 
     Larger heads can compute what smaller ones do, which is the inclusion of
@@ -127,14 +134,10 @@ def from_multi_head_attention(layer, head_size=None, seed=0):
         (layer.value_dense, converted.value),
         (layer.output_dense, converted.attention_output),
     ):
-        # Heads side by side: kernels [D, N, H] -> [D, N * H] and
-        # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
-        ours.set_weights(
-            [
-                weight.reshape(variable.shape)
-                for weight, variable in zip(theirs.get_weights(), ours.weights)
-            ]
-        )
+        for variable, weight in zip(ours.weights, theirs.get_weights()):
+            # Heads side by side: kernels [D, N, H] -> [D, N * H] and
+            # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
+            variable.assign(weight.reshape(variable.shape))
     if head_size == key_dim:
         return converted
     larger = build(head_size)
@@ -142,7 +145,9 @@ def from_multi_head_attention(layer, head_size=None, seed=0):
     return larger
 
 
-def swap_attention(model, head_size=None, seed=0):
+def swap_attention(
+    model: keras.Model, head_size: int | None = None, seed: int = 0
+) -> keras.Model:
     """A copy of a model with every `MultiHeadAttention` replaced.
 
     Each becomes a `FixedMultiHeadAttention` with the same weights, by
@@ -172,7 +177,8 @@ def swap_attention(model, head_size=None, seed=0):
     model = swap_attention(model, head_size=128)
     ```
     """
-    found, hidden = [], []
+    found: list[keras.layers.MultiHeadAttention] = []
+    hidden: list[str] = []
     _find(model, found, hidden)
     if hidden:
         raise ValueError(
@@ -204,7 +210,9 @@ def swap_attention(model, head_size=None, seed=0):
     return swapped
 
 
-def from_bert_backbone(backbone):
+def from_bert_backbone(
+    backbone: keras_hub.models.BertBackbone,
+) -> FixedHeadBackbone:
     """A `FixedHeadBackbone` with the weights of a KerasHub BERT.
 
     Args:
@@ -217,7 +225,11 @@ def from_bert_backbone(backbone):
     return read_bert_backbone(backbone).build("backbone")
 
 
-def read_bert_backbone(backbone, tokenizer=None, **overrides):
+def read_bert_backbone(
+    backbone: keras_hub.models.BertBackbone,
+    tokenizer: keras_hub.models.BertTokenizer | None = None,
+    **overrides: Any,
+) -> BertSource:
     """Reads a KerasHub BERT.
 
     Args:

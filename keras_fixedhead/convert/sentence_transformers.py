@@ -1,14 +1,15 @@
 """Files that sentence-transformers adds to Hugging Face's, both ways."""
 
 import pathlib
+from typing import Any
 
 from keras_fixedhead.convert.bert_files import (
     read_field,
     read_json,
-    require_values,
+    read_settings,
 )
 from keras_fixedhead.files import write_json
-from keras_fixedhead.text_embedder import POOLING_MODES
+from keras_fixedhead.text_embedder import POOLING_MODES, FixedHeadTextEmbedder
 
 _MODULES = "modules.json"
 _POOLING = "1_Pooling"
@@ -18,26 +19,6 @@ _TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 
-# Settings that change embeddings, by file, with their supported values.
-_SUPPORTED = {
-    _LENGTHS: {
-        "config_args": {},
-        "config_kwargs": {},
-        "document_length": None,
-        "model_args": {},
-        "model_kwargs": {},
-        "module_output_name": "token_embeddings",
-        "processing_kwargs": {},
-        "processor_kwargs": {},
-        "query_expansion": None,
-        "query_length": None,
-        "tokenizer_args": {},
-        "tokenizer_name_or_path": None,
-        "transformer_task": "feature-extraction",
-    },
-    _PROMPTS: {"model_type": "SentenceTransformer", "truncate_dim": None},
-}
-
 # The fields of pooling modes before version 6.
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
@@ -46,7 +27,7 @@ _FLAGS = {
 }
 
 
-def transformer_folder(folder):
+def transformer_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns the encoder's folder, `0_Transformer` in version 1."""
     paths = [path for kind, path in _modules(folder) if kind == _TRANSFORMER]
     if len(paths) > 1:
@@ -57,57 +38,52 @@ def transformer_folder(folder):
     return paths[0] if paths else folder
 
 
-def read_sentence_transformer(folder, max_sequence_length, lowercase):
-    """Reads pooling, normalization, length and prompts.
+def read_sentence_transformer(
+    folder: pathlib.Path, max_sequence_length: int, lowercase: bool | None
+) -> dict[str, Any]:
+    """Reads `BertSource`'s pooling, normalization, length and prompts.
 
-    Args:
-        folder: `pathlib.Path`, with or without `modules.json`.
-        max_sequence_length: int, the number of positions.
-        lowercase: bool or `None`, whether the tokenizer lowercases.
-
-    Returns:
-        A dictionary of what the folder states of `pooling_mode`, `normalize`,
-        `sequence_length`, `prompts` and `default_prompt`.
+    The folder may lack `modules.json`. `lowercase` is the tokenizer's.
     """
     encoder = transformer_folder(folder)
     if not (folder / _MODULES).exists():
         length = _read_length(encoder, {}, max_sequence_length)
         return {"sequence_length": length}
-    kinds = [kind for kind, _ in _modules(folder)]
+    modules = _modules(folder)
+    kinds = [kind for kind, _ in modules]
     usual = [_TRANSFORMER, "Pooling", "Normalize"]
     if kinds not in (usual, usual[:2]):
         raise ValueError(
             f"{folder / _MODULES} has the modules {', '.join(kinds)}. There "
             f"must be {', '.join(usual)}, where the last is optional"
         )
-    found = {"normalize": usual == kinds}
-    found |= _read_pooling(_modules(folder)[1][1] / "config.json")
     advice = ". Remove it from the file if it changes no embedding"
     path = encoder / _LENGTHS
-    lengths = read_json(path, default={})
-    require_values(lengths, _SUPPORTED[_LENGTHS], path, advice)
+    lengths = read_settings(path, advice)
     lowercases = read_field(lengths, "do_lower_case", bool, path)
     if lowercases and lowercase is False:
         raise ValueError(
             f"{path} lower-cases before a tokenizer that keeps accents. The "
             "tokenizer here does both or neither"
         )
-    found["sequence_length"] = _read_length(
-        encoder, lengths, max_sequence_length
-    )
     path = folder / _PROMPTS
-    config = read_json(path, default={})
-    require_values(config, _SUPPORTED[_PROMPTS], path, advice)
+    config = read_settings(path, advice)
     prompts = read_field(config, "prompts", dict, path, {})
     texts = {name: read_field(prompts, name, str, path) for name in prompts}
-    found["prompts"] = {name: text for name, text in texts.items() if text}
+    prompts = {name: text for name, text in texts.items() if text}
     default = read_field(config, "default_prompt_name", str, path)
-    if default in found["prompts"]:
-        found["default_prompt"] = default
-    return found
+    return {
+        "pooling_mode": _read_pooling(modules[1][1] / "config.json"),
+        "normalize": usual == kinds,
+        "sequence_length": _read_length(encoder, lengths, max_sequence_length),
+        "prompts": prompts,
+        "default_prompt": default if default in prompts else None,
+    }
 
 
-def write_sentence_transformer(folder, embedder):
+def write_sentence_transformer(
+    folder: pathlib.Path, embedder: FixedHeadTextEmbedder
+) -> None:
     """Writes the pooling, length and prompts of a `FixedHeadTextEmbedder`."""
     modules = ["", _POOLING] + (["2_Normalize"] if embedder.normalize else [])
     write_json(
@@ -220,4 +196,4 @@ def _read_pooling(path):
             f"{path} has include_prompt=false: it leaves the prompt's tokens "
             "out of the embedding. There is no equivalent here"
         )
-    return {"pooling_mode": modes[0]}
+    return modes[0]

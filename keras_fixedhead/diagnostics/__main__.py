@@ -50,8 +50,9 @@ def main(args: list[str] | None = None) -> int:
 
 def _report(config):
     from keras_fixedhead import FixedHeadTextEmbedder
-    from keras_fixedhead.diagnostics.picture import draw_attention_report
+    from keras_fixedhead.convert.bert_source import check_sequence_length
     from keras_fixedhead.diagnostics.probe import attention_report
+    from keras_fixedhead.diagnostics.report import draw_attention_report
     from keras_fixedhead.files import loading
     from keras_fixedhead.pictures import check_picture
 
@@ -65,15 +66,11 @@ def _report(config):
         )
     with loading(config.model, "model"):
         embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
-    if config.sequence_length is not None:
+    length = config.sequence_length
+    if length is not None:
         longest = embedder.backbone.max_sequence_length
-        if not 2 < config.sequence_length <= longest:
-            raise ValueError(
-                "`sequence_length` must be over 2 (the special tokens) and at "
-                f"most the {longest} positions of the encoder. "
-                f"Received: sequence_length={config.sequence_length}"
-            )
-        embedder.preprocessor.sequence_length = config.sequence_length
+        check_sequence_length(length, longest, str(config.model))
+        embedder.preprocessor.sequence_length = length
     report = attention_report(embedder, texts, verbose=not config.json)
     if config.json:
         text = json.dumps(dataclasses.asdict(report))

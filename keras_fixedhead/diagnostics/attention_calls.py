@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import math
+from collections.abc import Iterable, Iterator
 
 import keras
 import numpy as np
@@ -29,13 +30,15 @@ class AttentionCall:
 
 
 @contextlib.contextmanager
-def recorded_calls(layers):
+def recorded_calls(
+    layers: Iterable[keras.layers.Layer],
+) -> Iterator[list[AttentionCall]]:
     """Yields a list to which each call of the layers adds an `AttentionCall`.
 
     Calls over other axes than the second of three are not added, nor calls in
     a loop or in a compiled function, whose tensors have no values.
     """
-    calls = []
+    calls: list[AttentionCall] = []
     for layer in layers:
         layer.call = _recording(layer, calls)
     try:
@@ -111,7 +114,7 @@ def _mask(mask, x):
     return getattr(x, "_keras_mask", None) if mask is None else mask
 
 
-def attention_layers(model):
+def attention_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """All layers that attend, the inner ones of layers in each other.
 
     Judged by the names of their classes: `plain_layers` are those that can be
@@ -132,7 +135,7 @@ def _attends(layer):
     )
 
 
-def plain_layers(model):
+def plain_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """The layers that are the softmax of scaled products, and nothing more.
 
     Without those that Keras calls for each step of a sequence of sequences.
@@ -172,7 +175,7 @@ class Heads:
     scales: tuple[float, ...]  # what the logits are multiplied by
 
     @classmethod
-    def of(cls, layer):
+    def of(cls, layer: keras.layers.Layer) -> "Heads":
         if isinstance(layer, FixedMultiHeadAttention):
             return cls(
                 (layer.query, layer.key, layer.value),

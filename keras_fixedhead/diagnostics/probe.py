@@ -3,6 +3,9 @@
 Shape letters: B batch, T query length, S key length, N heads, H head size.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import keras_hub
 import numpy as np
@@ -17,24 +20,28 @@ from keras_fixedhead.diagnostics.attention_calls import (
     plain_layers,
     recorded_calls,
 )
-from keras_fixedhead.diagnostics.matrices import head_figures
 from keras_fixedhead.diagnostics.report import (
+    METRICS,
     AttentionReport,
     HeadReport,
     LayerReport,
 )
 
+# Singular values below this, times the largest and the longer side, are
+# rounding noise: queries and keys come from float32.
+_EPSILON = np.finfo("float32").eps
 
-def attention_report(model, inputs, batch_size=32, verbose=False):
+
+def attention_report(
+    model: keras.Model, inputs: Any, batch_size: int = 32, verbose: bool = False
+) -> AttentionReport:
     """Ranks, entropies and conditioning of a model's attention, head by head.
 
-    A head of size H has logits `Q K^T / sqrt(H)` (a layer may have another
-    scale) of rank H at most, hence cannot make every attention pattern of
-    more than H tokens (Bhojanapalli et al. 2020, Theorem 1,
+    The logits of a head of size H have rank H at most, so it cannot make every
+    attention pattern of more than H tokens (Theorem 1 of
     https://arxiv.org/abs/2002.07028). The report shows how much of that rank
-    the heads use. Logits are without masks, scores with them. Padding, which
-    no query may attend to, is left out of every figure, and so are sequences
-    without a real token.
+    the heads use. Logits are without masks, scores with them. Padding and
+    sequences without a real token do not count.
 
     The model runs without dropout and does not change. The report computes
     queries, keys and values from the inputs of each attention layer, in the
@@ -73,7 +80,9 @@ class AttentionProbe:
     For the arguments see `attention_report`.
     """
 
-    def __init__(self, model, inputs, batch_size=32):
+    def __init__(
+        self, model: keras.Model, inputs: Any, batch_size: int = 32
+    ) -> None:
         inputs = _tokenize(model, inputs)
         whole = model
         if isinstance(model, keras_hub.models.Task):
@@ -91,9 +100,10 @@ class AttentionProbe:
         batch_size = positive_int("batch_size", batch_size)
         self._batch_size = min(batch_size, self._rows)
 
-    def report(self, verbose=False):
-        """Returns the `AttentionReport` of the model as it is now."""
-        found = {}  # by the number of the call: layer, figures of sequences
+    def report(self, verbose: bool = False) -> AttentionReport:
+        """Reports on the model as it is now."""
+        # By the number of the call: layer, figures of sequences.
+        found: dict[int, tuple[keras.layers.Layer, list]] = {}
         # Several threads hinder each other on matrices so small.
         with threadpoolctl.threadpool_limits(1, "blas"):
             for start in rich.progress.track(
@@ -120,7 +130,8 @@ class AttentionProbe:
                 f"Received: {self._model!r}, without any; left out: "
                 f"{', '.join(left_out) or 'nothing'}"
             )
-        heads, layers = [], []
+        heads: list[HeadReport] = []
+        layers: list[LayerReport] = []
         for number, (layer, sequences) in found.items():
             if not sequences:
                 raise ValueError(
@@ -263,3 +274,80 @@ def _head_reports(number, layer, lengths, figures):
             condition_number=float(np.median(condition)),
             **{name: float(np.mean(value)) for name, value in values.items()},
         )
+
+
+def head_figures(
+    queries: Sequence[np.ndarray],
+    keys: Sequence[np.ndarray],
+    values: Sequence[np.ndarray],
+    scales: Sequence[float],
+    allowed: np.ndarray,
+) -> tuple[dict[str, np.ndarray], float]:
+    """The metrics of the heads of one layer on one sequence, in NumPy.
+
+    For each of the N heads `queries` `[T, H]`, `keys` `[S, H]` and `values`
+    `[S, H_value]`, float64, and the factor of its logits. Each row of
+    `allowed`, bool `[N or 1, T, S]`, allows something. Returns an array `[N]`
+    of each metric, and the condition number of all heads side by side. All are
+    NaN if an argument is not finite.
+    """
+    if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
+        return {name: np.full(len(queries), np.nan) for name in METRICS}, np.nan
+    logits = np.stack(
+        [scale * q @ k.T for q, k, scale in zip(queries, keys, scales)]
+    )
+    scores = np.where(allowed, logits, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    scores = scores / scores.sum(-1, keepdims=True)
+    outputs = [weights @ value for weights, value in zip(scores, values)]
+    figures = (
+        *_ranks(
+            [_product(q, k) for q, k in zip(queries, keys)], logits.shape[1:]
+        ),
+        *_ranks(scores, logits.shape[1:]),
+        _entropy(scores).mean(-1),
+        np.array([_condition(x) for x in outputs]),
+    )
+    together = _condition(np.concatenate(outputs, axis=-1))
+    return dict(zip(METRICS, figures)), together
+
+
+def _product(query, key):
+    """A matrix with the singular values of `query @ key.T` that are not 0.
+
+    `[H, H]` where the head is smaller than the sequences, which is faster.
+    """
+    if query.shape[-1] < min(len(query), len(key)):
+        query, key = (np.linalg.qr(x, mode="r") for x in (query, key))
+    return query @ key.T
+
+
+def _ranks(matrices, shape):
+    """Numerical and effective ranks `[N]` of matrices of a shape.
+
+    Smaller matrices may stand for them that lack singular values of 0.
+    """
+    values = np.zeros([len(matrices), min(shape)])
+    for row, matrix in zip(values, matrices):
+        found = np.linalg.svd(matrix, compute_uv=False)
+        row[: len(found)] = found
+    largest = values.max(-1, keepdims=True)
+    ranks = (values > largest * max(shape) * _EPSILON).sum(-1)
+    total = values.sum(-1, keepdims=True)
+    shares = values / np.where(total > 0, total, 1.0)
+    # A matrix of zeros has rank 0.
+    return ranks, np.where(ranks > 0, np.exp(_entropy(shares)), 0.0)
+
+
+def _entropy(shares):
+    """The entropy of the last axis, nats; 0 log 0 is 0."""
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    return -(shares * logs).sum(-1)
+
+
+def _condition(matrix):
+    """The largest singular value by the smallest; inf below full rank."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    if values[-1] <= values[0] * max(matrix.shape) * _EPSILON:
+        return np.inf
+    return float(values[0] / values[-1])

@@ -1,17 +1,44 @@
-"""What the heads of a model do, as data and as a table.
+"""What the heads of a model do, as data, as a table and as a picture.
 
 Shape letters: T query length, S key length, N heads, H head size.
 """
 
 import dataclasses
 import io
+import os
+import typing
+from collections.abc import Sequence
 
 import numpy as np
 import rich.box
 import rich.console
 import rich.table
 
+from keras_fixedhead.pictures import new_figure, save_figure
+
+if typing.TYPE_CHECKING:
+    import matplotlib.figure
+
+# The metrics of a head, all but the last as means over sequences.
+METRICS = (
+    "logit_rank",
+    "logit_effective_rank",
+    "attention_rank",
+    "attention_effective_rank",
+    "entropy",
+    "condition_number",
+)
 _TABLE_WIDTH = 80
+
+_PANELS = (
+    ("logit_effective_rank", "effective rank of the logits"),
+    ("attention_effective_rank", "effective rank of the attention"),
+    ("entropy", "entropy of the attention, nats"),
+    ("condition_number", "condition number of the output, log10"),
+)
+_COLUMNS = 2
+_CELL_INCHES = 0.32
+_MARGIN_INCHES = 1.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +53,14 @@ class HeadReport:
             https://arxiv.org/abs/2002.07028).
         logit_rank: the numerical rank of the logits `[T, S]`, at most
             `min(head_size, T, S)`.
-        logit_effective_rank: the exponential of the entropy of the singular
-            values, divided by their sum (Roy & Vetterli 2007, "The effective
-            rank: a measure of effective dimensionality").
+        logit_effective_rank: the exponential of the entropy of the normalized
+            singular values (Roy & Vetterli 2007, "The effective rank").
         attention_rank, attention_effective_rank: the same of the attention
             scores `[T, S]`, whose rank the softmax raises.
-        entropy: of a row of the scores, in nats; 0 where a token attends to
-            one token, `log(S)` where it attends to all alike.
-        condition_number: the median condition number (largest singular value
-            by smallest) of the head's output `[T, H]`, the scores times the
-            values; `inf` where that lacks full rank.
+        entropy: of a row of the scores, in nats, from 0 (one token) to
+            `log(S)` (all alike).
+        condition_number: the median over sequences of the condition number of
+            the head's output `[T, H]`; `inf` where that lacks full rank.
     """
 
     layer: int
@@ -60,10 +85,9 @@ class LayerReport:
         layer: its number in the order of computation, from 0.
         name: its path in the model.
         condition_number: the median condition number of the outputs of all
-            heads side by side `[T, N * H]`, which `attention_output` projects:
-            the matrix of Theorem 3.2 of "Leaner Transformers: More Heads, Less
-            Depth" (https://arxiv.org/abs/2505.20802), which more heads
-            condition better. `inf` where it lacks full rank.
+            heads side by side `[T, N * H]`, which more heads improve (Theorem
+            3.2 of "Leaner Transformers: More Heads, Less Depth",
+            https://arxiv.org/abs/2505.20802). `inf` where it lacks full rank.
     """
 
     layer: int
@@ -118,7 +142,7 @@ class AttentionReport:
             lines.append(f"Attention layers left out: {len(self.left_out)}.")
         return "\n".join(lines)
 
-    def __rich__(self):
+    def __rich__(self) -> rich.table.Table:
         table = rich.table.Table(
             title=self.summary,
             caption="Means over the heads of a layer; effective ranks in "
@@ -156,18 +180,60 @@ class AttentionReport:
             )
         return table
 
-    def __str__(self):
-        console = rich.console.Console(file=io.StringIO(), width=_TABLE_WIDTH)
-        console.print(self)
-        return console.file.getvalue()
+    def __str__(self) -> str:
+        text = io.StringIO()
+        rich.console.Console(file=text, width=_TABLE_WIDTH).print(self)
+        return text.getvalue()
 
 
-def mean(heads: list[HeadReport], name: str) -> float:
+def mean(heads: Sequence[HeadReport], name: str) -> float:
     """The mean of an attribute over heads."""
-    return np.mean([getattr(head, name) for head in heads])
+    return float(np.mean([getattr(head, name) for head in heads]))
 
 
 def _ranks(heads, name):
     rank = mean(heads, f"{name}_rank")
     effective_rank = mean(heads, f"{name}_effective_rank")
     return f"{rank:.1f} ({effective_rank:.1f})"
+
+
+def draw_attention_report(
+    report: AttentionReport, output: str | os.PathLike
+) -> None:
+    """Draws four numbers of each head; small heads are marked with a cross.
+
+    The suffix of `output` selects the format; `ValueError` if Matplotlib has
+    none of that name, `ModuleNotFoundError` without Matplotlib.
+    """
+    save_figure(attention_figure(report), output)
+
+
+def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
+    """The picture as a `matplotlib.figure.Figure`."""
+    layers = len(report.layers)
+    heads = max(layer.num_heads for layer in report.layers)
+    rows = -(-len(_PANELS) // _COLUMNS)
+    figure = new_figure(
+        _COLUMNS * max(_CELL_INCHES * heads + _MARGIN_INCHES, 4.5),
+        rows * max(_CELL_INCHES * layers + _MARGIN_INCHES, 3.0),
+    )
+    figure.suptitle(report.summary, wrap=True)
+    for axis, (name, title) in zip(
+        figure.subplots(rows, _COLUMNS, squeeze=False).flat, _PANELS
+    ):
+        values = np.full((layers, heads), np.nan)
+        for head in report.heads:
+            values[head.layer, head.head] = getattr(head, name)
+        if name == "condition_number":
+            with np.errstate(invalid="ignore"):
+                values = np.log10(np.where(np.isinf(values), np.nan, values))
+        axis.set_title(title)
+        axis.set_xlabel("head")
+        axis.set_ylabel("layer")
+        axis.locator_params(integer=True)
+        axis.set_facecolor("0.85")  # no such head, or no full rank
+        figure.colorbar(axis.imshow(values, aspect="auto"), ax=axis)
+        small = [(x.head, x.layer) for x in report.heads if x.bottleneck]
+        if 0 < len(small) < len(report.heads):
+            axis.scatter(*zip(*small), marker="x", color="white", s=12)
+    return figure

@@ -1,13 +1,19 @@
 """The attention report in TensorBoard, while a model trains."""
 
+import os
 import time
+from typing import Any
 
 import keras
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.diagnostics.picture import attention_figure
 from keras_fixedhead.diagnostics.probe import AttentionProbe
-from keras_fixedhead.diagnostics.report import mean
+from keras_fixedhead.diagnostics.report import (
+    METRICS,
+    AttentionReport,
+    attention_figure,
+    mean,
+)
 from keras_fixedhead.pictures import encode_png
 
 
@@ -23,7 +29,13 @@ class AttentionSummaries:
         model, inputs, batch_size: see `attention_report`, also for errors.
     """
 
-    def __init__(self, log_dir, model, inputs, batch_size=32):
+    def __init__(
+        self,
+        log_dir: str | os.PathLike,
+        model: keras.Model,
+        inputs: Any,
+        batch_size: int = 32,
+    ) -> None:
         # TensorBoard's own: it needs no TensorFlow.
         from tensorboard.summary.writer.event_file_writer import (
             EventFileWriter,
@@ -32,7 +44,7 @@ class AttentionSummaries:
         self._probe = AttentionProbe(model, inputs, batch_size)
         self._writer = EventFileWriter(str(log_dir))
 
-    def write(self, step):
+    def write(self, step: int) -> AttentionReport:
         """Writes and returns the `AttentionReport` after `step` updates."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -62,7 +74,7 @@ class AttentionSummaries:
         self._writer.flush()
         return report
 
-    def close(self):
+    def close(self) -> None:
         """Ends the event file."""
         self._writer.close()
 
@@ -73,13 +85,7 @@ def _scalars(report):
     for layer in report.layers:
         heads = report.heads_of(layer.layer)
         place = f"layer_{layer.layer:02d}"
-        for name in (
-            "logit_rank",
-            "logit_effective_rank",
-            "attention_rank",
-            "attention_effective_rank",
-            "entropy",
-        ):
+        for name in METRICS[:-1]:
             yield f"attention_{name}/{place}", mean(heads, name)
         yield f"attention_condition_number/{place}", layer.condition_number
 
@@ -87,55 +93,58 @@ def _scalars(report):
 class AttentionReportCallback(keras.callbacks.Callback):
     """Writes attention reports to TensorBoard every N updates of `fit`.
 
-    The first is written before the first update if the model is built by then,
-    the last after the last update. See `AttentionSummaries` for what is
-    written and `attention_report` for the errors.
+    It writes the first before the first update if the model is built by then,
+    and the last after the last update. See `AttentionSummaries` for what it
+    writes and `attention_report` for the errors.
 
     Args:
         inputs: see `attention_report`. Tens of sequences are enough: the cost
-            of a report grows with their number and with the cube of their
-            length.
-        log_dir: folder of the event files, such as
-            `"logs/attention"` beside those of `keras.callbacks.TensorBoard`.
+            of a report grows with the cube of their length.
+        log_dir: folder of the event files, such as `"logs/attention"`.
         every: int. The updates between two reports.
         batch_size: int. How many rows are computed at once.
 
     Example:
 
     ```python
-    model.fit(
-        data,
-        callbacks=[AttentionReportCallback(some_inputs, "logs/attention")],
-    )
+    callback = AttentionReportCallback(some_inputs, "logs/attention")
+    model.fit(data, callbacks=[callback])
     ```
     """
 
-    def __init__(self, inputs, log_dir, every=1000, batch_size=32):
+    def __init__(
+        self,
+        inputs: Any,
+        log_dir: str | os.PathLike,
+        every: int = 1000,
+        batch_size: int = 32,
+    ) -> None:
         super().__init__()
         self.inputs = inputs
         self.log_dir = log_dir
         self.every = positive_int("every", every)
         self.batch_size = batch_size
 
-    def on_train_begin(self, logs=None):
-        self._summaries = None
-        self._written = None
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._summaries: AttentionSummaries | None = None
+        self._written: int | None = None
         self._step = int(self.model.optimizer.iterations)
         if self.model.built:
             self._write()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self._epoch_began = self._step
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         before, self._step = self._step, self._epoch_began + batch + 1
         if self._step // self.every > before // self.every:
             self._write()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         if self._written != self._step:
             self._write()
-        self._summaries.close()
+        if self._summaries is not None:
+            self._summaries.close()
 
     def _write(self):
         # Reading the attribute returns the weights that JAX's trainer holds.

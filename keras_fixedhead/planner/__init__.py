@@ -4,8 +4,10 @@ from keras_fixedhead.command import public_names
 
 __getattr__, __all__ = public_names(
     __name__,
-    cost="Cost encoder_flops forward_flops masked_lm_flops training_flops",
-    memory="activation_bytes state_bytes",
+    cost=(
+        "Cost activation_bytes encoder_flops forward_flops masked_lm_flops "
+        "state_bytes training_flops"
+    ),
     search="leaner suggest",
     shape="EncoderShape ParameterCount",
     suggestion="Suggestion",

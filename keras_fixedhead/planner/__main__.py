@@ -84,7 +84,7 @@ class PlannerConfig:
     """Print one JSON object and nothing else."""
 
 
-def _number(text):
+def _number(text: str) -> int:
     """Reads 200M as 200,000,000."""
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
@@ -100,20 +100,15 @@ def _number(text):
     )
 
 
-def _refuse(config, names, reason):
-    for name in names:
-        if getattr(config, name) not in (None, False):
-            raise ValueError(
-                f"`{name}` {reason}. Received: {name}={getattr(config, name)!r}"
-            )
-
-
 def _given(config, names):
-    return {
-        name: getattr(config, name)
-        for name in names
-        if getattr(config, name) is not None
-    }
+    values = {name: getattr(config, name) for name in names}
+    return {name: x for name, x in values.items() if x is not None}
+
+
+def _refuse(config, names, reason):
+    for name, value in _given(config, names).items():
+        if value is not False:
+            raise ValueError(f"`{name}` {reason}. Received: {name}={value!r}")
 
 
 def _shape(config):
@@ -143,10 +138,7 @@ def _shape(config):
 
 
 def plan(config: PlannerConfig) -> tuple[Cost | None, list[Suggestion]]:
-    """The costs of the shape, if one is given, and the suggestions.
-
-    Raises `ValueError` if a value is wrong or values do not go together.
-    """
+    """The costs of the shape, if one is given, and the suggestions."""
     shares = ("share", "depth_share")
     length = config.sequence_length
     if config.parameters is not None:
@@ -171,46 +163,61 @@ def plan(config: PlannerConfig) -> tuple[Cost | None, list[Suggestion]]:
 
 def _print_cost(console, cost):
     shape, parts, length = cost.shape, cost.parameters, cost.sequence_length
+    sections = (
+        {
+            "layers": shape.num_layers,
+            "heads of a layer": shape.num_heads,
+            "smallest head size": cost.smallest_head_size,
+            "embedding size d": shape.hidden_dim,
+            "feed-forward width": shape.intermediate_dim,
+        },
+        {
+            **{
+                name.replace("_", " "): f"{number:,}"
+                for name, number in vars(parts).items()
+            },
+            "parameters of the encoder": f"{parts.encoder:,}",
+            "parameters with both pre-training heads": f"{parts.total:,}",
+        },
+        {
+            **{
+                f"weights of the encoder, {dtype}": f"{size:,} bytes"
+                for dtype, size in cost.weight_bytes.items()
+            },
+            **{
+                f"an indexed document, {dtype}": f"{size:,} bytes"
+                for dtype, size in cost.document_bytes.items()
+            },
+        },
+        {
+            f"encoding {length} tokens": f"{cost.forward_flops / 1e9:,.2f} "
+            "GFLOP",
+            f"training on {length} tokens": f"{cost.training_flops / 1e9:,.2f} "
+            "GFLOP",
+            f"activations of a step of {cost.batch_size} sequences (XLA, "
+            "CPU)": f"{cost.activation_bytes / 2**30:,.2f} GiB",
+            "weights, gradients and AdamW's moments, float32": (
+                f"{cost.state_bytes / 2**30:,.2f} GiB"
+            ),
+        },
+        {
+            f"heads under {length} tokens (bottlenecked)": (
+                f"{cost.heads_under_length} of {cost.heads}"
+            ),
+            f"embedding under {length} tokens (bottlenecked)": (
+                "yes" if cost.embedding_under_length else "no"
+            ),
+            "threshold of depth, log_3(d)": f"{cost.depth_threshold:.1f}",
+            "the later fit": f"{cost.fitted_depth_threshold:.1f}",
+        },
+    )
     table = rich.table.Table(box=rich.box.SIMPLE, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-
-    def row(name, value):
-        table.add_row(name, str(value))
-
-    row("layers", shape.num_layers)
-    row("heads of a layer", shape.num_heads)
-    row("smallest head size", cost.smallest_head_size)
-    row("embedding size d", shape.hidden_dim)
-    row("feed-forward width", shape.intermediate_dim)
-    table.add_section()
-    for name, number in dataclasses.asdict(parts).items():
-        row(name.replace("_", " "), f"{number:,}")
-    row("parameters of the encoder", f"{parts.encoder:,}")
-    row("parameters with both pre-training heads", f"{parts.total:,}")
-    table.add_section()
-    for dtype, size in cost.weight_bytes.items():
-        row(f"weights of the encoder, {dtype}", f"{size:,} bytes")
-    for dtype, size in cost.document_bytes.items():
-        row(f"an indexed document, {dtype}", f"{size:,} bytes")
-    table.add_section()
-    forward, training = cost.forward_flops / 1e9, cost.training_flops / 1e9
-    row(f"encoding {length} tokens", f"{forward:,.2f} GFLOP")
-    row(f"training on {length} tokens", f"{training:,.2f} GFLOP")
-    activations, state = cost.activation_bytes / 2**30, cost.state_bytes / 2**30
-    row(
-        f"activations of a step of {cost.batch_size} sequences (XLA, CPU)",
-        f"{activations:,.2f} GiB",
-    )
-    optimized = "weights, gradients and AdamW's moments, float32"
-    row(optimized, f"{state:,.2f} GiB")
-    table.add_section()
-    small = f"{cost.heads_under_length} of {cost.heads}"
-    row(f"heads under {length} tokens (bottlenecked)", small)
-    narrow = "yes" if cost.embedding_under_length else "no"
-    row(f"embedding under {length} tokens (bottlenecked)", narrow)
-    row("threshold of depth, log_3(d)", f"{cost.depth_threshold:.1f}")
-    row("the later fit", f"{cost.fitted_depth_threshold:.1f}")
+    for section in sections:
+        for name, value in section.items():
+            table.add_row(name, str(value))
+        table.add_section()
     console.print(table)
 
 
@@ -237,12 +244,12 @@ def _print_suggestions(console, suggestions):
     console.print(table)
     for place, suggestion in enumerate(suggestions, start=1):
         console.print(f"{place}. {_title(suggestion)}", style="bold")
-        reasons = [("+", reason) for reason in suggestion.reasons_for]
-        reasons += [("-", reason) for reason in suggestion.reasons_against]
-        for sign, reason in reasons:
-            line = rich.table.Table.grid(padding=(0, 1))
-            line.add_row(sign, reason)
-            console.print(rich.padding.Padding(line, (0, 0, 0, 3)))
+        reasons = rich.table.Table.grid(padding=(0, 1))
+        for reason in suggestion.reasons_for:
+            reasons.add_row("+", reason)
+        for reason in suggestion.reasons_against:
+            reasons.add_row("-", reason)
+        console.print(rich.padding.Padding(reasons, (0, 0, 0, 3)))
         console.print()
 
 

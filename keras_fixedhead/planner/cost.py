@@ -3,37 +3,36 @@
 Operations are those of matrix products alone, as usual; a multiplication with
 its addition counts as two.
 
-Shape letters: D embedding size, N heads, H head size, F feed-forward width,
-T sequence length, V vocabulary size.
+Shape letters: B batch, D embedding size, N heads, H head size, W total width
+of a layer's heads, F feed-forward width, T sequence length, L layers, P masked
+positions of a sequence, V vocabulary size.
 """
 
 import dataclasses
 import math
 
-from keras_fixedhead.planner.memory import activation_bytes, state_bytes
+from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.planner.shape import (
     EncoderShape,
     ParameterCount,
+    Shaped,
     check_length,
 )
-from keras_fixedhead.theory.depth import (
-    depth_threshold,
-    fitted_depth_threshold,
-)
+from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
 # BERT masks and predicts this fraction of the tokens.
 _PREDICTED = 0.15
+_FLOAT_BYTES = 4
 
 
 def encoder_flops(
-    model, sequence_length: int, last_block_share: float = 1
+    model: Shaped, sequence_length: int, last_block_share: float = 1
 ) -> float:
     """Floating-point operations of encoding one token.
 
-    The projections of attention 8 D N H, its scores and sums 4 T N H, the
-    feed-forward layers 4 D F. `model` is an `EncoderShape` or a
-    `FixedHeadBackbone`. The last block computes only a fraction of the tokens,
-    `last_block_share`, and attends to the others; see
+    Per layer 8 D N H for the projections of attention, 4 T N H for its scores
+    and sums, and 4 D F for the feed-forward layers. The last block may compute
+    only `last_block_share` of the tokens, as in
     `FixedHeadBackbone.encode_positions`.
     """
     shape = EncoderShape.of(model)
@@ -51,7 +50,7 @@ def encoder_flops(
     )
 
 
-def masked_lm_flops(model) -> int:
+def masked_lm_flops(model: Shaped) -> int:
     """Floating-point operations of predicting one masked token.
 
     The dense layer of the head, 2 D^2, and the logits, 2 D V.
@@ -60,21 +59,91 @@ def masked_lm_flops(model) -> int:
     return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
 
 
-def forward_flops(model, sequence_length: int) -> int:
-    """Floating-point operations of encoding one sequence, all its tokens.
-
-    Without pooler and pre-training heads.
-    """
-    return sequence_length * encoder_flops(model, sequence_length)
+def forward_flops(model: Shaped, sequence_length: int) -> int:
+    """Floating-point operations of encoding one sequence, without heads."""
+    return int(sequence_length * encoder_flops(model, sequence_length))
 
 
-def training_flops(model, sequence_length: int) -> int:
+def training_flops(model: Shaped, sequence_length: int) -> int:
     """Floating-point operations of an update, for each of its sequences.
 
-    Three times `forward_flops`: the gradients of the inputs and of the weights
-    cost as much again each.
+    Gradients of inputs and of weights each cost another `forward_flops`.
     """
     return 3 * forward_flops(model, sequence_length)
+
+
+def activation_bytes(
+    shape: EncoderShape,
+    batch_size: int,
+    sequence_length: int,
+    predictions_per_sequence: int = 0,
+) -> int:
+    """Bytes of activations at the peak of a training step, in float32.
+
+    `batch_size` is B on one device, `sequence_length` T with padding, and
+    `predictions_per_sequence` P of `FixedHeadMaskedLM`, or 0 for the backbone
+    alone. A dropout above 0 counts, its rate does not.
+
+    At the peak, the end of the forward pass, the step keeps
+
+    `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
+    + B P (7 D + 3 V))`, and with dropout
+    `8 (B T (2 L + 1) D + L B N T^2)` more.
+
+    This excludes `state_bytes`, the inputs, and whatever is smaller by a factor
+    of D, T or H, such as the statistics of a row.
+
+    XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much: to within
+    10%, mostly 2%, for gradients with B T >= 4096; to within 7% for whole steps
+    with AdamW of BERT-base and of 24 layers with an embedding of 512, B T =
+    1024 or 4096. It allots up to 16% less for B T < 4096, where it computes two
+    of the 6 B T D of a norm anew; 26% less and more for gradients without an
+    update where B T <= 2 D, as activations share memory with gradients; 7% more
+    for GELU with erf; and 35% more for W = 128 F. mixed_bfloat16 takes as much
+    as float32 on CPUs. Other devices were not measured; XLA for TPUs (v5e,
+    libtpu 0.0.52), compiled and not run, allots a quarter of it for 2 layers
+    without dropout.
+    """
+    positive_int("batch_size", batch_size)
+    check_length(sequence_length, shape.max_sequence_length)
+    positive_int("predictions_per_sequence", predictions_per_sequence, 0)
+    tokens = batch_size * sequence_length
+    predictions = batch_size * predictions_per_sequence
+    layers, width = shape.num_layers, shape.hidden_dim
+    norms = 2 * layers + 1  # two of each layer, one of the embeddings
+    scores = batch_size * shape.num_heads * sequence_length**2  # [B, N, T, T]
+    # The input of a norm, that less the mean, the output; and the inverse
+    # deviation, the scale and their product, spread over all numbers.
+    kept = norms * 6 * tokens * width
+    # Scaled queries, keys, values, and the context.
+    kept += 4 * tokens * sum(shape.attention_widths)
+    # Exponentials of the logits, their sums spread over them, and the weights
+    # of the values; once for all layers, which queries may attend at all.
+    kept += (3 * layers + 1) * scores
+    # Before the activation (tanh's GELU), the tanh, and after it.
+    kept += 3 * layers * tokens * shape.intermediate_dim
+    if shape.dropout:
+        # Two words of JAX's generator (Threefry) for each number that may be
+        # dropped: one tensor at each norm, and the scores.
+        kept += 2 * (norms * tokens * width + layers * scores)
+    # Gathered positions, three of the dense layer, two products and the output
+    # of the norm; the logits, those of the labels, and the gradient.
+    kept += predictions * (7 * width + 3 * shape.vocabulary_size)
+    return _FLOAT_BYTES * int(kept)
+
+
+def state_bytes(num_parameters: int, moments: int = 2) -> int:
+    """Bytes of weights, gradients and the optimizer's numbers, in float32.
+
+    `moments` is how many numbers the optimizer keeps for each weight: 2 for
+    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0. A jitted step that
+    donates its old state, as Keras's trainer on JAX does, stores gradients
+    where it frees activations: if these are larger, its peak is little more
+    than `activation_bytes` and the state without gradients.
+    """
+    positive_int("num_parameters", num_parameters)
+    positive_int("moments", moments, 0)
+    return _FLOAT_BYTES * int(num_parameters) * (2 + int(moments))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,27 +152,22 @@ class Cost:
 
     Attributes:
         sequence_length: T, in tokens.
-        forward_flops: of encoding one sequence of T tokens.
-        training_flops: of a forward and backward pass.
+        forward_flops, training_flops: of one sequence.
         batch_size: the sequences of a training step on one device.
-        activation_bytes: the peak of the activations of such a step of
-            pre-training, in float32, as XLA for CPUs compiles it; see
-            `keras_fixedhead.planner.memory`. 15% of the tokens of each
-            sequence, rounded up, are predicted.
+        activation_bytes: the peak of such a step of pre-training, which
+            predicts 15% of the tokens, rounded up; see `activation_bytes`.
         state_bytes: weights, gradients and AdamW's moments, in float32, both
             pre-training heads included.
-        weight_bytes: by dtype, the encoder's weights, without pre-training
-            heads, vocabulary and optimizer. With `"int8"` the kernels and the
-            token and segment embeddings are int8, each with float32 scales,
-            the rest is float32: what Keras's `quantize("int8")` leaves.
-        document_bytes: by dtype, one embedding of an index, D numbers,
-            without what the index adds.
-        heads: how many all layers have together.
+        weight_bytes: by dtype, the encoder's weights. `"int8"` is what Keras's
+            `quantize("int8")` leaves: kernels and the token and segment
+            embeddings in int8 with float32 scales, the rest in float32.
+        document_bytes: by dtype, one embedding of an index, D numbers.
+        heads: of all layers together.
         heads_under_length: how many are smaller than T and so cannot
             represent every attention pattern (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
         depth_threshold, fitted_depth_threshold: layers; see
-            `keras_fixedhead.theory.depth`.
+            `keras_fixedhead.theory`.
     """
 
     shape: EncoderShape
@@ -123,7 +187,9 @@ class Cost:
     fitted_depth_threshold: float
 
     @classmethod
-    def of(cls, model, sequence_length: int, batch_size: int = 32) -> "Cost":
+    def of(
+        cls, model: Shaped, sequence_length: int, batch_size: int = 32
+    ) -> "Cost":
         """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
         check_length(sequence_length, shape.max_sequence_length)
@@ -157,11 +223,7 @@ class Cost:
 
     @property
     def embedding_under_length(self) -> bool:
-        """Whether D is under T: then no head size reaches every pattern.
-
-        The logits of a head are products of embeddings, and their rank is at
-        most D.
-        """
+        """Whether D, the highest rank of any head's logits, is under T."""
         return self.shape.hidden_dim < self.sequence_length
 
     @property
@@ -170,11 +232,7 @@ class Cost:
         return self.heads_under_length > 0 or self.embedding_under_length
 
     def as_dict(self) -> dict:
-        """The record as JSON values.
-
-        `parameters` is an int, with both pre-training heads, as the paper
-        counts.
-        """
+        """The record as JSON values; `parameters` is the paper's count."""
         record = dataclasses.asdict(self)
         parts = record.pop("parameters")
         return {

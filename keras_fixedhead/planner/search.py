@@ -13,15 +13,13 @@ from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.planner.shape import (
     EncoderShape,
     ParameterCount,
+    Shaped,
     check_length,
 )
 from keras_fixedhead.planner.suggestion import WELL_USED, Suggestion
-from keras_fixedhead.theory.depth import (
-    depth_threshold,
-    fitted_depth_threshold,
-)
+from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
-_EMBEDDING_DIMS = (128, 192, 256, 384, 512, 768, 1024)
+_EMBEDDING_DIMS = [128, 192, 256, 384, 512, 768, 1024]
 # The paper measured nothing beyond these three.
 _DEEPEST = 24
 _WIDEST_HEADS = 4096  # all heads of a layer together
@@ -45,13 +43,11 @@ def suggest(
     """Ranks shapes for a budget, with the reasons for and against each.
 
     Shapes without a bottleneck (no head, nor the embedding, under the
-    sequence length) come before those with one, and among these the shapes of
-    the paper's tables, which alone have published results, before all others.
-    Among the others those that use nine tenths of the budget come first, then
-    those whose depth is within the thresholds, from log_3(d), rounded down,
-    to the later fit. Of shapes still equal the smaller embedding comes first,
-    for the index, and at one embedding size larger heads, then more heads
-    before more layers.
+    sequence length) come first, then shapes of the paper's tables, the only
+    ones with published results. Among the others come first those that use
+    nine tenths of the budget, then those whose depth is from log_3(d), rounded
+    down, to the later fit, then the smaller embedding, for the index, then
+    larger heads, then more heads before more layers.
 
     The candidates are the paper's shapes that use the budget well; for each
     embedding size two with heads as large as the sequence is long, more of
@@ -63,9 +59,8 @@ def suggest(
     than 4096 together: the paper's tables measured nothing beyond that.
 
     `parameters` is the budget, which no suggestion exceeds; like the paper's
-    counts it includes both pre-training heads. `sequence_length` is that of
-    the sequences to encode, and `embedding_dim` fixes d. The embedding tables
-    and the pooler are a `FixedHeadBackbone`'s.
+    counts it includes both pre-training heads. `embedding_dim` fixes d. The
+    other arguments are a `FixedHeadBackbone`'s.
 
     Returns `count` suggestions or fewer, best first, and after these the one
     with standard heads, unless it is among them or not one of its layers fits.
@@ -76,9 +71,8 @@ def suggest(
     positive_int("count", count)
     positive_int("max_sequence_length", max_sequence_length)
     check_length(sequence_length, max_sequence_length)
-    dims = _EMBEDDING_DIMS
-    if embedding_dim is not None:
-        dims = (positive_int("embedding_dim", embedding_dim),)
+    positive_int("embedding_dim", embedding_dim, optional=True)
+    dims = _EMBEDDING_DIMS if embedding_dim is None else [embedding_dim]
     search = _Search(
         parameters,
         sequence_length,
@@ -113,7 +107,7 @@ def suggest(
 
 
 def leaner(
-    model,
+    model: Shaped,
     sequence_length: int,
     share: float = 1.0,
     depth_share: float = 0.6,
@@ -122,16 +116,14 @@ def leaner(
 
     'Leaner Transformers: More Heads, Less Depth' (arXiv 2505.20802): more
     heads improve the conditioning of attention, so that 30-50% of the layers
-    can go. Its published variants also widen the embedding with the heads, 64
-    for each; here the embedding stays, which is untested, and the suggestion
-    says so.
+    can go. Its published variants also widen the embedding; here it stays,
+    which is untested, and the suggestion says so.
 
-    `model` is an `EncoderShape` or a `FixedHeadBackbone` with at least two
-    layers and one head size. `share`, in (0, 1], is the fraction of its
-    parameters to spend, both pre-training heads included, and `depth_share`, in
-    (0, 1), the fraction of its layers to keep, rounded down, at least one. The
-    suggestion has as many heads as that budget allows; `ValueError` if these
-    are no more than the model's.
+    `model` must have at least two layers and one head size. `share`, in
+    (0, 1], is the fraction of its parameters to spend, both pre-training heads
+    included, and `depth_share`, in (0, 1), the fraction of its layers to keep,
+    rounded down, at least one. The suggestion has as many heads as that budget
+    allows; `ValueError` if these are no more than the model's.
     """
     shape = EncoderShape.of(model)
     sizes = {size for layer in shape.head_sizes for size in layer}
@@ -182,17 +174,13 @@ class _Search:
         # As large as the sequence is long, but not of higher rank than d.
         size = min(max(self.sequence_length, _SMALLEST_HEAD), hidden_dim)
         sizes = {
-            "head_size": size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
             "intermediate_dim": _FEED_FORWARD * hidden_dim,
-            **others,
+            "head_size": size,
         }
-        return EncoderShape(
-            num_layers=num_layers,
-            num_heads=num_heads,
-            hidden_dim=hidden_dim,
-            **sizes,
-            **self.tables,
-        )
+        return EncoderShape(**{**sizes, **others, **self.tables})
 
     def uses_well(self, shape):
         return _total(shape) >= WELL_USED * self.parameters
@@ -208,17 +196,16 @@ class _Search:
 
     def published(self, hidden_dim):
         """The blocks of the paper's shapes that use the budget well."""
-        shapes = [
-            EncoderShape(**{**presets.shape(name), **self.tables})
-            for name in presets.PUBLISHED
-        ]
-        return [
-            shape
-            for shape in shapes
-            if hidden_dim in (None, shape.hidden_dim)
-            and _total(shape) <= self.parameters
-            and self.uses_well(shape)
-        ]
+        found = []
+        for name in presets.PUBLISHED:
+            shape = EncoderShape(**{**presets.shape(name), **self.tables})
+            if (
+                hidden_dim in (None, shape.hidden_dim)
+                and self.uses_well(shape)
+                and _total(shape) <= self.parameters
+            ):
+                found.append(shape)
+        return found
 
     def fixed(self, hidden_dim):
         """Few layers with many heads, more layers with fewer, or nothing."""

@@ -5,8 +5,15 @@ head sizes added), F feed-forward width, V vocabulary size.
 """
 
 import dataclasses
+import typing
 
 from keras_fixedhead.attention_checks import positive_int
+
+if typing.TYPE_CHECKING:
+    from keras_fixedhead.backbone import FixedHeadBackbone
+
+# What has a shape.
+Shaped: typing.TypeAlias = "EncoderShape | FixedHeadBackbone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +35,7 @@ class EncoderShape:
     dropout: float = 0.1
     pooler: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in (
             "vocabulary_size",
             "num_layers",
@@ -52,7 +59,7 @@ class EncoderShape:
                 positive_int("head_size", size)
 
     @classmethod
-    def of(cls, model) -> "EncoderShape":
+    def of(cls, model: Shaped) -> "EncoderShape":
         """The shape of a `FixedHeadBackbone`, or a shape itself."""
         if isinstance(model, cls):
             return model
@@ -77,6 +84,15 @@ class EncoderShape:
             if isinstance(layer, (list, tuple))
             else (layer,) * self.num_heads
             for layer in sizes
+        )
+
+    @property
+    def standard_heads(self) -> bool:
+        """Whether each head size is the embedding size / heads."""
+        return all(
+            size * self.num_heads == self.hidden_dim
+            for layer in self.head_sizes
+            for size in layer
         )
 
     @property
@@ -118,8 +134,8 @@ class ParameterCount:
     next_sentence_head: int  # on the pooler
 
     @classmethod
-    def of(cls, model) -> "ParameterCount":
-        """The parameters of an `EncoderShape` or a `FixedHeadBackbone`."""
+    def of(cls, model: Shaped) -> "ParameterCount":
+        """Counts those of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
         d, layers = shape.hidden_dim, shape.num_layers
         norm = 2 * d

@@ -33,7 +33,8 @@ class Suggestion:
     ) -> "Suggestion":
         """The suggestion of a shape, with its reasons."""
         cost = Cost.of(shape, sequence_length)
-        good, bad = [], []
+        good: list[str] = []
+        bad: list[str] = []
         for add_reasons in (_length, _heads, _depth, _index, _published):
             add_reasons(cost, good, bad)
         share = cost.parameters.total / budget
@@ -52,8 +53,7 @@ class Suggestion:
 
     @property
     def standard_heads(self) -> bool:
-        """Whether the head size is the embedding size / heads."""
-        return _has_standard_heads(self.shape)
+        return self.shape.standard_heads
 
     def leaner_than(self, deeper: EncoderShape) -> "Suggestion":
         """The same, compared to a shape with more layers and fewer heads."""
@@ -93,14 +93,6 @@ def in_millions(number: int) -> str:
     return f"{number / 1e6:.{0 if number >= 1e7 else 1}f}M"
 
 
-def _has_standard_heads(shape):
-    return all(
-        size * shape.num_heads == shape.hidden_dim
-        for layer in shape.head_sizes
-        for size in layer
-    )
-
-
 def _name(shape):
     """The name in `presets.PUBLISHED` of a shape, or `None`."""
     for name in presets.PUBLISHED:
@@ -132,7 +124,7 @@ def _length(cost, good, bad):
 
 def _heads(cost, good, bad):
     shape = cost.shape
-    if _has_standard_heads(shape):
+    if shape.standard_heads:
         bad.append(
             "The head size is the embedding size / heads: more heads only "
             "make them smaller (Table 1: MNLI falls from 85.0 to 84.4 from 8 "
@@ -163,12 +155,12 @@ def _depth(cost, good, bad):
         both += ", which is not made for so small an embedding"
     source = f"(Levine et al. 2020: {both})."
     some = f"{layers} layer{'s' if layers > 1 else ''}"
-    if layers < math.floor(log_3):
+    if math.floor(log_3) <= layers <= log_3:
+        good.append(f"{some}: as deep as depth is efficient {source}")
+    elif layers < log_3:
         bad.append(
             f"{some}: shallower than where depth stops to be efficient {source}"
         )
-    elif layers <= log_3:
-        good.append(f"{some}: as deep as depth is efficient {source}")
     elif layers <= fit:
         bad.append(
             f"Mild: {some} are past one threshold of depth and not past the "
@@ -216,8 +208,10 @@ def _published(cost, good, bad):
 
 def _results(name):
     labels = {"squad_f1": "SQuAD F1", "squad_em": "EM", "mnli": "MNLI"}
-    results = presets.PUBLISHED[name]
-    return ", ".join(f"{labels[key]} {value}" for key, value in results.items())
+    return ", ".join(
+        f"{labels[key]} {value}"
+        for key, value in presets.PUBLISHED[name].items()
+    )
 
 
 def _nearest(cost):
@@ -226,18 +220,17 @@ def _nearest(cost):
     distances = {}
     for name in presets.PUBLISHED:
         other = EncoderShape(**presets.shape(name))
-        if (other.hidden_dim, other.head_size) == (
+        blocks = dataclasses.replace(
+            shape,
+            num_layers=other.num_layers,
+            num_heads=other.num_heads,
+            intermediate_dim=other.intermediate_dim,
+        )
+        difference = abs(ParameterCount.of(blocks).total - total)
+        same = (other.hidden_dim, other.head_size) == (
             shape.hidden_dim,
             shape.head_size,
-        ):
-            blocks = dataclasses.replace(
-                shape,
-                num_layers=other.num_layers,
-                num_heads=other.num_heads,
-                intermediate_dim=other.intermediate_dim,
-            )
-            distances[name] = abs(ParameterCount.of(blocks).total - total)
-    nearest = min(distances, key=distances.get, default=None)
-    if nearest is None or distances[nearest] / total > 0.1:
-        return None
-    return nearest
+        )
+        if same and difference / total <= 0.1:
+            distances[name] = difference
+    return min(distances, key=distances.__getitem__, default=None)

@@ -3,7 +3,9 @@
 python -m keras_fixedhead.theory --output head_size_error.png
 """
 
+import collections
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
@@ -70,33 +72,30 @@ def fit_random_contexts(config: TheoryConfig) -> list[dict]:
         raise ValueError(
             f"`scale` must be a positive number. Received: scale={config.scale}"
         )
-    planned = []
+    rows, contexts = [], []
     for length in config.sequence_lengths:
-        if positive_int("sequence_lengths", length) < 2:
-            raise ValueError(
-                "Each of `sequence_lengths` must be at least 2. "
-                f"Received: {length}"
-            )
-        for size in _head_sizes(length):
-            for seed in config.seeds:
-                rng = np.random.default_rng(seed)
-                logits = config.scale * rng.standard_normal((length, length))
-                # A column is a token that attends.
-                context = np.exp(logits - logits.max(0))
-                context /= context.sum(0)
-                lowest = lowest_error(context, size)
-                norm = np.linalg.norm(logits - logits.mean(0))
-                row = {
+        positive_int("sequence_lengths", length, least=2)
+        for size, seed in itertools.product(_head_sizes(length), config.seeds):
+            rng = np.random.default_rng(seed)
+            logits = config.scale * rng.standard_normal((length, length))
+            # A column is a token that attends.
+            context = np.exp(logits - logits.max(0))
+            context /= context.sum(0)
+            lowest = lowest_error(context, size)
+            norm = np.linalg.norm(logits - logits.mean(0))
+            contexts.append(context)
+            rows.append(
+                {
                     "sequence_length": length,
                     "head_size": size,
                     "seed": seed,
                     "lowest_error": lowest,
                     "relative_lowest_error": lowest / norm,
                 }
-                planned.append((row, context))
+            )
     console = rich.console.Console(stderr=True)
     for row, context in rich.progress.track(
-        planned, "fitting", console=console
+        list(zip(rows, contexts)), "fitting", console=console
     ):
         fit = fit_context(
             context,
@@ -107,7 +106,7 @@ def fit_random_contexts(config: TheoryConfig) -> list[dict]:
         )
         row.update(dataclasses.asdict(fit))
         del row["scores"]
-    return [row for row, _ in planned]
+    return rows
 
 
 def _head_sizes(length):
@@ -120,10 +119,9 @@ def _head_sizes(length):
 
 def _means(rows):
     """One row for each length and head size: the means over seeds."""
-    groups = {}
+    groups = collections.defaultdict(list)
     for row in rows:
-        key = row["sequence_length"], row["head_size"]
-        groups.setdefault(key, []).append(row)
+        groups[row["sequence_length"], row["head_size"]].append(row)
     return [
         {name: np.mean([row[name] for row in group]).item() for name in rows[0]}
         | {"sequence_length": length, "head_size": size}
@@ -132,23 +130,18 @@ def _means(rows):
 
 
 def _table(means):
+    columns = {
+        "tokens": "{sequence_length}",
+        "head size": "{head_size}",
+        "lowest error": "{relative_lowest_error:.1%}",
+        "total variation": "{total_variation:.4f}",
+        "of the worst token": "{largest_total_variation:.4f}",
+    }
     table = rich.table.Table()
-    for title in (
-        "tokens",
-        "head size",
-        "lowest error",
-        "total variation",
-        "of the worst token",
-    ):
+    for title in columns:
         table.add_column(title, justify="right")
     for row in means:
-        table.add_row(
-            str(row["sequence_length"]),
-            str(row["head_size"]),
-            f"{row['relative_lowest_error']:.1%}",
-            f"{row['total_variation']:.4f}",
-            f"{row['largest_total_variation']:.4f}",
-        )
+        table.add_row(*(text.format(**row) for text in columns.values()))
     return table
 
 

@@ -5,11 +5,9 @@ size, C number of inputs that are tried.
 
 As in the paper, columns are tokens: inputs X are `[d, n]`, the projections of
 head i are V_q^i, V_k^i, V_v^i `[H, d]`, and V_o is `[d, h H]`. In the standard
-layer, whose matrices are W, the heads together are d wide.
-
-That larger heads can compute what a standard layer does is
-`keras_fixedhead.convert.from_multi_head_attention(layer, head_size)`. Here is
-the other half: they compute what it cannot.
+layer, whose matrices are W, the heads together are d wide. That larger heads
+can compute what it does is `convert.from_multi_head_attention`; here is the
+other half: they compute what it cannot.
 """
 
 import dataclasses
@@ -34,7 +32,7 @@ _LOGITS = (0.25, 1.0, 4.0, 16.0)
 def check_strictness(
     layer: FixedMultiHeadAttention, sequence_length: int
 ) -> None:
-    """Checks that the conditions of Theorem 2 hold for a layer.
+    """Raises `ValueError` unless a layer meets Theorem 2's conditions.
 
     They are `n >= 2`, for n `sequence_length`; heads of one size H with
     `d >= H` and `h > d / H`; `V_o [V_v^1; ...; V_v^h]` of rank d; and
@@ -42,15 +40,10 @@ def check_strictness(
     be built, in float32 or float64, not quantized, with inputs and output of
     one size, without a window and without biases other than 0.
 
-    Otherwise a `ValueError` names the condition that does not hold.
-
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
-    if positive_int("sequence_length", sequence_length) < 2:
-        raise ValueError(
-            "`sequence_length` must be at least 2: a token alone attends to "
-            f"itself. Received: sequence_length={sequence_length}"
-        )
+    # A token alone attends to itself.
+    positive_int("sequence_length", sequence_length, least=2)
     heads = _heads("layer", layer)
     dim, sizes = heads.values.shape[-1], set(layer.head_sizes)
     if len(sizes) > 1:
@@ -143,38 +136,38 @@ class Difference:
 
 
 def find_difference(
-    layer: FixedMultiHeadAttention, standard, sequence_length: int = 2
+    layer: FixedMultiHeadAttention,
+    standard: keras.layers.MultiHeadAttention | FixedMultiHeadAttention,
+    sequence_length: int = 2,
 ) -> Difference:
     """An input on which a layer and a standard one differ, by Theorem 2.
 
-    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
-    `(V_k^i)^T V_q^i / sqrt(H)` of all heads (with an `attention_scale`, that
-    takes the place of `1 / sqrt(H)`), and `A_i` that of the standard layer's
-    head i.
+    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
+    `standard` is a built layer without biases, with inputs of the same size,
+    whose heads together are d wide at most and each narrower than those of
+    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
+    by no more than what may be rounding.
 
-    If all tokens are the same x, each head returns its value, so that the
-    outputs are `M x` and `M' x`. These differ for some x, most for the first
-    right singular vector of `M - M'`, unless M = M'.
+    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
+    `(V_k^i)^T V_q^i` of all heads times their scale, and `A_i` that of the
+    standard layer's head i.
+
+    If all tokens are the same x, each head returns its value, so the outputs
+    are `M x` and `M' x`. These differ for some x, most for the first right
+    singular vector of `M - M'`, unless M = M'.
 
     If M = M', take one token x and n - 1 times the token x - v. A head gives
     x the weight `s(v^T A t)` at the token t, where `s(z) = 1 / (1 + (n - 1)
     exp(-z))`, so that the outputs there differ by the sum over i of
     `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`. The `W_o^i W_v^i` add up to M,
-    which has rank d, and their ranks to d at most: so their images meet in
-    0 only, and the sum vanishes only if each of its terms does. But the rank
-    of A_i is under H and that of U is H, hence `A_i - U` is not 0; so with v
-    and t = x its first singular vectors (v moved, if `W_o^i W_v^i v` is 0),
-    the term is not 0, because s grows.
+    of rank d, and their ranks to d at most: their images meet in 0 only, and
+    the sum vanishes only if each of its terms does. But the rank of A_i is
+    under H and that of U is H, so `A_i - U` is not 0; with v and t = x its
+    first singular vectors (v moved, if `W_o^i W_v^i v` is 0), the term is not
+    0, because s grows.
 
-    Inputs of both kinds, at several lengths, go through both layers, and the
-    one that makes the largest difference is returned.
-
-    `layer` must pass `check_strictness` for n tokens, n `sequence_length`.
-    `standard` is a built `keras.layers.MultiHeadAttention` or
-    `FixedMultiHeadAttention`, without biases, with inputs of the same size,
-    whose heads together are d wide at most and each narrower than those of
-    `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
-    by no more than what may be rounding.
+    Of inputs of both kinds, at several lengths, the one with the largest
+    difference is returned.
 
     Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
@@ -271,8 +264,7 @@ def _heads(name, layer):
     if layer.compute_dtype not in ("float32", "float64"):
         raise ValueError(
             f"`{name}` must compute in float32 or float64: less precision "
-            "hides a difference. "
-            f"Received: dtype {layer.compute_dtype}"
+            f"hides a difference. Received: dtype {layer.compute_dtype}"
         )
     if any(dense.quantization_mode for dense in projections):
         raise ValueError(f"`{name}` must not be quantized. Received: {layer!r}")
@@ -298,18 +290,18 @@ def _heads(name, layer):
             f"size. Received: {dims}"
         )
     blocks = np.cumsum(layer.head_sizes)[:-1]
-    query, key, value = (np.split(x, blocks, 1) for x in (query, key, value))
-    output = np.split(output, blocks)
-    scales = layer.attention_scales
+    queries, keys, values = (
+        np.split(x, blocks, axis=1) for x in (query, key, value)
+    )
+    outputs = np.split(output, blocks)
+    logits, factors = [], []
+    for q, k, scale in zip(queries, keys, layer.attention_scales):
+        logits.append(scale * k @ q.T)
+        factors.append(scale * np.linalg.norm(k) * np.linalg.norm(q))
     return _Heads(
-        values=np.stack([(v @ o).T for v, o in zip(value, output)]),
-        logits=np.stack([s * k @ q.T for q, k, s in zip(query, key, scales)]),
-        factors=np.array(
-            [
-                s * np.linalg.norm(k) * np.linalg.norm(q)
-                for q, k, s in zip(query, key, scales)
-            ]
-        ),
+        values=np.stack([(v @ o).T for v, o in zip(values, outputs)]),
+        logits=np.stack(logits),
+        factors=np.array(factors),
         precision=precision,
     )
 

@@ -20,6 +20,7 @@ import numbers
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
@@ -31,19 +32,20 @@ _SUM_TOLERANCE = 1e-6
 _STEPS_PER_EXECUTION = 100
 
 
-def construct_projections(inputs, context, head_size: int | None = None):
+def construct_projections(
+    inputs: ArrayLike, context: ArrayLike, head_size: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Projections whose head attends to `inputs` exactly as `context` says.
 
-    With `logits = (W_k X)^T (W_q X) / sqrt(H)`, what is needed is
-    `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)` for some positive diagonal D_0.
-    Here D_0 makes the columns of that logarithm sum to 0, the singular value
-    decomposition splits it into two factors of equal size, and the
-    pseudoinverse of X carries them from tokens to embeddings.
+    `inputs` X is an array `[d, n]` of full column rank, so `d >= n`, and
+    `context` P an array `[n, n]`, positive, whose columns sum to 1.
+    `head_size`, H, is n by default; n - 1 is always enough, and the least is
+    the rank of the centred log, to the precision of the context's dtype.
 
-    `inputs` is an array `[d, n]` of full column rank, so `d >= n`, and
-    `context` an array `[n, n]`, positive, whose columns sum to 1. `head_size`,
-    H, is n by default; n - 1 is always enough, and the least is the rank of the
-    centred log, to the precision of the context's dtype.
+    The projections meet `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)`, where the
+    diagonal D_0 centres the logarithm: the singular value decomposition splits
+    it into two factors of equal size, and the pseudoinverse of X carries them
+    from tokens to embeddings.
 
     Returns `(W_q, W_k)`, float64 arrays `[H, d]`.
 
@@ -79,7 +81,9 @@ def construct_projections(inputs, context, head_size: int | None = None):
 
 
 def attention_layer(
-    query_projection, key_projection, dtype="float32"
+    query_projection: ArrayLike,
+    key_projection: ArrayLike,
+    dtype: str = "float32",
 ) -> FixedMultiHeadAttention:
     """A built layer of one head, without biases, that has these projections.
 
@@ -109,7 +113,7 @@ def attention_layer(
     return layer
 
 
-def lowest_error(context, head_size: int) -> float:
+def lowest_error(context: ArrayLike, head_size: int) -> float:
     """The least error that the logits of a head of this size can have.
 
     The logits of a head have rank `head_size` at most. Of all such matrices,
@@ -147,27 +151,25 @@ class ContextFit:
 
 
 def fit_context(
-    context,
+    context: ArrayLike,
     head_size: int,
-    inputs=None,
+    inputs: ArrayLike | None = None,
     steps: int = 1000,
     learning_rate: float = 0.1,
     seed: int = 0,
 ) -> ContextFit:
     """Trains a `FixedMultiHeadAttention` to attend as a context says.
 
-    Its query and key projections start at random and follow Adam, with a
-    learning rate that falls to 0 along a cosine, down the Kullback-Leibler
-    divergence of context and scores. So this is an upper bound of what a head
-    of this size misses, and depends on the optimizer; `lowest_error` is the
-    bound that does not. The result is reproducible, and global random states
-    stay as they are.
+    Random query and key projections follow Adam, with a learning rate that
+    falls to 0 along a cosine, down the Kullback-Leibler divergence of context
+    and scores. So this bounds what a head of this size misses from above, and
+    depends on the optimizer; `lowest_error` bounds it from below. The result
+    is reproducible, and global random states stay as they are.
 
     `context` is an array `[n, n]`, positive, whose columns sum to 1. `inputs`
     is an array `[d, n]`, not all zero, by default the identity; it is scaled to
-    columns of a mean square length of 1. Its rank may be any, but where it is
-    under n, no head size is enough in general. `learning_rate` is Adam's at the
-    start, and `seed` that of the first projections.
+    columns of a mean square length of 1. If its rank is under n, no head size
+    is enough in general.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")
@@ -231,61 +233,60 @@ def fit_context(
     )
 
 
-def _check_inputs(inputs):
+def _check_inputs(inputs: ArrayLike) -> np.ndarray:
     inputs = np.asarray(inputs)
     if inputs.ndim != 2 or not inputs.size:
         raise ValueError(
             "`inputs` must be a matrix, [embedding size, tokens]. "
             f"Received: inputs of shape {inputs.shape}"
         )
-    inputs = inputs.astype("float64")
-    if not np.isfinite(inputs).all():
+    return _finite("inputs", inputs)
+
+
+def _finite(name, array):
+    array = array.astype("float64")
+    wrong = np.count_nonzero(~np.isfinite(array))
+    if wrong:
         raise ValueError(
-            "`inputs` must be finite. Received: "
-            f"{np.count_nonzero(~np.isfinite(inputs))} numbers that are not"
+            f"`{name}` must be finite. Received: {wrong} numbers that are not"
         )
-    return inputs
+    return array
 
 
-def _centred_log(context, size=None):
+def _centred_log(
+    context: ArrayLike, size: int | None = None
+) -> tuple[np.ndarray, float]:
     """The centred log `[n, n]` of a context, float64, and its rounding.
 
     A singular value up to the second is rounding. `size`, if given, is what n
     has to be.
     """
-    context = np.asarray(context)
-    shape = context.shape
-    if context.ndim != 2 or shape[0] != shape[1] or not context.size:
+    given = np.asarray(context)
+    shape = given.shape
+    if given.ndim != 2 or shape[0] != shape[1] or not given.size:
         raise ValueError(
             "`context` must be a square matrix, [tokens, tokens]. "
             f"Received: context of shape {shape}"
         )
-    if size is not None and len(context) != size:
+    if size not in (None, len(given)):
         raise ValueError(
             "`context` must have a row and a column for each of the "
             f"{size} tokens of `inputs`. Received: context of shape {shape}"
         )
-    precision = np.finfo(
-        context.dtype if context.dtype.kind == "f" else "float64"
-    ).eps
-    context = context.astype("float64")
-    if not np.isfinite(context).all():
-        raise ValueError(
-            "`context` must be finite. Received: "
-            f"{np.count_nonzero(~np.isfinite(context))} numbers that are not"
-        )
-    if context.min() <= 0.0:
+    dtype = given.dtype if given.dtype.kind == "f" else "float64"
+    array = _finite("context", given)
+    if array.min() <= 0.0:
         raise ValueError(
             "`context` must be positive, as a softmax is. "
-            f"Received: a smallest number of {context.min():g}"
+            f"Received: a smallest number of {array.min():g}"
         )
-    sums = context.sum(0)
+    sums = array.sum(0)
     worst = sums[abs(sums - 1.0).argmax()]
     if abs(worst - 1.0) > _SUM_TOLERANCE:
         raise ValueError(
             "Each column of `context` must sum to 1; transpose what has rows "
             f"that do. Received: a column that sums to {worst:.9g}"
         )
-    log = np.log(context)
-    noise = len(context) * precision * max(1.0, abs(log).max())
-    return log - log.mean(0), noise
+    log = np.log(array)
+    noise = len(log) * np.finfo(dtype).eps * max(1.0, abs(log).max())
+    return log - log.mean(0), float(noise)

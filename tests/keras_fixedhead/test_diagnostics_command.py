@@ -14,7 +14,7 @@ from keras_fixedhead.diagnostics import (
     draw_attention_report,
 )
 from keras_fixedhead.diagnostics.__main__ import main
-from keras_fixedhead.diagnostics.picture import attention_figure
+from keras_fixedhead.diagnostics.report import attention_figure
 
 pytestmark = pytest.mark.any_backend
 

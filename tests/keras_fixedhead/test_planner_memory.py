@@ -7,8 +7,7 @@ import pytest
 
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.planner import EncoderShape
-from keras_fixedhead.planner.memory import activation_bytes, state_bytes
+from keras_fixedhead.planner import EncoderShape, activation_bytes, state_bytes
 
 on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="only JAX says what XLA allots"

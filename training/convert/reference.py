@@ -23,6 +23,7 @@ _ACTIVATIONS = {
         x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2
     ),
     "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x * special.expit(x),
 }
 
 

@@ -254,7 +254,9 @@ def test_an_original_computes_the_reference(original):
     assert_same(source.build("backbone")(inputs), encode(source, inputs))
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_approximate", "relu"])
+@pytest.mark.parametrize(
+    "activation", ["gelu", "gelu_approximate", "relu", "silu"]
+)
 def test_activations_are_the_reference_s(original, activation):
     source = read_original(original)
     source = dataclasses.replace(

@@ -14,11 +14,35 @@ from google.protobuf.message import Message
 
 from export import messages, session
 from export.files import versions
-from export.stand_in import errors, model
+from export.stand_in import model
 
+_codes = messages.error_codes_pb2
 _log = logging.getLogger(__name__)
 _PLATFORM = "tensorflow"
 _State = messages.get_model_status_pb2.ModelVersionStatus
+
+
+def invalid_argument(message: str) -> session.StatusError:
+    return session.StatusError(_codes.INVALID_ARGUMENT, message)
+
+
+def failed_precondition(message: str) -> session.StatusError:
+    return session.StatusError(_codes.FAILED_PRECONDITION, message)
+
+
+class TooLarge(session.StatusError):
+    """A request over a limit: RESOURCE_EXHAUSTED, or 413 over REST.
+
+    `what` is such as `1025 texts`, `flag` the flag of `export.serve` that
+    sets the limit.
+    """
+
+    def __init__(self, what: str, flag: str, limit: int):
+        super().__init__(
+            _codes.RESOURCE_EXHAUSTED,
+            f"The request holds {what}; the stand-in takes {limit}. Send "
+            f"smaller requests, or raise --{flag}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +63,7 @@ class Limits:
             flag = f"max_request_{kind}"
             limit = getattr(self, flag)
             if counts[kind] > limit:
-                raise errors.TooLarge(f"{counts[kind]} {kind}", flag, limit)
+                raise TooLarge(f"{counts[kind]} {kind}", flag, limit)
 
 
 class Core:
@@ -71,17 +95,17 @@ class Core:
         configs = {}
         for entry in config.model_config_list.config:
             if entry.name in configs:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Illegal to list model {entry.name} multiple times in "
                     "config list"
                 )
             if not pathlib.PurePath(entry.base_path).is_absolute():
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Expected model {entry.name} to have an absolute path or "
                     f"URI; got base_path()={entry.base_path}"
                 )
             if entry.model_platform != _PLATFORM:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Model {entry.name} requests unsupported platform "
                     f"{entry.model_platform}"
                 )
@@ -104,7 +128,7 @@ class Core:
         if state != _State.AVAILABLE and not (
             is_new and self._labels_for_unavailable
         ):
-            raise errors.failed_precondition(
+            raise failed_precondition(
                 f"Request to assign label to version {number} of model {name}, "
                 "which is not currently available for inference"
             )
@@ -152,14 +176,14 @@ class Core:
     def use(self, spec: Message):
         """Lends the version that a `ModelSpec` names, as `Model.use`."""
         if not spec.name:
-            raise errors.invalid_argument("ModelSpec has no name specified.")
+            raise invalid_argument("ModelSpec has no name specified.")
         number = None
         if spec.HasField("version"):
             number = spec.version.value
         elif spec.HasField("version_label"):
             number = self._labels.get((spec.name, spec.version_label))
             if number is None:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Unrecognized servable version label: {spec.version_label}"
                 )
         if spec.name not in self._models:

@@ -2,10 +2,12 @@
 
 After TensorFlow Serving's `core/aspired_versions_manager.cc`,
 `core/availability_preserving_policy.cc`, `core/loader_harness.cc` and
-`core/basic_manager.cc`.
+`core/basic_manager.cc`. Also keeps the memory of a long-running server small,
+where glibc allocates it: see mallopt(3) and malloc_trim(3).
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import pathlib
@@ -15,12 +17,14 @@ from collections.abc import Iterator, Mapping
 
 from export import messages, session
 from export.files import warmup
-from export.stand_in import memory
 
 _log = logging.getLogger(__name__)
 _State = messages.get_model_status_pb2.ModelVersionStatus
 # {version: (state, why it did not load)}
 States = dict[int, tuple[int, session.StatusError | None]]
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
+_LOADING_BYTES = 2**20
+_SERVING_BYTES = 32 * 2**20  # where glibc's own threshold ends up
 
 
 @dataclasses.dataclass
@@ -197,7 +201,7 @@ class Model:
 
 def _load(folder):
     """Loads a version and replays its warm-up."""
-    with memory.loading():
+    with memory_for_loading():
         loaded = session.SavedModelSession(folder)
     try:
         for request in warmup.read(folder):
@@ -207,3 +211,38 @@ def _load(folder):
         loaded.close()
         raise
     return loaded
+
+
+def _call_libc(name, *arguments):
+    if function := getattr(ctypes.CDLL(None), name, None):
+        function(*arguments)
+
+
+def start_memory():
+    """Takes every block from one arena.
+
+    glibc has eight for each core. `malloc_trim` gives back the free end of the
+    first alone, and each has its own holes.
+    """
+    _call_libc("mallopt", _M_ARENA_MAX, 1)
+    _call_libc("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
+    _call_libc("mallopt", _M_TRIM_THRESHOLD, 2 * _SERVING_BYTES)
+
+
+@contextlib.contextmanager
+def memory_for_loading():
+    """Maps large blocks, such as weights, on their own meanwhile.
+
+    Among the blocks of requests, the weights of each version would leave holes
+    when they go. To map every tensor of a request would double its time.
+    """
+    _call_libc("mallopt", _M_MMAP_THRESHOLD, _LOADING_BYTES)
+    try:
+        yield
+    finally:
+        _call_libc("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
+
+
+def give_back_memory():
+    """Returns what requests have freed, which glibc would keep."""
+    _call_libc("malloc_trim", 0)

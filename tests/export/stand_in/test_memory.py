@@ -10,7 +10,7 @@ import pytest
 # of Python's between, which would lie at the end.
 PROGRAM = """
 import ctypes, threading, psutil
-from export.stand_in import memory
+from export.stand_in import model
 
 libc = ctypes.PyDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -29,15 +29,15 @@ def answer():
 def print_kept():
     print((psutil.Process().memory_info().rss - before) / 2**20)
 
-memory.start()
-with memory.loading():
+model.start_memory()
+with model.memory_for_loading():
     pass
 before = psutil.Process().memory_info().rss
 thread = threading.Thread(target=answer)
 thread.start()
 thread.join()
 print_kept()
-memory.give_back()
+model.give_back_memory()
 print_kept()
 """
 

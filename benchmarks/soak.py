@@ -35,8 +35,8 @@ import rich.progress
 
 from benchmarks import bad_requests
 from export import address as addresses
-from export import client, local_server, transport
-from export.files import golden, versions
+from export import client, files, local_server, transport
+from export.files import golden
 from export.session import DEFAULT_SIGNATURE
 from keras_fixedhead.files import write_json
 from keras_fixedhead.pictures import new_figure, save_figure
@@ -213,7 +213,7 @@ class Soak:
 
     def publish(self, folder):
         """Publishes the newest version again under the next number."""
-        numbers = sorted(versions.find(folder))
+        numbers = sorted(files.find_versions(folder))
         staging = folder / "staging"
         shutil.copytree(folder / str(numbers[-1]), staging)
         staging.rename(folder / str(numbers[-1] + 1))
@@ -325,7 +325,7 @@ def main():
     args = parser.parse_args()
     source = args.model_base_path.resolve()
     name = args.model_name or source.name
-    numbers = versions.find(source)
+    numbers = files.find_versions(source)
     if not numbers:
         sys.exit(f"--model_base_path {source} has no version folder")
     seconds = 60 * args.minutes

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from export import batches, client, local_server
-from export.files import versions
+from export import batches, client, files, local_server
 from export.session import SavedModelSession, StatusError
 
 _SAVED_MODEL = "saved_model.pb"
@@ -292,7 +291,7 @@ def _find(saved_model, version):
                 f"{'not a numbered version' if number is None else number}."
             )
         return folder, number
-    found = versions.find(folder) if folder.is_dir() else {}
+    found = files.find_versions(folder) if folder.is_dir() else {}
     if version is None and found:
         version = max(found)
     if version not in found:

@@ -10,15 +10,12 @@ import keras
 import tensorflow as tf
 from google.protobuf.message import Message
 
-from export import load, services, verify
+from export import files, load, services, verify
 from export.checks.exported import Exported
 from export.files import (
-    batching,
     card,
     digests,
     golden,
-    manifest,
-    versions,
     warmup,
 )
 
@@ -61,7 +58,7 @@ def write(
     golden.save(folder, cases, digests.of_card(description))
     warmup.write(folder, requests)
     card.save(folder, description)
-    manifest.write(folder)
+    digests.write_manifest(folder)
 
 
 def export(
@@ -70,7 +67,7 @@ def export(
     version: int | None = None,
     dtype: str | None = None,
     warmup_texts: str | pathlib.Path | None = None,
-    batching_parameters_file: str | pathlib.Path = batching.DEFAULT,
+    batching_parameters_file: str | pathlib.Path = warmup.BATCHING_PARAMETERS,
     on_start: Callable[[str], None] = lambda what: None,
     **options,
 ) -> tuple[list[verify.Result], pathlib.Path | None]:
@@ -86,7 +83,7 @@ def export(
     """
     output = pathlib.Path(output).resolve()
     if version is None:
-        version = 1 + max(versions.find(output), default=0)
+        version = 1 + max(files.find_versions(output), default=0)
     if version < 0:
         raise ValueError(f"`version` must not be negative, received {version}.")
     published = output / str(version)
@@ -100,7 +97,7 @@ def export(
             "`KERAS_BACKEND` must be tensorflow to export, received "
             f"{keras.backend.backend()}."
         )
-    sizes = batching.sizes(batching_parameters_file)
+    sizes = warmup.read_batch_sizes(batching_parameters_file)
     texts = golden.TEXTS
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)

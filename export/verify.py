@@ -20,7 +20,7 @@ import rich.console
 import rich.table
 
 from export import checks, cli
-from export.files import manifest
+from export.files import digests
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _CHILD_SECONDS = 3600  # a large model answers for its whole vocabulary
@@ -51,7 +51,8 @@ def _end(process, log):
 def _run_child(folder, names, on_start):
     """Runs checks in one child; returns their results, as far as it got."""
     results, started = [], time.monotonic()
-    command = [sys.executable, "-m", "export.checks", str(folder), *names]
+    program = "from export import checks; checks.main()"
+    command = [sys.executable, "-c", program, str(folder), *names]
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
         subprocess.Popen(
@@ -85,7 +86,7 @@ def run_checks(
     """Runs every check on a version folder; tells `on_start` what begins."""
     folder = pathlib.Path(folder).resolve()
     names, results = list(checks.CHECKS), []
-    if irregular := manifest.irregular(folder):
+    if irregular := digests.irregular(folder):
         # Other checks might wait for a pipe forever.
         detail = f"{', '.join(irregular)} must be a plain file or folder"
         return [Result("files", False, detail)]

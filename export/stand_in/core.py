@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
-from export import messages, session
-from export.files import versions
+from export import files, messages, session
 from export.stand_in import model
 
 _codes = messages.error_codes_pb2
@@ -208,7 +207,7 @@ def _look(served, config):
         # Raises if the folder is away for a moment, such as one on a network
         # drive, which must not unload everything.
         base_path.stat()
-        found = versions.find(base_path)
+        found = files.find_versions(base_path)
     except OSError as error:
         _log.error(
             "%s: could not find base path %s: %s",

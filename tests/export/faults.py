@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from export import messages
-from export.files import card, golden, manifest, warmup
+from export.files import card, digests, golden, warmup
 
 _TYPES = messages.types_pb2
 SAVED_MODEL = "saved_model.pb"
@@ -473,6 +473,6 @@ FAULTS = [
 def seal(folder):
     """Writes the manifest again, as one who plants a fault would."""
     mode = {p: p.stat().st_mode for p in (folder, *folder.rglob("*"))}
-    manifest.write(folder)
+    digests.write_manifest(folder)
     for path, bits in mode.items():
         path.chmod(bits)

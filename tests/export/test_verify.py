@@ -18,7 +18,7 @@ from export import (
     verify,
 )
 from export.checks.exported import Exported
-from export.files import card, golden, manifest
+from export.files import card, digests, golden
 from tests.export import tiny
 
 
@@ -219,7 +219,7 @@ def test_an_export_from_before_there_were_manifests(published):
         }
     np.savez_compressed(published / golden.FILE, **arrays)
     assert not checks.run("manifest", Exported(published))[0]
-    (published / manifest.FILE).unlink()
+    (published / digests.MANIFEST).unlink()
     exported = Exported(published)
     for name in (*checks.STATIC, "weights", "golden answers", "warm-up"):
         passed, detail = checks.run(name, exported)

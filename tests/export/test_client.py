@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from export import address, client, local_server, transport
+from export import address, client, grpc_transport, local_server
 
 TEXTS = ["open the file", "", "é 西 σ", "read a line", "fox " * 19, "the dog"]
 
@@ -176,7 +176,7 @@ def test_asks_all_servers_of_a_name(server, base_path, tmp_path):
         ports = [s.grpc_url.rpartition(":")[2] for s in (server, other)]
         names = ",".join(f"127.0.0.1:{port}" for port in ports)
         where = address.Address("grpc", f"ipv4:{names}")
-        link = transport.Grpc(where, "tiny")
+        link = grpc_transport.Grpc(where, "tiny")
         with client.Client(link, 30) as connection:
             connection.wait_until_ready(30)
             deadline = time.monotonic() + 10

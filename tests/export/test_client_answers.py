@@ -7,12 +7,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from export import address, client, messages, protocol, rest_protocol
+from export import (
+    address,
+    client,
+    grpc_transport,
+    messages,
+    protocol,
+    rest_transport,
+)
 from tests.export.fronts import grpc_front, rest_front
 
 TYPES = messages.types_pb2
-REST = rest_protocol.Rest(address.Address("http", "host:1"), "tiny")
-GRPC = protocol.Grpc(address.Address("grpc", "host:1"), "tiny")
+REST = rest_transport.AsyncRest(address.Address("http", "host:1"), "tiny")
+GRPC = grpc_transport.Grpc(address.Address("grpc", "host:1"), "tiny")
 ONE_TEXT = {"text": np.array([b"a"], object)}
 
 
@@ -87,8 +94,8 @@ def test_strings_of_every_kind(strings, dtype):
 def test_json_has_no_nan(value, dtype):
     array = np.array([0, value], dtype)
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` must be finite"):
-        REST.predict({"x": array}, "any")
-    _, request = GRPC.predict({"x": array}, "any")
+        REST.predict_request({"x": array}, "any")
+    _, request = GRPC.predict_request({"x": array}, "any")
     sent = messages.from_tensor_proto(request.inputs["x"])
     np.testing.assert_array_equal(sent.astype(float), array.astype(float))
 
@@ -218,7 +225,7 @@ def test_errors_of_any_form(content, message):
     ],
 )
 def test_gzip_that_is_none(content, message, monkeypatch):
-    monkeypatch.setattr(rest_protocol, "MOST_BYTES", 10**5)
+    monkeypatch.setattr(rest_transport, "MOST_BYTES", 10**5)
     headers = [(b"Content-Encoding", b"gzip")]
     with pytest.raises(client.ServerError, match=message):
         REST.read_response(200, headers, content)
@@ -279,7 +286,7 @@ def test_grpc_answers_that_are_no_arrays():
 
 
 def test_an_answer_that_never_ends(server, connect, monkeypatch):
-    monkeypatch.setattr("export.transport.MOST_BYTES", 1000)
+    monkeypatch.setattr("export.rest_transport.MOST_BYTES", 1000)
     with connect(server.rest_url, "tiny") as connection:
         with pytest.raises(client.ServerError, match="more than 1000 bytes"):
             connection.signatures()

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -43,12 +44,11 @@ class Model:
 
     def difference(self, other: "Model") -> str | None:
         """Says how another model differs, by what is known of both."""
-        digests = self.sha256, other.sha256
-        if None not in digests and self.sha256 == other.sha256:
+        if self.sha256 is not None and self.sha256 == other.sha256:
             return None
         if str(self) != str(other):
             return f"one is {self}, the other {other}"
-        if None in digests:
+        if self.sha256 is None or other.sha256 is None:
             return None
         return (
             f"both are called {self}, but their files have the SHA-256 "
@@ -169,7 +169,7 @@ class Source:
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, not {value}.")
 
-    def base(self, cls: type):
+    def base(self, cls: type) -> Any:
         """Returns the fields of a base class as an instance of it."""
         fields = dataclasses.fields(cls)
         return cls(**{f.name: getattr(self, f.name) for f in fields})

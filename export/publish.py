@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -39,7 +40,7 @@ def write(
     cases: dict[str, golden.Case],
     requests: Sequence[Message],
     description: dict,
-):
+) -> None:
     """Writes a SavedModel with all its extra files; checks nothing.
 
     The functions, cases and warm-up requests are those of `services`, the
@@ -69,7 +70,7 @@ def export(
     warmup_texts: str | pathlib.Path | None = None,
     batching_parameters_file: str | pathlib.Path = warmup.BATCHING_PARAMETERS,
     on_start: Callable[[str], None] = lambda what: None,
-    **options,
+    **options: Any,
 ) -> tuple[list[verify.Result], pathlib.Path | None]:
     """Writes, checks and publishes a version in the folder of versions.
 
@@ -98,7 +99,7 @@ def export(
             f"{keras.backend.backend()}."
         )
     sizes = warmup.read_batch_sizes(batching_parameters_file)
-    texts = golden.TEXTS
+    texts = list(golden.TEXTS)
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
     on_start("loading the model")
@@ -133,7 +134,7 @@ def export(
     return results, published
 
 
-def make_readable_folder(folder: pathlib.Path):
+def make_readable_folder(folder: pathlib.Path) -> None:
     """Makes a folder that every user may read, whatever the umask."""
     if not folder.is_dir():
         make_readable_folder(folder.parent)

@@ -63,11 +63,12 @@ def _run_child(folder, names, on_start):
         timer.start()
         for line in process.stdout:
             report = json.loads(line)
+            doing = report.pop("doing")
             if "passed" in report:
                 seconds = time.monotonic() - started
                 results.append(Result(**report, seconds=seconds))
-            elif "doing" in report:
-                on_start(f"checking: {report['name']}, {report['doing']}")
+            elif doing:
+                on_start(f"checking: {report['name']}, {doing}")
             else:
                 started = time.monotonic()
                 on_start(f"checking: {report['name']}")
@@ -85,7 +86,8 @@ def run_checks(
 ) -> list[Result]:
     """Runs every check on a version folder; tells `on_start` what begins."""
     folder = pathlib.Path(folder).resolve()
-    names, results = list(checks.CHECKS), []
+    names = list(checks.CHECKS)
+    results: list[Result] = []
     if irregular := digests.irregular(folder):
         # Other checks might wait for a pipe forever.
         detail = f"{', '.join(irregular)} must be a plain file or folder"
@@ -101,7 +103,7 @@ def run_checks(
     return results
 
 
-def print_table(results: Sequence[Result], folder: pathlib.Path):
+def print_table(results: Sequence[Result], folder: pathlib.Path) -> None:
     """Prints the results of `run_checks`."""
     marks = {
         True: "[green]passed",

@@ -53,16 +53,16 @@ def run(name: str, exported: Exported) -> tuple[bool, str]:
         return False, f"{type(error).__name__}: {error}"
 
 
-def main():
+def main() -> None:
     """Runs the checks `argv[2:]` on the folder `argv[1]`; prints a JSON line as
     each starts, as it goes on, and as it ends."""
 
-    def tell(**report):
+    def tell(doing: str | None = None, **result: object) -> None:
+        report = {"name": name, "doing": doing, **result}
         print(json.dumps(report), flush=True)
 
-    exported = Exported(sys.argv[1])
+    exported = Exported(sys.argv[1], tell)
     for name in sys.argv[2:]:
-        tell(name=name)
-        exported.tell = lambda doing, name=name: tell(name=name, doing=doing)
+        tell()
         passed, detail = run(name, exported)
-        tell(name=name, passed=passed, detail=detail)
+        tell(passed=passed, detail=detail)

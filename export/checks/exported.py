@@ -9,6 +9,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -28,6 +29,7 @@ _ANSWERING = _CALLS | {
 _LOADING = _ANSWERING | {"AssignVariableOp", "RestoreV2"}
 _SAVING = _LOADING | {"DisableCopyOnRead", "MergeV2Checkpoints", "SaveV2"}
 _SERVE_TAG = "serve"
+T = TypeVar("T")
 _MOST_ROWS = 4096
 
 
@@ -193,17 +195,18 @@ class Exported:
             raise Failure(f"{card.FILE} is not a JSON object")
         return found
 
-    def fact(self, name: str, kind: type, most: int = 2**40):
+    def fact(self, name: str, kind: type[T], most: int = 2**40) -> T:
         """Returns a value of the card, of a type; an int from 1 to `most`."""
-        value = self.card.get(name)
-        if type(value) is not kind or kind is int and not 0 < value <= most:
+        value: Any = self.card.get(name)
+        too_large = isinstance(value, int) and not 0 < value <= most
+        if type(value) is not kind or too_large:
             raise Failure(
                 f"{card.FILE} must have {name!r} of type {kind.__name__}, "
                 f"received {str(value)[:99]!r}"
             )
         return value
 
-    def compare(self, name: str, digest: str, problem: str):
+    def compare(self, name: str, digest: str, problem: str) -> None:
         """Raises a `Failure` if the card has another digest."""
         if digest != self.fact(name, str):
             raise Failure(problem)

@@ -119,7 +119,7 @@ def irregular(folder: pathlib.Path) -> list[str]:
     ]
 
 
-def write_manifest(folder: pathlib.Path):
+def write_manifest(folder: pathlib.Path) -> None:
     """Makes every file readable to all users, as the model server is another
     user, and writes the manifest."""
     (folder / MANIFEST).write_text("", encoding="utf-8")

@@ -79,7 +79,7 @@ def arrays(request: Message) -> dict[str, np.ndarray]:
     }
 
 
-def write(folder: pathlib.Path, requests: Iterable[Message]):
+def write(folder: pathlib.Path, requests: Iterable[Message]) -> None:
     """Writes `PredictRequest`s as the warm-up file of a SavedModel."""
     import tensorflow as tf
 

@@ -9,6 +9,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from google.protobuf.message import Message
 
@@ -53,7 +54,7 @@ class Limits:
     max_request_elements: int = 2**17
     max_request_texts: int = 2**10
 
-    def check(self, sizes: Iterable[tuple[bool, int]]):
+    def check(self, sizes: Iterable[tuple[bool, int]]) -> None:
         """Checks inputs: whether each is text, and its number of elements."""
         counts = {"texts": 0, "elements": 0}
         for is_text, count in sizes:
@@ -83,12 +84,12 @@ class Core:
         self.limits = limits or Limits()
         self._retries = max_num_load_retries, load_retry_seconds
         self._labels_for_unavailable = labels_for_unavailable
-        self._configs = {}
+        self._configs: dict[str, Message] = {}
         # Requests read these at any time: replace them, never change them.
-        self._models = {}
-        self._labels = {}
+        self._models: dict[str, model.Model] = {}
+        self._labels: dict[tuple[str, str], int] = {}
 
-    def configure(self, config: Message):
+    def configure(self, config: Message) -> None:
         """Replaces the configuration by a `ModelServerConfig`; `refresh` loads
         its models. After an error the previous configuration stays."""
         configs = {}
@@ -133,7 +134,7 @@ class Core:
             )
         return number
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Looks for versions, loads the wanted ones, unloads the others."""
         for name, served in self._models.items():
             if name in self._configs:
@@ -142,7 +143,7 @@ class Core:
                 served.want({})
             served.advance()
 
-    def start(self, seconds: float):
+    def start(self, seconds: float) -> None:
         """Waits until every model has an available version, looking for
         versions every few seconds.
 
@@ -172,7 +173,9 @@ class Core:
                 return
             time.sleep(seconds)
 
-    def use(self, spec: Message):
+    def use(
+        self, spec: Message
+    ) -> AbstractContextManager[tuple[int, session.SavedModelSession]]:
         """Lends the version that a `ModelSpec` names, as `Model.use`."""
         if not spec.name:
             raise invalid_argument("ModelSpec has no name specified.")
@@ -194,7 +197,7 @@ class Core:
         served = self._models.get(name)
         return served.states() if served else {}
 
-    def close(self):
+    def close(self) -> None:
         """Unloads everything."""
         for served in self._models.values():
             served.close()

@@ -63,10 +63,10 @@ class Model:
         self._name = name
         self._max_num_load_retries = max_num_load_retries
         self._load_retry_seconds = load_retry_seconds
-        self._versions = {}
+        self._versions: dict[int, _Version] = {}
         self._lock = threading.Lock()
 
-    def want(self, folders: Mapping[int, pathlib.Path]):
+    def want(self, folders: Mapping[int, pathlib.Path]) -> None:
         """Sets which versions are to be served.
 
         A version that ended is loaded again only if it was unwanted in
@@ -84,7 +84,7 @@ class Model:
                 if version.state == _State.LOADING and not version.wanted:
                     version.state = _State.END
 
-    def advance(self):
+    def advance(self) -> None:
         """Unloads and loads what is due.
 
         An unwanted version goes on answering until a wanted one is available,
@@ -161,17 +161,17 @@ class Model:
         """Lends a version, by default the newest available one."""
         with self._lock:
             available = {
-                known: version
+                known: version.loaded
                 for known, version in self._versions.items()
-                if version.state == _State.AVAILABLE
+                if version.state == _State.AVAILABLE and version.loaded
             }
             found = max(available, default=None) if number is None else number
             if found not in available:
                 raise not_found(self._name, number)
-            version = available[found]
+            version = self._versions[found]
             version.requests += 1
         try:
-            yield found, version.loaded
+            yield found, available[found]
         finally:
             with self._lock:
                 version.requests -= 1
@@ -193,7 +193,7 @@ class Model:
                 )
             }
 
-    def close(self):
+    def close(self) -> None:
         """Unloads every version, after its last request."""
         self.want({})
         self.advance()
@@ -218,7 +218,7 @@ def _call_libc(name, *arguments):
         function(*arguments)
 
 
-def start_memory():
+def start_memory() -> None:
     """Takes every block from one arena.
 
     glibc has eight for each core. `malloc_trim` gives back the free end of the
@@ -230,7 +230,7 @@ def start_memory():
 
 
 @contextlib.contextmanager
-def memory_for_loading():
+def memory_for_loading() -> Iterator[None]:
     """Maps large blocks, such as weights, on their own meanwhile.
 
     Among the blocks of requests, the weights of each version would leave holes
@@ -243,6 +243,6 @@ def memory_for_loading():
         _call_libc("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
 
 
-def give_back_memory():
+def give_back_memory() -> None:
     """Returns what requests have freed, which glibc would keep."""
     _call_libc("malloc_trim", 0)

@@ -6,7 +6,6 @@ After `model_servers/prediction_service_impl.cc`, `model_service_impl.cc`,
 """
 
 import concurrent.futures
-from collections.abc import Collection, Mapping
 
 import grpc
 from google.protobuf.message import Message
@@ -125,11 +124,11 @@ def _sizes(inputs):
         yield proto.dtype == messages.types_pb2.DT_STRING, count
 
 
-def _braces(names: Collection[str]) -> str:
+def _braces(names):
     return "{" + ",".join(sorted(names)) + "}"
 
 
-def _check_inputs(sent: Collection[str], wanted: Mapping[str, Message]):
+def _check_inputs(sent, wanted):
     extra, missing = set(sent) - set(wanted), set(wanted) - set(sent)
     if len(sent) != len(wanted):
         raise invalid_argument(
@@ -147,7 +146,7 @@ def _check_inputs(sent: Collection[str], wanted: Mapping[str, Message]):
         )
 
 
-def _check_outputs(filtered: Collection[str], known: Collection[str]):
+def _check_outputs(filtered, known):
     for index, alias in enumerate(filtered):
         if alias not in known:
             raise invalid_argument(

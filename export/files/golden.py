@@ -126,11 +126,8 @@ def load(folder: pathlib.Path) -> Golden:
             raise ValueError(f"it has an unknown array {key!r}")
     cases = {}
     for signature, sides in found.items():
-        counts = {
-            array.shape[:1]
-            for side in sides.values()
-            for array in side.values()
-        }
+        every = (*sides["inputs"].values(), *sides["outputs"].values())
+        counts = {array.shape[:1] for array in every}
         if len(counts) != 1 or counts == {()} or counts == {(0,)}:
             raise ValueError(f"{signature} has arrays of {counts} rows")
         (shape,) = counts

@@ -216,14 +216,14 @@ class _Application:
                     f'Serving signature name: "{name}" not found in signature '
                     "def"
                 )
-            inputs, answer_format = json_tensor.to_arrays(
+            inputs, in_rows = json_tensor.to_arrays(
                 document, model.signatures[name].inputs
             )
             self._core.limits.check(
                 (x.dtype == np.object_, x.size) for x in inputs.values()
             )
             outputs = model.run(inputs, name)
-        return json_tensor.to_json(outputs, answer_format)
+        return json_tensor.to_json(outputs, in_rows)
 
 
 def _body(environ, limits):

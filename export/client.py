@@ -35,10 +35,8 @@ class AsyncClient:
     event loop that it is made in, where any number of tasks may use it at
     once. Canceling a task cancels its request. As a context manager the client
     closes the connection. A `timeout` is the deadline of each request in
-    seconds, by default that of the client.
-
-    Attributes:
-        requests: the number of predict requests that were answered.
+    seconds, by default that of the client. `requests` counts the predict
+    requests that were answered.
     """
 
     def __init__(
@@ -71,13 +69,11 @@ class AsyncClient:
 
         Strings are sent as arrays of `str`, or of dtype object that hold `str`
         or `bytes`, and returned as arrays of dtype object that hold `bytes`.
-        `batch_size` is the most rows of one request, for inputs and outputs
-        whose first axis is the batch; `on_batch` is called with the number of
-        rows of each answered request. The first deadline also covers loading
-        the signatures.
-
-        Raises a `ServerError` if the server refuses, is away or takes too
-        long, or if its answer does not fit the signature or the inputs.
+        `batch_size` is the most rows of one request, if the first axis of
+        inputs and outputs is the batch; `on_batch` gets the number of rows of
+        each answered request. The first deadline also covers loading the
+        signatures. Raises a `ServerError` if the server refuses, is away or
+        takes too long, or if its answer does not fit.
         """
         deadline = self._deadline(timeout)
         parts = protocol.split(protocol.to_tensors(inputs), batch_size)
@@ -108,10 +104,8 @@ class AsyncClient:
     async def signatures(
         self, timeout: float | None = None
     ) -> dict[str, Message]:
-        """Returns the model's signatures by name.
-
-        They are loaded once, and again when an answer does not fit them.
-        """
+        """Returns the model's signatures by name; loads them once, and again
+        when an answer does not fit them."""
         if self._signatures is not None:
             return self._signatures
         return await self._load_signatures(self._deadline(timeout))
@@ -126,11 +120,8 @@ class AsyncClient:
     async def wait_until_ready(
         self, seconds: float, still_starting: Callable[[], bool] = lambda: True
     ) -> None:
-        """Waits for a version to become available.
-
-        Raises a `ServerError` after `seconds`, or as soon as `still_starting`
-        returns False.
-        """
+        """Waits for a version; raises a `ServerError` after `seconds`, or as
+        soon as `still_starting` returns False."""
         timeout = min(_checked_timeout(seconds), self._timeout)
         await self._retry(
             functools.partial(self.version, timeout),
@@ -150,10 +141,9 @@ class AsyncClient:
     ) -> np.ndarray:
         """Embeds N texts in batches of like length: float32 `[N, D]`.
 
-        `kind` is the name of a prompt, such as "query" or "document"; a model
-        without it embeds by its default signature. `on_batch` is called with
-        the number of texts of each answered request; `concurrency` requests
-        are under way at once.
+        `kind` is the name of a prompt, such as "query"; a model without it
+        embeds by its default signature. `on_batch` gets the number of texts of
+        each answered request; `concurrency` requests are under way at once.
         """
         plan = batches.Plan(texts, batch_size, concurrency)
         signature = batches.signature_of(await self.signatures(timeout), kind)

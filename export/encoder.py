@@ -24,9 +24,8 @@ _SAVED_MODEL = "saved_model.pb"
 class Model:
     """The identity of a model that embeds.
 
-    `version` is None if the folder of a SavedModel is not a number. `sha256`
-    digests the SavedModel's graph, weights and vocabulary; it is None for a
-    server, which does not show them.
+    `version` is None if the folder of a SavedModel is not a number, `sha256`
+    (of the graph, weights and vocabulary) for a server, which hides them.
     """
 
     name: str
@@ -60,13 +59,9 @@ class Model:
 class Encoder:
     """An open model that embeds texts.
 
-    Attributes:
-        ask: turns a batch (string array `[B]`, dtype object) and the name of
-            a signature into float32 `[B, D]`; several threads may call it.
-        signatures: `{name: SignatureDef}`.
-        batch_size: the most texts of a batch.
-        threads: batches under way at once.
-        requests: the number of batches that were answered.
+    `ask` turns a batch (strings `[B]`, dtype object) and the name of a
+    signature into float32 `[B, D]`; several threads may call it. `signatures`
+    are `{name: SignatureDef}`, `requests` counts the batches answered.
     """
 
     model: Model
@@ -79,11 +74,8 @@ class Encoder:
     def embed(
         self, texts: list[str], kind: str, on_batch: batches.OnBatch = None
     ) -> np.ndarray:
-        """Embeds N texts, at least one: float32 `[N, D]`.
-
-        `kind` is "document" or "query", the prompt where the model has it.
-        `on_batch` is called with the number of texts of each finished batch.
-        """
+        """Embeds N texts, at least one, as "document" or "query": float32
+        `[N, D]`. `on_batch` gets the number of texts of each batch."""
         signature = batches.signature_of(self.signatures, kind)
 
         def count(texts_done):

@@ -22,9 +22,8 @@ MOST_BYTES = 2**31 - 1  # of an answer: gRPC's limit for a message
 class ServerError(OSError):
     """A server refused a request, is away or took too long.
 
-    Attributes:
-        code: the name of a gRPC status, over REST too.
-        temporary: whether a later attempt may succeed.
+    `code` is the name of a gRPC status, over REST too; `temporary` tells
+    whether a later attempt may succeed.
     """
 
     def __init__(

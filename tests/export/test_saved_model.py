@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from export import cli, publish, saved_model, services, session
+from export import cli, publish, saved_model, session, verify
 from export.files import card, golden, warmup
 from tests.export import tiny
 
@@ -160,17 +160,17 @@ def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
 def test_red_gate_publishes_nothing(
     preset_without_prompts, tmp_path, monkeypatch
 ):
-    right = services.golden_cases
+    red = [verify.Result("golden answers", False, "they differ")]
+    staged = []
 
-    def wrong(service, on_start):
-        cases = right(service, on_start)
-        cases["serving_default"].outputs["embedding"][0] += 1e-3
-        return cases
+    def check(folder, on_start):
+        staged.extend(path.name for path in folder.iterdir())
+        return red
 
-    monkeypatch.setattr(services, "golden_cases", wrong)
+    monkeypatch.setattr(verify, "run_checks", check)
     results, published = publish.export(preset_without_prompts, tmp_path)
-    assert [r.name for r in results if not r.passed] == ["golden answers"]
-    assert published is None
+    assert "saved_model.pb" in staged
+    assert (results, published) == (red, None)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 

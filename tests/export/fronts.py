@@ -24,11 +24,8 @@ from export import messages
 class Front:
     """A server that a test asks.
 
-    Attributes:
-        url: its URL.
-        seen: what it was asked: `(method, path, headers, body)` over REST,
-            the metadata over gRPC.
-        connections: the number of connections it was asked over (REST).
+    `seen` is what it was asked: `(method, path, headers, body)` over REST, the
+    metadata over gRPC; `connections` is over how many (REST).
     """
 
     url: str = ""
@@ -38,15 +35,11 @@ class Front:
 
 @contextlib.contextmanager
 def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
-    """Passes requests on.
+    """Passes requests on to a `LocalServer`.
 
-    Args:
-        server: a `local_server.LocalServer`.
-        refusals: list of HTTP statuses, which are answered first.
-        answer: function of `(status, headers, content)` of the server to what
-            is answered.
-        prefix: str, the path before `/v1`.
-        tls: `ssl.SSLContext`, to be asked by HTTPS.
+    The HTTP statuses in `refusals` are answered first; `answer` maps status,
+    headers and content of the server to what is answered. `prefix` is the path
+    before `/v1`.
     """
     front = Front()
 
@@ -111,17 +104,18 @@ def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
 
 @contextlib.contextmanager
 def grpc_front(
-    server, refusals=(), answer=None, port=0, tls=None, compression=None
+    server,
+    refusals=(),
+    answer=None,
+    port=0,
+    tls=None,
+    compression=None,
+    message="not now",
 ):
-    """Passes requests on.
+    """Passes requests on to a `LocalServer`, as `rest_front`.
 
-    Args:
-        server: a `local_server.LocalServer`.
-        refusals: list of `grpc.StatusCode`, which are answered first.
-        answer: function of the server's message to what is answered.
-        port: int; 0 for any that is free.
-        tls: `grpc.ServerCredentials`, to be asked by TLS.
-        compression: `grpc.Compression` of answers.
+    `refusals` are names of statuses, with the `message`; `answer` maps the
+    server's message to what is answered.
     """
     services = messages.prediction_service_pb2_grpc
     front = Front()
@@ -130,7 +124,7 @@ def grpc_front(
         def call(self, request, context):
             front.seen.append(dict(context.invocation_metadata()))
             if refusals:
-                context.abort(refusals.pop(0), "not now")
+                context.abort(grpc.StatusCode[refusals.pop(0)], message)
             response = getattr(stub, method)(request)
             return answer(response) if answer else response
 

@@ -60,7 +60,7 @@ def check(response, status, answer):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "answer"), read_pairs()
+    ("method", "path", "body", "status", "answer"), list(read_pairs())
 )
 def test_answers(rest_url, method, path, body, status, answer):
     check(ask(rest_url, method, path, body), status, answer)

@@ -1,53 +1,10 @@
-"""A tiny real embedder, its export and a stand-in server, once a session; and
-both clients, asked in the same way."""
-
-import asyncio
-import inspect
+"""A tiny real embedder, its export, and a stand-in server, once a session."""
 
 import pytest
 
-from export import client, local_server, publish, verify
+from export import local_server, publish, verify
 from tests.contract import models
-from tests.export import fronts, tiny
-
-
-class InLoop:
-    """An `AsyncClient` in a loop of its own, which runs each coroutine."""
-
-    def __init__(self, make):
-        self._runner = asyncio.Runner()
-        try:
-            self._client = self._run(make)
-        except BaseException:
-            self._runner.close()
-            raise
-
-    def _run(self, function, *args, **kwargs):
-        async def call():
-            result = function(*args, **kwargs)
-            return await result if inspect.isawaitable(result) else result
-
-        return self._runner.run(call())
-
-    def __getattr__(self, name):
-        value = getattr(self._client, name)
-        if not callable(value):
-            return value
-        return lambda *args, **kwargs: self._run(value, *args, **kwargs)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._run(self._client.close)
-        self._runner.close()
-
-
-def connect_in_loop(*args, **kwargs):
-    return InLoop(lambda: client.connect_async(*args, **kwargs))
-
-
-CONNECT = {"waiting": client.connect, "async": connect_in_loop}
+from tests.export import asking, fronts, tiny
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +50,10 @@ def half_plus(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=list(CONNECT))
+@pytest.fixture(params=list(asking.CONNECT))
 def connect(request):
     """`client.connect`, and `connect_async` asked in the same way."""
-    return CONNECT[request.param]
+    return asking.CONNECT[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -186,9 +186,8 @@ def counting_front(url):
                 target.sendall(content)
             target.shutdown(socket.SHUT_WR)
 
-    def accept():
-        connection, _ = listening.accept()
-        with connection, socket.create_connection((host, port)) as server:
+    def serve(connection):
+        with socket.create_connection((host, port)) as server:
             back = threading.Thread(
                 target=pass_on, args=[server, connection, False]
             )
@@ -196,11 +195,8 @@ def counting_front(url):
             pass_on(connection, server, True)
             back.join()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=accept)
-        thread.start()
-        yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", counts
-        thread.join()
+    with raw_front(serve) as listening:
+        yield f"{scheme}://127.0.0.1:{listening}", counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,20 +229,15 @@ class Certificates:
 
 def make_certificates(folder):
     """Writes `Certificates` that are valid for an hour."""
-
-    def write(path, content):
-        path.write_bytes(content)
-        return path
+    now = datetime.datetime.now(datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
     def sign(name, issuer=None):
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name(
-            [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]
-        )
-        now = datetime.datetime.now(datetime.UTC)
-        hour = datetime.timedelta(hours=1)
+        common_name = x509.NameAttribute(x509.NameOID.COMMON_NAME, name)
+        subject = x509.Name([common_name])
         issuer_name, issuer_key = issuer or (subject, key)
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         certificate = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -259,19 +250,15 @@ def make_certificates(folder):
             .add_extension(x509.BasicConstraints(issuer is None, None), True)
             .sign(issuer_key, hashes.SHA256())
         )
-        files = (
-            write(
-                folder / f"{name}.pem",
-                certificate.public_bytes(serialization.Encoding.PEM),
-            ),
-            write(
-                folder / f"{name}.key",
-                key.private_bytes(
-                    serialization.Encoding.PEM,
-                    serialization.PrivateFormat.PKCS8,
-                    serialization.NoEncryption(),
-                ),
-            ),
+        files = folder / f"{name}.pem", folder / f"{name}.key"
+        pem = serialization.Encoding.PEM
+        files[0].write_bytes(certificate.public_bytes(pem))
+        files[1].write_bytes(
+            key.private_bytes(
+                pem,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
         )
         return files, (subject, key)
 

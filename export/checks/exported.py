@@ -29,7 +29,7 @@ _ANSWERING = _CALLS | {
 _LOADING = _ANSWERING | {"AssignVariableOp", "RestoreV2"}
 _SAVING = _LOADING | {"DisableCopyOnRead", "MergeV2Checkpoints", "SaveV2"}
 _SERVE_TAG = "serve"
-T = TypeVar("T")
+_T = TypeVar("_T")
 _MOST_ROWS = 4096
 
 
@@ -195,7 +195,7 @@ class Exported:
             raise Failure(f"{card.FILE} is not a JSON object")
         return found
 
-    def fact(self, name: str, kind: type[T], most: int = 2**40) -> T:
+    def fact(self, name: str, kind: type[_T], most: int = 2**40) -> _T:
         """Returns a value of the card, of a type; an int from 1 to `most`."""
         value: Any = self.card.get(name)
         too_large = isinstance(value, int) and not 0 < value <= most

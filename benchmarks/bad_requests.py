@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 import requests
 
-from export import messages, transport
+from export import messages, protocol
 from export.session import DEFAULT_SIGNATURE
 
 SECONDS = 60  # deadline of one request
@@ -120,8 +120,8 @@ def over_grpc(link, address, model, signatures, inputs):
 
     def ask_all(arrays, signature):
         try:
-            link.send(link.protocol.predict(arrays, signature), SECONDS)
-        except transport.ServerError as error:
+            link.send(link.predict_request(arrays, signature), SECONDS)
+        except protocol.ServerError as error:
             return error.code
         return "OK"
 

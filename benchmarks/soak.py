@@ -35,8 +35,8 @@ import rich.progress
 
 from benchmarks import bad_requests
 from export import address as addresses
-from export import client, local_server, transport
-from export.files import golden, versions
+from export import client, files, grpc_transport, local_server, rest_transport
+from export.files import golden
 from export.session import DEFAULT_SIGNATURE
 from keras_fixedhead.files import write_json
 from keras_fixedhead.pictures import new_figure, save_figure
@@ -114,11 +114,11 @@ class Soak:
         signature = self.signatures[DEFAULT_SIGNATURE]
         start = time.perf_counter()
         try:
-            request = link.protocol.predict(inputs, DEFAULT_SIGNATURE)
-            answer = link.protocol.read_prediction(
+            request = link.predict_request(inputs, DEFAULT_SIGNATURE)
+            answer = link.read_prediction(
                 link.send(request, bad_requests.SECONDS), signature, inputs
             )
-        except transport.ServerError as error:
+        except client.ServerError as error:
             return f"good: {error.code}"
         self.good.append((self.now(), time.perf_counter() - start))
         for key in answer:
@@ -153,8 +153,12 @@ class Soak:
         over_grpc = addresses.parse(self.server.grpc_url)
         over_rest = addresses.parse(self.server.rest_url)
         with (
-            contextlib.closing(transport.Grpc(over_grpc, self.name)) as calls,
-            contextlib.closing(transport.Rest(over_rest, self.name)) as rest,
+            contextlib.closing(
+                grpc_transport.Grpc(over_grpc, self.name)
+            ) as calls,
+            contextlib.closing(
+                rest_transport.Rest(over_rest, self.name)
+            ) as rest,
         ):
             sides = [
                 (
@@ -213,7 +217,7 @@ class Soak:
 
     def publish(self, folder):
         """Publishes the newest version again under the next number."""
-        numbers = sorted(versions.find(folder))
+        numbers = sorted(files.find_versions(folder))
         staging = folder / "staging"
         shutil.copytree(folder / str(numbers[-1]), staging)
         staging.rename(folder / str(numbers[-1] + 1))
@@ -325,7 +329,7 @@ def main():
     args = parser.parse_args()
     source = args.model_base_path.resolve()
     name = args.model_name or source.name
-    numbers = versions.find(source)
+    numbers = files.find_versions(source)
     if not numbers:
         sys.exit(f"--model_base_path {source} has no version folder")
     seconds = 60 * args.minutes

@@ -40,8 +40,8 @@ class Address:
     """The address of a model server, and what every request to it carries.
 
     `netloc` is `host:port`, over gRPC any name that its resolvers take;
-    `prefix` is the path before `/v1/models`, without a slash at its end;
-    names of headers are in lower case.
+    `prefix` is the path before `/v1/models`, without a slash at its end.
+    `headers`, with names in lower case, are metadata over gRPC.
     """
 
     scheme: str
@@ -67,18 +67,12 @@ def parse(
     key: str | os.PathLike | None = None,
     gzip: bool = False,
 ) -> Address:
-    """Returns the address of a server's URL.
+    """Returns the address of a server's URL; see `Address`.
 
-    Args:
-        server: the URL; over HTTP its path goes before `/v1/models`.
-        headers: sent with every request, over gRPC as metadata; such as
-            `{"Authorization": "Bearer ..."}`.
-        ca: a PEM file of the certificate authorities to trust; the system's
-            by default.
-        certificate: a PEM file of the client's certificate chain, for servers
-            that require one.
-        key: a PEM file of its key; by default in `certificate`, too.
-        gzip: whether to compress requests.
+    `ca`, `certificate` and `key` are PEM files: the authorities to trust (the
+    system's by default), the client's certificate chain for servers that
+    require one, and its key, which `certificate` may contain. `gzip`
+    compresses requests.
     """
     url = _split(server)
     tls_files = {"ca": ca, "certificate": certificate, "key": key}
@@ -163,7 +157,7 @@ def _tls(ca, certificate, key):
             "certificate that belongs to it."
         )
     roots, chain, private = (
-        None if path is None else pathlib.Path(path).read_bytes()
+        pathlib.Path(path).read_bytes() if path is not None else None
         for path in (ca, certificate, key)
     )
     if ca is None:

@@ -22,12 +22,12 @@ def signature_of(signatures: Mapping, kind: str | None) -> str:
     `kind` is the name of a prompt, such as "query" or "document". A model
     without that prompt embeds by the default signature, which has no prompt.
     """
-    name = kind if kind in signatures else DEFAULT_SIGNATURE
+    name = kind if kind and kind in signatures else DEFAULT_SIGNATURE
     found = signatures.get(name)
     if (
         found is None
         or [*found.inputs] != [_INPUT]
-        or (OUTPUT not in found.outputs)
+        or OUTPUT not in found.outputs
     ):
         served = "none" if found is None else ", ".join(sorted(found.outputs))
         raise ValueError(
@@ -41,11 +41,9 @@ def signature_of(signatures: Mapping, kind: str | None) -> str:
 class Plan:
     """Which texts are embedded together, and how many batches at once.
 
-    Attributes:
-        batches: list of `(rows, texts)`: an int array `[B]` of positions in
-            `texts`, and a string array `[B]` (dtype object, `bytes`).
-        embeddings: float32 array `[N, D]`, in the order of `texts`, once
-            every batch is filled in.
+    `batches` has `(rows, texts)`: positions in `texts`, int `[B]`, and strings
+    `[B]` (dtype object, `bytes`). `embeddings`, float32 `[N, D]`, has the order
+    of `texts`; D is 0 until a batch is filled in.
     """
 
     def __init__(
@@ -57,10 +55,8 @@ class Plan:
             )
         if not len(texts):
             raise ValueError("`texts` is empty; pass at least one text.")
-        for name, value in (
-            ("batch_size", batch_size),
-            ("concurrency", concurrency),
-        ):
+        sizes = {"batch_size": batch_size, "concurrency": concurrency}
+        for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be positive, not {value}.")
         array = np.empty(len(texts), object)
@@ -75,13 +71,12 @@ class Plan:
             rows = order[start : start + batch_size]
             self.batches.append((rows, encoded[rows]))
         self.concurrency = concurrency
-        self._count = len(texts)
-        self.embeddings = None
+        self.embeddings = np.empty([len(texts), 0], np.float32)
 
     def fill(self, rows: np.ndarray, answer: np.ndarray) -> None:
         """Stores the embeddings of a batch, `[B, D]`."""
-        if self.embeddings is None:
-            shape = (self._count, *answer.shape[1:])
+        if not self.embeddings.size:
+            shape = (len(self.embeddings), *answer.shape[1:])
             self.embeddings = np.empty(shape, np.float32)
         if answer.shape[1:] != self.embeddings.shape[1:]:
             raise ValueError(

@@ -3,10 +3,10 @@
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import tyro
-
-Positional = tyro.conf.Positional
+from tyro.conf import Positional as Positional
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     line, an interrupt (Ctrl-C) likewise.
     """
     prog = main.__globals__["__spec__"].name.removesuffix(".__main__")
-    arguments = tyro.cli(
+    arguments: Any = tyro.cli(
         arguments_class,
         prog=f"python -m {prog}",
         args=argv,

@@ -9,12 +9,16 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tenacity
+from google.protobuf.message import Message
 
-from export import address, batches, protocol, transport
+from export import address, batches, protocol
+from export.grpc_transport import AsyncGrpc, Grpc
 from export.protocol import ServerError
+from export.rest_transport import AsyncRest, Rest
 from export.session import DEFAULT_SIGNATURE
 
 # Less than the 30 s of the server's --rest_api_timeout_in_ms (`server.h`), so
@@ -31,16 +35,16 @@ class AsyncClient:
     event loop that it is made in, where any number of tasks may use it at
     once. Canceling a task cancels its request. As a context manager the client
     closes the connection. A `timeout` is the deadline of each request in
-    seconds, by default that of the client.
-
-    Attributes:
-        requests: the number of predict requests that were answered.
+    seconds, by default that of the client. `requests` counts the predict
+    requests that were answered.
     """
 
-    def __init__(self, link, timeout: float = DEFAULT_TIMEOUT):
+    def __init__(
+        self, link: Grpc | AsyncRest, timeout: float = DEFAULT_TIMEOUT
+    ):
         self.requests = 0
         self._link, self._timeout = link, _checked_timeout(timeout)
-        self._signatures = None
+        self._signatures: dict[str, Message] | None = None
         self._counting = threading.Lock()
 
     async def __aenter__(self):
@@ -65,13 +69,11 @@ class AsyncClient:
 
         Strings are sent as arrays of `str`, or of dtype object that hold `str`
         or `bytes`, and returned as arrays of dtype object that hold `bytes`.
-        `batch_size` is the most rows of one request, for inputs and outputs
-        whose first axis is the batch; `on_batch` is called with the number of
-        rows of each answered request. The first deadline also covers loading
-        the signatures.
-
-        Raises a `ServerError` if the server refuses, is away or takes too
-        long, or if its answer does not fit the signature or the inputs.
+        `batch_size` is the most rows of one request, if the first axis of
+        inputs and outputs is the batch; `on_batch` gets the number of rows of
+        each answered request. The first deadline also covers loading the
+        signatures. Raises a `ServerError` if the server refuses, is away or
+        takes too long, or if its answer does not fit.
         """
         deadline = self._deadline(timeout)
         parts = protocol.split(protocol.to_tensors(inputs), batch_size)
@@ -101,30 +103,25 @@ class AsyncClient:
 
     async def signatures(
         self, timeout: float | None = None
-    ) -> dict[str, protocol.SignatureDef]:
-        """Returns the model's signatures by name.
-
-        They are loaded once, and again when an answer does not fit them.
-        """
-        if self._signatures is None:
-            await self._load_signatures(self._deadline(timeout))
-        return self._signatures
+    ) -> dict[str, Message]:
+        """Returns the model's signatures by name; loads them once, and again
+        when an answer does not fit them."""
+        if self._signatures is not None:
+            return self._signatures
+        return await self._load_signatures(self._deadline(timeout))
 
     async def version(self, timeout: float | None = None) -> int:
         """Returns the version that answers now. Does not try again."""
         answer = await self._send(
-            self._link.protocol.metadata(), self._seconds(timeout)
+            self._link.metadata_request(), self._seconds(timeout)
         )
-        return self._link.protocol.read_metadata(answer)[0]
+        return self._link.read_metadata(answer)[0]
 
     async def wait_until_ready(
         self, seconds: float, still_starting: Callable[[], bool] = lambda: True
     ) -> None:
-        """Waits for a version to become available.
-
-        Raises a `ServerError` after `seconds`, or as soon as `still_starting`
-        returns False.
-        """
+        """Waits for a version; raises a `ServerError` after `seconds`, or as
+        soon as `still_starting` returns False."""
         timeout = min(_checked_timeout(seconds), self._timeout)
         await self._retry(
             functools.partial(self.version, timeout),
@@ -144,10 +141,9 @@ class AsyncClient:
     ) -> np.ndarray:
         """Embeds N texts in batches of like length: float32 `[N, D]`.
 
-        `kind` is the name of a prompt, such as "query" or "document"; a model
-        without it embeds by its default signature. `on_batch` is called with
-        the number of texts of each answered request; `concurrency` requests
-        are under way at once.
+        `kind` is the name of a prompt, such as "query"; a model without it
+        embeds by its default signature. `on_batch` gets the number of texts of
+        each answered request; `concurrency` requests are under way at once.
         """
         plan = batches.Plan(texts, batch_size, concurrency)
         signature = batches.signature_of(await self.signatures(timeout), kind)
@@ -167,8 +163,9 @@ class AsyncClient:
         return time.monotonic() + self._seconds(timeout)
 
     async def _load_signatures(self, deadline):
-        answer = await self._ask(self._link.protocol.metadata(), deadline)
-        self._signatures = self._link.protocol.read_metadata(answer)[1]
+        answer = await self._ask(self._link.metadata_request(), deadline)
+        _, self._signatures = self._link.read_metadata(answer)
+        return self._signatures
 
     async def _predict(self, inputs, signature, deadline):
         definition = self._signatures.get(signature)
@@ -177,9 +174,9 @@ class AsyncClient:
                 f"`signature` {signature!r} is not served; there are "
                 f"{', '.join(sorted(self._signatures))}."
             )
-        request = self._link.protocol.predict(inputs, signature)
+        request = self._link.predict_request(inputs, signature)
         answer = await self._ask(request, deadline)
-        read = self._link.protocol.read_prediction
+        read = self._link.read_prediction
         try:
             return read(answer, definition, inputs)
         except ServerError:
@@ -264,7 +261,9 @@ class Client:
     Several threads may use a client at once.
     """
 
-    def __init__(self, link, timeout: float = DEFAULT_TIMEOUT):
+    def __init__(
+        self, link: Grpc | AsyncRest, timeout: float = DEFAULT_TIMEOUT
+    ):
         self._link = link
         self._model = _Blocking(link, timeout)
 
@@ -291,33 +290,34 @@ class Client:
 
 
 def connect(
-    server: str, model_name: str, timeout: float = DEFAULT_TIMEOUT, **options
+    server: str,
+    model_name: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Any,
 ) -> Client:
     """Returns the client for a model on a server.
 
-    The client does not use proxies that the environment names.
-
-    Args:
-        server: `grpc://host:port` or `http://host:port`, or with TLS
-            `grpcs://host:port` or `https://host:port`. A path in an HTTP URL
-            goes before `/v1/models`.
-        model_name: the model's name on the server.
-        timeout: the deadline of a request in seconds, all its attempts
-            together.
-        **options: `version` (int) or `label` (str, such as "canary"), by
-            default the newest version; `headers`, `ca`, `certificate`, `key`
-            and `gzip` as in `address.parse`.
+    `server` is `grpc://host:port` or `http://host:port`, or with TLS
+    `grpcs://host:port` or `https://host:port`; a path in an HTTP URL goes
+    before `/v1/models`. Proxies that the environment names are not used.
+    `timeout` is the deadline of a request in seconds, all its attempts
+    together. Options are `version` (int) or `label` (str, such as "canary"),
+    by default the newest version; `headers`, `ca`, `certificate`, `key` and
+    `gzip` are those of `address.parse`.
     """
-    kinds = transport.Grpc, transport.Rest
-    return Client(_link(kinds, server, model_name, **options), timeout)
+    link = _link((Grpc, Rest), server, model_name, **options)
+    return Client(link, timeout)
 
 
 def connect_async(
-    server: str, model_name: str, timeout: float = DEFAULT_TIMEOUT, **options
+    server: str,
+    model_name: str,
+    timeout: float = DEFAULT_TIMEOUT,
+    **options: Any,
 ) -> AsyncClient:
     """Does what `connect` does, in the event loop that uses the client."""
-    kinds = transport.AsyncGrpc, transport.AsyncRest
-    return AsyncClient(_link(kinds, server, model_name, **options), timeout)
+    link = _link((AsyncGrpc, AsyncRest), server, model_name, **options)
+    return AsyncClient(link, timeout)
 
 
 def _link(kinds, server, model_name, version=None, label=None, **options):
@@ -328,7 +328,7 @@ def _link(kinds, server, model_name, version=None, label=None, **options):
             f"version={version}, label={label!r}."
         )
     over_grpc, over_rest = kinds
-    kind = over_grpc if where.scheme in ("grpc", "grpcs") else over_rest
+    kind = over_grpc if where.scheme.startswith("grpc") else over_rest
     return kind(where, model_name, version, label)
 
 

@@ -10,11 +10,11 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from export import batches, client, local_server
-from export.files import versions
+from export import batches, client, files, local_server
 from export.session import SavedModelSession, StatusError
 
 _SAVED_MODEL = "saved_model.pb"
@@ -24,9 +24,8 @@ _SAVED_MODEL = "saved_model.pb"
 class Model:
     """The identity of a model that embeds.
 
-    `version` is None if the folder of a SavedModel is not a number. `sha256`
-    digests the SavedModel's graph, weights and vocabulary; it is None for a
-    server, which does not show them.
+    `version` is None if the folder of a SavedModel is not a number, `sha256`
+    (of the graph, weights and vocabulary) for a server, which hides them.
     """
 
     name: str
@@ -44,12 +43,11 @@ class Model:
 
     def difference(self, other: "Model") -> str | None:
         """Says how another model differs, by what is known of both."""
-        digests = self.sha256, other.sha256
-        if None not in digests and self.sha256 == other.sha256:
+        if self.sha256 is not None and self.sha256 == other.sha256:
             return None
         if str(self) != str(other):
             return f"one is {self}, the other {other}"
-        if None in digests:
+        if self.sha256 is None or other.sha256 is None:
             return None
         return (
             f"both are called {self}, but their files have the SHA-256 "
@@ -61,13 +59,9 @@ class Model:
 class Encoder:
     """An open model that embeds texts.
 
-    Attributes:
-        ask: turns a batch (string array `[B]`, dtype object) and the name of
-            a signature into float32 `[B, D]`; several threads may call it.
-        signatures: `{name: SignatureDef}`.
-        batch_size: the most texts of a batch.
-        threads: batches under way at once.
-        requests: the number of batches that were answered.
+    `ask` turns a batch (strings `[B]`, dtype object) and the name of a
+    signature into float32 `[B, D]`; several threads may call it. `signatures`
+    are `{name: SignatureDef}`, `requests` counts the batches answered.
     """
 
     model: Model
@@ -80,11 +74,8 @@ class Encoder:
     def embed(
         self, texts: list[str], kind: str, on_batch: batches.OnBatch = None
     ) -> np.ndarray:
-        """Embeds N texts, at least one: float32 `[N, D]`.
-
-        `kind` is "document" or "query", the prompt where the model has it.
-        `on_batch` is called with the number of texts of each finished batch.
-        """
+        """Embeds N texts, at least one, as "document" or "query": float32
+        `[N, D]`. `on_batch` gets the number of texts of each batch."""
         signature = batches.signature_of(self.signatures, kind)
 
         def count(texts_done):
@@ -170,7 +161,7 @@ class Source:
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, not {value}.")
 
-    def base(self, cls: type):
+    def base(self, cls: type) -> Any:
         """Returns the fields of a base class as an instance of it."""
         fields = dataclasses.fields(cls)
         return cls(**{f.name: getattr(self, f.name) for f in fields})
@@ -292,7 +283,7 @@ def _find(saved_model, version):
                 f"{'not a numbered version' if number is None else number}."
             )
         return folder, number
-    found = versions.find(folder) if folder.is_dir() else {}
+    found = files.find_versions(folder) if folder.is_dir() else {}
     if version is None and found:
         version = max(found)
     if version not in found:

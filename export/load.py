@@ -42,7 +42,7 @@ def load(
             f"`dtype` must be one of {', '.join(DTYPES)}, received {dtype}."
         )
     if (model / "config.json").is_file():
-        options = {}
+        options: dict[str, int | str] = {}
         if embedding_dim is not None:
             options["embedding_dim"] = embedding_dim
         if dtype not in (None, "int8"):

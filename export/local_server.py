@@ -12,8 +12,7 @@ import tempfile
 import typing
 from collections.abc import Iterator
 
-from export import client, stand_in
-from export.files import versions
+from export import client, files, stand_in
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _START_SECONDS = 300
@@ -56,7 +55,7 @@ def running(
     one.
     """
     folder = pathlib.Path(model_base_path).resolve()
-    if folder.is_dir() and not versions.find(folder):
+    if folder.is_dir() and not files.find_versions(folder):
         raise ValueError(
             f"`model_base_path` {folder} has no version folder. Export one "
             "with `python -m export.saved_model`."

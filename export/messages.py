@@ -22,7 +22,7 @@ import numpy as np
 def package_folder(name: str) -> pathlib.Path:
     """Returns the folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
-    if spec is None:
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             f"The package `{name}` is not installed. Install it with "
             f"`pip install {name.replace('_', '-')}`."

@@ -1,18 +1,16 @@
-"""gRPC messages to and from a model server, and the checks of both protocols.
+"""What gRPC and REST to a model server share: inputs, errors, checked answers.
 
-`export.rest_protocol` is the other protocol; `export.transport` connects.
+`export.grpc_transport` and `export.rest_transport` are the protocols.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from export import messages
-from export.address import Address
 
 Arrays = dict[str, np.ndarray]
-SignatureDef = messages.meta_graph_pb2.SignatureDef
 # Errors of a server that starts, restarts or is overloaded, which pass. Sending
 # a request twice does no harm: a model has no state.
 _TEMPORARY = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
@@ -24,12 +22,16 @@ MOST_BYTES = 2**31 - 1  # of an answer: gRPC's limit for a message
 class ServerError(OSError):
     """A server refused a request, is away or took too long.
 
-    Attributes:
-        code: the name of a gRPC status, over REST too.
-        temporary: whether a later attempt may succeed.
+    `code` is the name of a gRPC status, over REST too; `temporary` tells
+    whether a later attempt may succeed.
     """
 
-    def __init__(self, message: str, code="UNAVAILABLE", temporary=None):
+    def __init__(
+        self,
+        message: str,
+        code: str = "UNAVAILABLE",
+        temporary: bool | None = None,
+    ):
         super().__init__(message)
         self.code = code
         if temporary is None:
@@ -111,13 +113,13 @@ def split(inputs: Arrays, batch_size: int | None) -> list[Arrays]:
 
 
 def check_outputs(
-    url: str, outputs: Arrays, definition: SignatureDef, inputs: Arrays
+    url: str, outputs: Arrays, definition: Message, inputs: Arrays
 ) -> Arrays:
     """Returns the outputs of a signature that a server answered for inputs.
 
-    Their dtypes and shapes must be the declared ones. Where the first
-    dimension of every input and of an output is free, they must have as many
-    rows.
+    Dtypes and shapes must be those that `definition`, a `SignatureDef`,
+    declares. Where the first dimension of every input and of an output is
+    free, they must have as many rows.
     """
     rows = _rows(inputs, definition)
     for name, info in definition.outputs.items():
@@ -161,65 +163,3 @@ def _has_rows(info):
     """Whether the first dimension is free, as that of a batch is."""
     dims = info.tensor_shape.dim
     return bool(dims) and dims[0].size == -1
-
-
-class Grpc:
-    """The messages of gRPC to a model: its newest version, or that with a
-    number or a label.
-
-    A request is the name of a method and a message; an answer is a message.
-    """
-
-    def __init__(
-        self, address: Address, model_name: str, version=None, label=None
-    ):
-        self.url = address.url
-        self._spec = messages.predict_pb2.PredictRequest().model_spec
-        self._spec.name = model_name
-        if version is not None:
-            self._spec.version.value = version
-        elif label is not None:
-            self._spec.version_label = label
-
-    def predict(self, inputs: Arrays, name: str) -> tuple[str, Message]:
-        """Returns the request to run the signature `name`.
-
-        Strings in `inputs` are of dtype object and hold `bytes`.
-        """
-        request = messages.predict_pb2.PredictRequest(model_spec=self._spec)
-        request.model_spec.signature_name = name
-        for key, array in inputs.items():
-            request.inputs[key].CopyFrom(messages.to_tensor_proto(array))
-        return "Predict", request
-
-    def metadata(self) -> tuple[str, Message]:
-        """Returns the request for the model's signatures."""
-        return "GetModelMetadata", (
-            messages.get_model_metadata_pb2.GetModelMetadataRequest(
-                model_spec=self._spec, metadata_field=["signature_def"]
-            )
-        )
-
-    def read_prediction(
-        self, answer: Message, definition: SignatureDef, inputs: Arrays
-    ) -> Arrays:
-        """Returns the outputs in the answer to `predict`, checked."""
-        try:
-            outputs = {
-                key: messages.from_tensor_proto(proto)
-                for key, proto in answer.outputs.items()
-            }
-        except ValueError as error:
-            raise unusable(self.url, f"a broken array: {error}") from error
-        return check_outputs(self.url, outputs, definition, inputs)
-
-    def read_metadata(self, answer: Message) -> tuple[int, dict]:
-        """Returns the version that answered, and `{name: SignatureDef}`."""
-        signatures = messages.get_model_metadata_pb2.SignatureDefMap()
-        try:
-            found = answer.metadata["signature_def"].Unpack(signatures)
-        except DecodeError:
-            found = False
-        if not found:
-            raise unusable(self.url, "without the signatures of a model")
-        return answer.model_spec.version.value, dict(signatures.signature_def)

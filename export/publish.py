@@ -5,20 +5,18 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from google.protobuf.message import Message
 
-from export import load, services, verify
+from export import files, load, services, verify
 from export.checks.exported import Exported
 from export.files import (
-    batching,
     card,
     digests,
     golden,
-    manifest,
-    versions,
     warmup,
 )
 
@@ -42,7 +40,7 @@ def write(
     cases: dict[str, golden.Case],
     requests: Sequence[Message],
     description: dict,
-):
+) -> None:
     """Writes a SavedModel with all its extra files; checks nothing.
 
     The functions, cases and warm-up requests are those of `services`, the
@@ -61,7 +59,7 @@ def write(
     golden.save(folder, cases, digests.of_card(description))
     warmup.write(folder, requests)
     card.save(folder, description)
-    manifest.write(folder)
+    digests.write_manifest(folder)
 
 
 def export(
@@ -70,9 +68,9 @@ def export(
     version: int | None = None,
     dtype: str | None = None,
     warmup_texts: str | pathlib.Path | None = None,
-    batching_parameters_file: str | pathlib.Path = batching.DEFAULT,
+    batching_parameters_file: str | pathlib.Path = warmup.BATCHING_PARAMETERS,
     on_start: Callable[[str], None] = lambda what: None,
-    **options,
+    **options: Any,
 ) -> tuple[list[verify.Result], pathlib.Path | None]:
     """Writes, checks and publishes a version in the folder of versions.
 
@@ -86,7 +84,7 @@ def export(
     """
     output = pathlib.Path(output).resolve()
     if version is None:
-        version = 1 + max(versions.find(output), default=0)
+        version = 1 + max(files.find_versions(output), default=0)
     if version < 0:
         raise ValueError(f"`version` must not be negative, received {version}.")
     published = output / str(version)
@@ -100,8 +98,8 @@ def export(
             "`KERAS_BACKEND` must be tensorflow to export, received "
             f"{keras.backend.backend()}."
         )
-    sizes = batching.sizes(batching_parameters_file)
-    texts = golden.TEXTS
+    sizes = warmup.read_batch_sizes(batching_parameters_file)
+    texts = list(golden.TEXTS)
     if warmup_texts is not None:
         texts = warmup.read_texts(warmup_texts)
     on_start("loading the model")
@@ -136,7 +134,7 @@ def export(
     return results, published
 
 
-def make_readable_folder(folder: pathlib.Path):
+def make_readable_folder(folder: pathlib.Path) -> None:
     """Makes a folder that every user may read, whatever the umask."""
     if not folder.is_dir():
         make_readable_folder(folder.parent)

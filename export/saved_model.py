@@ -13,7 +13,7 @@ import rich
 import rich.console
 
 from export import cli
-from export.files import batching
+from export.files import warmup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Arguments:
     """A file with a text of real traffic on each line; the server answers
     batches of them before it takes requests."""
 
-    batching_parameters_file: pathlib.Path = batching.DEFAULT
+    batching_parameters_file: pathlib.Path = warmup.BATCHING_PARAMETERS
     """The model server's file; the warm-up has its allowed_batch_sizes."""
 
 

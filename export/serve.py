@@ -20,7 +20,7 @@ import time
 from google.protobuf import text_format
 
 from export import cli, messages, session, stand_in
-from export.stand_in import core, memory, rest, rpc
+from export.stand_in import core, model, rest, rpc
 
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _GRACE_SECONDS = 5
@@ -162,7 +162,7 @@ def _watching(models, arguments):
     def give_back():
         # In a thread of its own, as loading a version takes seconds.
         while not stopping.wait(_GIVE_BACK_SECONDS):
-            memory.give_back()
+            model.give_back_memory()
 
     threads = [threading.Thread(target=target) for target in (watch, give_back)]
     for thread in threads:
@@ -178,7 +178,7 @@ def _watching(models, arguments):
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", stand_in.BINARY)
-    memory.start()
+    model.start_memory()
     # oneDNN's own allocator never gives memory back.
     os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     models = core.Core(

@@ -148,7 +148,7 @@ def _checked(library):
 
 
 # The memory of tensors that C++ still holds: {key: owner of the memory}.
-_held = {}
+_held: dict[int, object] = {}
 _keys = itertools.count(1)
 
 
@@ -322,7 +322,7 @@ class SavedModelSession:
                 if tensor:
                     library.TF_DeleteTensor(tensor)
 
-    def close(self):
+    def close(self) -> None:
         """Frees the graph and the weights; the session ends here."""
         if self._session is None:
             return

@@ -20,7 +20,7 @@ import rich.console
 import rich.table
 
 from export import checks, cli
-from export.files import manifest
+from export.files import digests
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _CHILD_SECONDS = 3600  # a large model answers for its whole vocabulary
@@ -51,7 +51,8 @@ def _end(process, log):
 def _run_child(folder, names, on_start):
     """Runs checks in one child; returns their results, as far as it got."""
     results, started = [], time.monotonic()
-    command = [sys.executable, "-m", "export.checks", str(folder), *names]
+    program = "from export import checks; checks.main()"
+    command = [sys.executable, "-c", program, str(folder), *names]
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
         subprocess.Popen(
@@ -62,11 +63,12 @@ def _run_child(folder, names, on_start):
         timer.start()
         for line in process.stdout:
             report = json.loads(line)
+            doing = report.pop("doing")
             if "passed" in report:
                 seconds = time.monotonic() - started
                 results.append(Result(**report, seconds=seconds))
-            elif "doing" in report:
-                on_start(f"checking: {report['name']}, {report['doing']}")
+            elif doing:
+                on_start(f"checking: {report['name']}, {doing}")
             else:
                 started = time.monotonic()
                 on_start(f"checking: {report['name']}")
@@ -84,8 +86,9 @@ def run_checks(
 ) -> list[Result]:
     """Runs every check on a version folder; tells `on_start` what begins."""
     folder = pathlib.Path(folder).resolve()
-    names, results = list(checks.CHECKS), []
-    if irregular := manifest.irregular(folder):
+    names = list(checks.CHECKS)
+    results: list[Result] = []
+    if irregular := digests.irregular(folder):
         # Other checks might wait for a pipe forever.
         detail = f"{', '.join(irregular)} must be a plain file or folder"
         return [Result("files", False, detail)]
@@ -100,7 +103,7 @@ def run_checks(
     return results
 
 
-def print_table(results: Sequence[Result], folder: pathlib.Path):
+def print_table(results: Sequence[Result], folder: pathlib.Path) -> None:
     """Prints the results of `run_checks`."""
     marks = {
         True: "[green]passed",

@@ -14,6 +14,9 @@ def defer(name: str) -> None:
     if name in sys.modules:
         return
     spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"The package `{name}` is not installed.")
+    loader = spec.loader
     package = importlib.util.module_from_spec(spec)
 
     def __getattr__(attribute):
@@ -23,8 +26,8 @@ def defer(name: str) -> None:
             # `from package import module` looks here before it imports.
             raise AttributeError(attribute)
         del package.__getattr__
-        spec.loader.exec_module(package)
+        loader.exec_module(package)
         return getattr(package, attribute)
 
-    package.__getattr__ = __getattr__
+    vars(package)["__getattr__"] = __getattr__
     sys.modules[name] = package

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import math
 import pathlib
+from typing import Any
 
 from export.files import digests
 
@@ -14,7 +15,7 @@ _RUN_FILE = "run.json"  # what training writes into its preset
 _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
 
-def describe(service, source: str | pathlib.Path) -> dict:
+def describe(service: Any, source: str | pathlib.Path) -> dict:
     """Describes a `Service`, and the training run of the preset folder or
     `.keras` file that it came from. Sizes are in bytes where names say so."""
     source = pathlib.Path(source)
@@ -54,7 +55,7 @@ def describe(service, source: str | pathlib.Path) -> dict:
     }
 
 
-def save(folder: pathlib.Path, card: dict):
+def save(folder: pathlib.Path, card: dict) -> None:
     text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
     (folder / FILE).write_text(text, encoding="utf-8")
 

@@ -1,12 +1,16 @@
-"""SHA-256 digests of the contents of an export, whatever their order."""
+"""SHA-256 digests of an export, whatever the order of its contents, and its
+manifest, the digest of each of its files."""
 
 import hashlib
 import json
 import pathlib
+import stat
 from collections.abc import Iterable
 
 import numpy as np
 from google.protobuf.message import Message
+
+MANIFEST = "assets.extra/manifest.json"
 
 
 def _of_text(text):
@@ -91,3 +95,62 @@ def of_messages(messages: Iterable[Message]) -> str:
 def of_card(card: dict) -> str:
     """Digests the values of a card."""
     return _of_text(json.dumps(card, sort_keys=True))
+
+
+def paths(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns every file of an export, by POSIX name."""
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+    }
+
+
+def irregular(folder: pathlib.Path) -> list[str]:
+    """Returns the names of links, pipes and other special files.
+
+    A reader waits for a pipe, and a model server may not see the target of a
+    link.
+    """
+    return [
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
+
+
+def write_manifest(folder: pathlib.Path) -> None:
+    """Makes every file readable to all users, as the model server is another
+    user, and writes the manifest."""
+    (folder / MANIFEST).write_text("", encoding="utf-8")
+    for path in (folder, *folder.rglob("*")):
+        mode = 0o555 if path.is_dir() else 0o444
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | mode)
+    files = {
+        name: of_file(path)
+        for name, path in paths(folder).items()
+        if name != MANIFEST and path.is_file()
+    }
+    text = json.dumps({"files": files}, indent=2) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def differences(folder: pathlib.Path) -> list[str]:
+    """Returns a line for each file that differs from the manifest."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        wanted = dict(manifest["files"].items())
+    except (
+        *(AttributeError, KeyError, RecursionError),
+        *(TypeError, ValueError),
+    ) as error:
+        raise ValueError(f"{MANIFEST} is not a manifest: {error!r}") from error
+    found = paths(folder)
+    found.pop(MANIFEST)
+    differing = [f"{name} is missing" for name in wanted if name not in found]
+    for name, path in found.items():
+        if name not in wanted:
+            differing.append(f"{name} is not in the manifest")
+        elif not path.is_file() or of_file(path) != wanted[name]:
+            differing.append(f"{name} has changed")
+    return differing

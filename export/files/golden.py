@@ -81,7 +81,9 @@ def trimmed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: array[:, :longest] for name, array in inputs.items()}
 
 
-def save(folder: pathlib.Path, cases: dict[str, Case], card_sha256: str):
+def save(
+    folder: pathlib.Path, cases: dict[str, Case], card_sha256: str
+) -> None:
     """Writes cases into an export; texts may be arrays of str."""
     path = folder / FILE
     path.parent.mkdir(exist_ok=True)
@@ -109,29 +111,29 @@ def load(folder: pathlib.Path) -> Golden:
     ) as error:
         raise ValueError(f"it is not an archive of arrays: {error}") from error
     seal = arrays.pop(_CARD, None)
-    cases = {}
+    found: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    decided = {}
     for key, array in arrays.items():
         signature, *place = key.split("/")
-        case = cases.setdefault(signature, Case({}, {}, None))
+        sides = found.setdefault(signature, {"inputs": {}, "outputs": {}})
         if array.dtype.kind == "U":
             texts = [text.encode() for text in array.ravel()]
             array = np.array(texts, object).reshape(array.shape)
         if place == ["decided"]:
-            cases[signature] = case._replace(decided=array)
-        elif len(place) == 2 and place[0] in ("inputs", "outputs"):
-            getattr(case, place[0])[place[1]] = array
+            decided[signature] = array
+        elif len(place) == 2 and place[0] in sides:
+            sides[place[0]][place[1]] = array
         else:
             raise ValueError(f"it has an unknown array {key!r}")
-    for signature, case in cases.items():
-        counts = {
-            array.shape[:1]
-            for array in (*case.inputs.values(), *case.outputs.values())
-        }
+    cases = {}
+    for signature, sides in found.items():
+        every = (*sides["inputs"].values(), *sides["outputs"].values())
+        counts = {array.shape[:1] for array in every}
         if len(counts) != 1 or counts == {()} or counts == {(0,)}:
             raise ValueError(f"{signature} has arrays of {counts} rows")
         (shape,) = counts
-        if case.decided is None:
-            cases[signature] = case._replace(decided=np.ones(shape, bool))
-        elif case.decided.dtype != bool or case.decided.shape != shape:
+        rows = decided.get(signature, np.ones(shape, bool))
+        if rows.dtype != bool or rows.shape != shape:
             raise ValueError(f"{signature} has a broken `decided`")
+        cases[signature] = Case(sides["inputs"], sides["outputs"], rows)
     return Golden(cases, None if seal is None else str(seal))

@@ -6,6 +6,7 @@ of `PredictionLog`, at most 1000 of them; one that fails fails the load.
 
 import math
 import pathlib
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -22,6 +23,13 @@ _QUANTILES = (0.1, 0.5, 1.0)
 _MOST_IDS = 1024
 MOST_REQUESTS = 1000  # that the model server reads
 _CHECKSUM_BYTES = 4
+BATCHING_PARAMETERS = (
+    pathlib.Path(__file__).parents[1]
+    / "deploy"
+    / "config"
+    / "batching_parameters.txt"
+)
+_BATCH_SIZE = re.compile(r"^\s*allowed_batch_sizes\s*:\s*(\d+)", re.MULTILINE)
 
 
 def read_texts(path: str | pathlib.Path) -> list[str]:
@@ -71,7 +79,7 @@ def arrays(request: Message) -> dict[str, np.ndarray]:
     }
 
 
-def write(folder: pathlib.Path, requests: Iterable[Message]):
+def write(folder: pathlib.Path, requests: Iterable[Message]) -> None:
     """Writes `PredictRequest`s as the warm-up file of a SavedModel."""
     import tensorflow as tf
 
@@ -131,3 +139,15 @@ def _masked_checksum(data):
     crc = google_crc32c.value(data)
     masked = (crc >> 15 | crc << 17) + 0xA282EAD8
     return struct.pack("<I", masked % 2**32)
+
+
+def read_batch_sizes(path: str | pathlib.Path) -> list[int]:
+    """Reads the batch sizes that a server runs."""
+    found = _BATCH_SIZE.findall(pathlib.Path(path).read_text("utf-8"))
+    if not found:
+        raise ValueError(
+            f"`batching_parameters_file` {path} has no `allowed_batch_sizes`, "
+            "which the warm-up follows. Add them, the last equal to "
+            "max_batch_size."
+        )
+    return [int(size) for size in found]

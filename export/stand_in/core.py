@@ -9,16 +9,40 @@ import logging
 import pathlib
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from google.protobuf.message import Message
 
-from export import messages, session
-from export.files import versions
-from export.stand_in import errors, model
+from export import files, messages, session
+from export.stand_in import model
 
+_codes = messages.error_codes_pb2
 _log = logging.getLogger(__name__)
 _PLATFORM = "tensorflow"
 _State = messages.get_model_status_pb2.ModelVersionStatus
+
+
+def invalid_argument(message: str) -> session.StatusError:
+    return session.StatusError(_codes.INVALID_ARGUMENT, message)
+
+
+def failed_precondition(message: str) -> session.StatusError:
+    return session.StatusError(_codes.FAILED_PRECONDITION, message)
+
+
+class TooLarge(session.StatusError):
+    """A request over a limit: RESOURCE_EXHAUSTED, or 413 over REST.
+
+    `what` is such as `1025 texts`, `flag` the flag of `export.serve` that
+    sets the limit.
+    """
+
+    def __init__(self, what: str, flag: str, limit: int):
+        super().__init__(
+            _codes.RESOURCE_EXHAUSTED,
+            f"The request holds {what}; the stand-in takes {limit}. Send "
+            f"smaller requests, or raise --{flag}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +54,7 @@ class Limits:
     max_request_elements: int = 2**17
     max_request_texts: int = 2**10
 
-    def check(self, sizes: Iterable[tuple[bool, int]]):
+    def check(self, sizes: Iterable[tuple[bool, int]]) -> None:
         """Checks inputs: whether each is text, and its number of elements."""
         counts = {"texts": 0, "elements": 0}
         for is_text, count in sizes:
@@ -39,7 +63,7 @@ class Limits:
             flag = f"max_request_{kind}"
             limit = getattr(self, flag)
             if counts[kind] > limit:
-                raise errors.TooLarge(f"{counts[kind]} {kind}", flag, limit)
+                raise TooLarge(f"{counts[kind]} {kind}", flag, limit)
 
 
 class Core:
@@ -60,28 +84,28 @@ class Core:
         self.limits = limits or Limits()
         self._retries = max_num_load_retries, load_retry_seconds
         self._labels_for_unavailable = labels_for_unavailable
-        self._configs = {}
+        self._configs: dict[str, Message] = {}
         # Requests read these at any time: replace them, never change them.
-        self._models = {}
-        self._labels = {}
+        self._models: dict[str, model.Model] = {}
+        self._labels: dict[tuple[str, str], int] = {}
 
-    def configure(self, config: Message):
+    def configure(self, config: Message) -> None:
         """Replaces the configuration by a `ModelServerConfig`; `refresh` loads
         its models. After an error the previous configuration stays."""
         configs = {}
         for entry in config.model_config_list.config:
             if entry.name in configs:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Illegal to list model {entry.name} multiple times in "
                     "config list"
                 )
             if not pathlib.PurePath(entry.base_path).is_absolute():
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Expected model {entry.name} to have an absolute path or "
                     f"URI; got base_path()={entry.base_path}"
                 )
             if entry.model_platform != _PLATFORM:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Model {entry.name} requests unsupported platform "
                     f"{entry.model_platform}"
                 )
@@ -104,13 +128,13 @@ class Core:
         if state != _State.AVAILABLE and not (
             is_new and self._labels_for_unavailable
         ):
-            raise errors.failed_precondition(
+            raise failed_precondition(
                 f"Request to assign label to version {number} of model {name}, "
                 "which is not currently available for inference"
             )
         return number
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Looks for versions, loads the wanted ones, unloads the others."""
         for name, served in self._models.items():
             if name in self._configs:
@@ -119,7 +143,7 @@ class Core:
                 served.want({})
             served.advance()
 
-    def start(self, seconds: float):
+    def start(self, seconds: float) -> None:
         """Waits until every model has an available version, looking for
         versions every few seconds.
 
@@ -149,17 +173,19 @@ class Core:
                 return
             time.sleep(seconds)
 
-    def use(self, spec: Message):
+    def use(
+        self, spec: Message
+    ) -> AbstractContextManager[tuple[int, session.SavedModelSession]]:
         """Lends the version that a `ModelSpec` names, as `Model.use`."""
         if not spec.name:
-            raise errors.invalid_argument("ModelSpec has no name specified.")
+            raise invalid_argument("ModelSpec has no name specified.")
         number = None
         if spec.HasField("version"):
             number = spec.version.value
         elif spec.HasField("version_label"):
             number = self._labels.get((spec.name, spec.version_label))
             if number is None:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Unrecognized servable version label: {spec.version_label}"
                 )
         if spec.name not in self._models:
@@ -171,7 +197,7 @@ class Core:
         served = self._models.get(name)
         return served.states() if served else {}
 
-    def close(self):
+    def close(self) -> None:
         """Unloads everything."""
         for served in self._models.values():
             served.close()
@@ -184,7 +210,7 @@ def _look(served, config):
         # Raises if the folder is away for a moment, such as one on a network
         # drive, which must not unload everything.
         base_path.stat()
-        found = versions.find(base_path)
+        found = files.find_versions(base_path)
     except OSError as error:
         _log.error(
             "%s: could not find base path %s: %s",

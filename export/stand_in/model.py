@@ -2,10 +2,12 @@
 
 After TensorFlow Serving's `core/aspired_versions_manager.cc`,
 `core/availability_preserving_policy.cc`, `core/loader_harness.cc` and
-`core/basic_manager.cc`.
+`core/basic_manager.cc`. Also keeps the memory of a long-running server small,
+where glibc allocates it: see mallopt(3) and malloc_trim(3).
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import pathlib
@@ -15,12 +17,14 @@ from collections.abc import Iterator, Mapping
 
 from export import messages, session
 from export.files import warmup
-from export.stand_in import memory
 
 _log = logging.getLogger(__name__)
 _State = messages.get_model_status_pb2.ModelVersionStatus
 # {version: (state, why it did not load)}
 States = dict[int, tuple[int, session.StatusError | None]]
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
+_LOADING_BYTES = 2**20
+_SERVING_BYTES = 32 * 2**20  # where glibc's own threshold ends up
 
 
 @dataclasses.dataclass
@@ -59,10 +63,10 @@ class Model:
         self._name = name
         self._max_num_load_retries = max_num_load_retries
         self._load_retry_seconds = load_retry_seconds
-        self._versions = {}
+        self._versions: dict[int, _Version] = {}
         self._lock = threading.Lock()
 
-    def want(self, folders: Mapping[int, pathlib.Path]):
+    def want(self, folders: Mapping[int, pathlib.Path]) -> None:
         """Sets which versions are to be served.
 
         A version that ended is loaded again only if it was unwanted in
@@ -80,7 +84,7 @@ class Model:
                 if version.state == _State.LOADING and not version.wanted:
                     version.state = _State.END
 
-    def advance(self):
+    def advance(self) -> None:
         """Unloads and loads what is due.
 
         An unwanted version goes on answering until a wanted one is available,
@@ -157,17 +161,17 @@ class Model:
         """Lends a version, by default the newest available one."""
         with self._lock:
             available = {
-                known: version
+                known: version.loaded
                 for known, version in self._versions.items()
-                if version.state == _State.AVAILABLE
+                if version.state == _State.AVAILABLE and version.loaded
             }
             found = max(available, default=None) if number is None else number
             if found not in available:
                 raise not_found(self._name, number)
-            version = available[found]
+            version = self._versions[found]
             version.requests += 1
         try:
-            yield found, version.loaded
+            yield found, available[found]
         finally:
             with self._lock:
                 version.requests -= 1
@@ -189,7 +193,7 @@ class Model:
                 )
             }
 
-    def close(self):
+    def close(self) -> None:
         """Unloads every version, after its last request."""
         self.want({})
         self.advance()
@@ -197,7 +201,7 @@ class Model:
 
 def _load(folder):
     """Loads a version and replays its warm-up."""
-    with memory.loading():
+    with memory_for_loading():
         loaded = session.SavedModelSession(folder)
     try:
         for request in warmup.read(folder):
@@ -207,3 +211,38 @@ def _load(folder):
         loaded.close()
         raise
     return loaded
+
+
+def _call_libc(name, *arguments):
+    if function := getattr(ctypes.CDLL(None), name, None):
+        function(*arguments)
+
+
+def start_memory() -> None:
+    """Takes every block from one arena.
+
+    glibc has eight for each core. `malloc_trim` gives back the free end of the
+    first alone, and each has its own holes.
+    """
+    _call_libc("mallopt", _M_ARENA_MAX, 1)
+    _call_libc("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
+    _call_libc("mallopt", _M_TRIM_THRESHOLD, 2 * _SERVING_BYTES)
+
+
+@contextlib.contextmanager
+def memory_for_loading() -> Iterator[None]:
+    """Maps large blocks, such as weights, on their own meanwhile.
+
+    Among the blocks of requests, the weights of each version would leave holes
+    when they go. To map every tensor of a request would double its time.
+    """
+    _call_libc("mallopt", _M_MMAP_THRESHOLD, _LOADING_BYTES)
+    try:
+        yield
+    finally:
+        _call_libc("mallopt", _M_MMAP_THRESHOLD, _SERVING_BYTES)
+
+
+def give_back_memory() -> None:
+    """Returns what requests have freed, which glibc would keep."""
+    _call_libc("malloc_trim", 0)

@@ -18,8 +18,8 @@ import waitress.server
 from google.protobuf import json_format
 
 from export import messages, session
-from export.stand_in import answers, errors, json_request, json_response
-from export.stand_in.core import Core
+from export.stand_in import json_tensor, rpc
+from export.stand_in.core import Core, TooLarge, invalid_argument
 
 _codes = messages.error_codes_pb2
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -154,7 +154,7 @@ class _Application:
     def _status(self, environ, method, path):
         try:
             return 200, self._answer(environ, method, path)
-        except errors.TooLarge as error:
+        except TooLarge as error:
             return 413, _error(error.message)
         except session.StatusError as error:
             return _HTTP_STATUS.get(error.code, 500), _error(error.message)
@@ -166,16 +166,16 @@ class _Application:
         pattern = {"POST": _POST, "GET": _GET}.get(method)
         match = pattern and pattern.fullmatch(path)
         if not match:
-            raise errors.invalid_argument(f"Malformed request: {method} {path}")
+            raise invalid_argument(f"Malformed request: {method} {path}")
         if not match["name"]:
-            raise errors.invalid_argument("Missing model name in request.")
+            raise invalid_argument("Missing model name in request.")
         spec = messages.predict_pb2.PredictRequest().model_spec
         spec.name = urllib.parse.unquote(match["name"])
         if match["version"]:
             try:
                 spec.version.value = int(match["version"])
             except ValueError as error:  # more than 64 bits
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f"Failed to convert version: {match['version']} to numeric."
                 ) from error
         elif match["label"]:
@@ -195,11 +195,11 @@ class _Application:
             request = messages.get_model_status_pb2.GetModelStatusRequest(
                 model_spec=spec
             )
-            return _to_dict(answers.status(self._core, request))
+            return _to_dict(rpc.status(self._core, request))
         request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = answers.metadata(self._core, request)
+        response = rpc.metadata(self._core, request)
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         return {
@@ -208,22 +208,22 @@ class _Application:
         }
 
     def _predict(self, spec, body):
-        document = json_request.parse(body)
-        name = json_request.signature_name(document) or _DEFAULT_SIGNATURE
+        document = json_tensor.parse(body)
+        name = json_tensor.signature_name(document) or _DEFAULT_SIGNATURE
         with self._core.use(spec) as (_, model):
             if name not in model.signatures:
-                raise errors.invalid_argument(
+                raise invalid_argument(
                     f'Serving signature name: "{name}" not found in signature '
                     "def"
                 )
-            inputs, answer_format = json_request.to_arrays(
+            inputs, in_rows = json_tensor.to_arrays(
                 document, model.signatures[name].inputs
             )
             self._core.limits.check(
                 (x.dtype == np.object_, x.size) for x in inputs.values()
             )
             outputs = model.run(inputs, name)
-        return json_response.to_json(outputs, answer_format)
+        return json_tensor.to_json(outputs, in_rows)
 
 
 def _body(environ, limits):
@@ -234,7 +234,7 @@ def _body(environ, limits):
     # Python's objects take many times the bytes of their JSON.
     values = sum(body.count(character) for character in b",[{")
     if values > _SEPARATORS * limits.max_request_elements:
-        raise errors.TooLarge(
+        raise TooLarge(
             f"about {values} JSON values",
             "max_request_elements",
             limits.max_request_elements,
@@ -249,7 +249,7 @@ def _unzip(body, limit):
     except zlib.error:
         return b""
     if len(body) > limit:
-        raise errors.TooLarge(
+        raise TooLarge(
             f"more than {limit} bytes unzipped", "max_request_bytes", limit
         )
     return body if unzip.eof and not unzip.unused_data else b""

@@ -1,19 +1,21 @@
 """TensorFlow Serving's gRPC services over a `Core`.
 
-After `model_servers/prediction_service_impl.cc`, `model_service_impl.cc` and
-`grpc_status_util.cc`.
+After `model_servers/prediction_service_impl.cc`, `model_service_impl.cc`,
+`get_model_status_impl.cc` and `grpc_status_util.cc`, and
+`servables/tensorflow/predict_util.cc` and `get_model_metadata_impl.cc`.
 """
 
 import concurrent.futures
 
 import grpc
+from google.protobuf.message import Message
 
 from export import messages, session
-from export.stand_in import answers
-from export.stand_in.core import Core
+from export.stand_in.core import Core, failed_precondition, invalid_argument
 
 _GRPC_STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_ERROR = 1024  # more does not fit a header
+_SIGNATURES = "signature_def"
 
 
 class _Services(
@@ -39,13 +41,13 @@ class _Services(
         context.abort(_GRPC_STATUS[code], message)
 
     def Predict(self, request, context):
-        return self._answer(answers.predict, request, context)
+        return self._answer(predict, request, context)
 
     def GetModelMetadata(self, request, context):
-        return self._answer(answers.metadata, request, context)
+        return self._answer(metadata, request, context)
 
     def GetModelStatus(self, request, context):
-        return self._answer(answers.status, request, context)
+        return self._answer(status, request, context)
 
 
 def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
@@ -74,3 +76,125 @@ def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
         raise OSError(f"gRPC cannot listen on {address}: {error}") from error
     server.start()
     return server
+
+
+def predict(core: Core, request: Message) -> Message:
+    """Answers a `PredictRequest` with a `PredictResponse`."""
+    _check_spec(request)
+    core.limits.check(_sizes(request.inputs))
+    with core.use(request.model_spec) as (number, model):
+        name = request.model_spec.signature_name or session.DEFAULT_SIGNATURE
+        if name not in model.signatures:
+            raise failed_precondition(
+                f'Serving signature key "{name}" not found.'
+            )
+        signature = model.signatures[name]
+        _check_inputs(request.inputs.keys(), signature.inputs)
+        _check_outputs(request.output_filter, signature.outputs)
+        inputs = {
+            alias: _parsed(messages.from_tensor_proto, alias, proto)
+            for alias, proto in request.inputs.items()
+        }
+        answers = model.run(inputs, name, list(request.output_filter))
+    response = messages.predict_pb2.PredictResponse()
+    response.model_spec.name = request.model_spec.name
+    response.model_spec.version.value = number
+    response.model_spec.signature_name = name
+    for alias, array in answers.items():
+        response.outputs[alias].CopyFrom(messages.to_tensor_proto(array))
+    return response
+
+
+def _check_spec(request):
+    if not request.HasField("model_spec"):
+        raise invalid_argument("Missing ModelSpec")
+
+
+def _parsed(function, alias, proto):
+    try:
+        return function(proto)
+    except ValueError as error:
+        raise invalid_argument(f"tensor parsing error: {alias}") from error
+
+
+def _sizes(inputs):
+    """Yields whether each input is text, and its number of elements."""
+    for alias, proto in inputs.items():
+        count = _parsed(messages.count_elements, alias, proto)
+        yield proto.dtype == messages.types_pb2.DT_STRING, count
+
+
+def _braces(names):
+    return "{" + ",".join(sorted(names)) + "}"
+
+
+def _check_inputs(sent, wanted):
+    extra, missing = set(sent) - set(wanted), set(wanted) - set(sent)
+    if len(sent) != len(wanted):
+        raise invalid_argument(
+            f"input size does not match signature: {len(sent)}!={len(wanted)} "
+            f"len({_braces(sent)}) != len({_braces(wanted)}). "
+            f"Sent extra: {_braces(extra)}. "
+            f"Missing but required: {_braces(missing)}."
+        )
+    for alias in sorted(missing):
+        raise invalid_argument(
+            f"Signature input alias: {alias}(feed name: "
+            f"{wanted[alias].name}) not found in request and no "
+            "default value provided. Inputs expected to be in the request "
+            f"{_braces(sent)}, or default input alias set: "
+        )
+
+
+def _check_outputs(filtered, known):
+    for index, alias in enumerate(filtered):
+        if alias not in known:
+            raise invalid_argument(
+                f"output tensor alias not found in signature: {alias} Outputs "
+                f"expected to be in the set {_braces(known)}."
+            )
+        if alias in filtered[:index]:
+            raise invalid_argument(f"duplicate output tensor alias: {alias}")
+
+
+def metadata(core: Core, request: Message) -> Message:
+    """Answers a `GetModelMetadataRequest`."""
+    _check_spec(request)
+    if not request.metadata_field:
+        raise invalid_argument(
+            "GetModelMetadataRequest must specify at least one metadata_field"
+        )
+    for field in request.metadata_field:
+        if field != _SIGNATURES:
+            raise invalid_argument(f"Metadata field {field} is not supported")
+    response = messages.get_model_metadata_pb2.GetModelMetadataResponse()
+    signatures = messages.get_model_metadata_pb2.SignatureDefMap()
+    with core.use(request.model_spec) as (number, model):
+        for name, signature in model.meta_graph.signature_def.items():
+            signatures.signature_def[name].CopyFrom(signature)
+    response.model_spec.name = request.model_spec.name
+    response.model_spec.version.value = number
+    response.metadata[_SIGNATURES].Pack(signatures)
+    return response
+
+
+def status(core: Core, request: Message) -> Message:
+    """Answers a `GetModelStatusRequest`, whose label is ignored."""
+    _check_spec(request)
+    name = request.model_spec.name
+    states = core.states(name)
+    missing = f"Could not find any versions of model {name}"
+    if request.model_spec.HasField("version"):
+        number = request.model_spec.version.value
+        states = {n: found for n, found in states.items() if n == number}
+        missing = f"Could not find version {number} of model {name}"
+    if not states:
+        raise session.StatusError(messages.error_codes_pb2.NOT_FOUND, missing)
+    response = messages.get_model_status_pb2.GetModelStatusResponse()
+    for number, (state, error) in states.items():
+        version = response.model_version_status.add(version=number, state=state)
+        version.status.error_code = messages.error_codes_pb2.OK
+        if error:
+            version.status.error_code = error.code
+            version.status.error_message = error.message
+    return response

@@ -48,95 +48,61 @@ def write_half_plus(folder, offset):
 
 
 def _write_kinds(folder):
-    """Writes signatures for the kinds of values and shapes there are."""
+    """Writes signatures for the kinds of values and shapes there are.
+
+    Each answers what it is asked, or what its name says.
+    """
     import tensorflow as tf
 
-    def signature(**inputs):
-        specs = [
-            tf.TensorSpec(shape, dtype, name)
-            for name, (shape, dtype) in inputs.items()
-        ]
-        return lambda function: tf.function(function, input_signature=specs)
+    def limit(x):
+        with tf.control_dependencies([tf.debugging.assert_less(x, 10.0)]):
+            return {"y": tf.identity(x)}
 
-    class Kinds(tf.Module):
-        """Answers what it is asked, under other names."""
+    def answer_several(flags, floats, ints, texts):
+        return {
+            "not_flags": ~flags,
+            "floats_out": floats,
+            "ints_out": ints,
+            "texts_out": texts,
+            "texts_bytes": texts,
+        }
 
-        @signature(
-            flags=([None], tf.bool),
-            floats=([None, None], tf.float32),
-            ints=([None, None], tf.int32),
-            texts=([None], tf.string),
-        )
-        def several(self, flags, floats, ints, texts):
-            return {
-                "not_flags": ~flags,
-                "floats_out": floats,
-                "ints_out": ints,
-                "texts_out": texts,
-                "texts_bytes": texts,
-            }
-
-        @signature(text=(None, tf.string))
-        def text(self, text):
-            return {"text_bytes": text}
-
-        @signature(x=(None, tf.float64))
-        def double(self, x):
-            return {"y": x}
-
-        @signature(x=(None, tf.int64))
-        def long(self, x):
-            return {"y": x}
-
-        @signature(x=(None, tf.uint8))
-        def byte(self, x):
-            return {"y": x}
-
-        @signature(x=(None, tf.half))
-        def half(self, x):
-            return {"y": x}
-
-        @signature(x=([None], tf.float32))
-        def total(self, x):
-            return {"y": tf.reduce_sum(x)}
-
-        @signature(x=([None], tf.float32))
-        def unlike(self, x):
-            return {"long": tf.concat([x, x], 0), "short": x}
-
-        @signature(x=([None], tf.float32))
-        def none(self, x):
-            return {"y": x[:0]}
-
-        @signature(x=([None], tf.float32))
-        def as_half(self, x):
-            return {"y": tf.cast(x, tf.half)}
-
-        @signature(x=([None], tf.float32))
-        def limited(self, x):
-            with tf.control_dependencies([tf.debugging.assert_less(x, 10.0)]):
-                return {"y": tf.identity(x)}
-
-    module = Kinds()
-    names = [name for name in vars(Kinds) if not name.startswith("_")]
-    tf.saved_model.save(
-        module,
-        str(folder),
-        signatures={name: getattr(module, name) for name in names},
-    )
+    several = {
+        "flags": ([None], tf.bool),
+        "floats": ([None, None], tf.float32),
+        "ints": ([None, None], tf.int32),
+        "texts": ([None], tf.string),
+    }
+    batch = {"x": ([None], tf.float32)}
+    kinds = {
+        "several": (several, answer_several),
+        "text": (
+            {"text": (None, tf.string)},
+            lambda text: {"text_bytes": text},
+        ),
+        "double": ({"x": (None, tf.float64)}, lambda x: {"y": x}),
+        "long": ({"x": (None, tf.int64)}, lambda x: {"y": x}),
+        "byte": ({"x": (None, tf.uint8)}, lambda x: {"y": x}),
+        "half": ({"x": (None, tf.half)}, lambda x: {"y": x}),
+        "total": (batch, lambda x: {"y": tf.reduce_sum(x)}),
+        "unlike": (
+            batch,
+            lambda x: {"long": tf.concat([x, x], 0), "short": x},
+        ),
+        "none": (batch, lambda x: {"y": x[:0]}),
+        "as_half": (batch, lambda x: {"y": tf.cast(x, tf.half)}),
+        "limited": (batch, limit),
+    }
+    signatures = {}
+    for name, (inputs, function) in kinds.items():
+        specs = [tf.TensorSpec(*inputs[key], key) for key in inputs]
+        signatures[name] = tf.function(function, input_signature=specs)
+    tf.saved_model.save(tf.Module(), str(folder), signatures)
 
 
 def write(folder, prefix=None):
-    """Writes the models `half_plus` (two versions with labels) and `kinds`.
-
-    Args:
-        folder: `pathlib.Path`.
-        prefix: the path under which the server sees the folder; its own by
-            default.
-
-    Returns:
-        The path of the `ModelServerConfig`.
-    """
+    """Writes the models `half_plus` (two versions with labels) and `kinds`;
+    returns the path of their `ModelServerConfig`."""
     prefix = prefix or folder.resolve()
     for number, offset in HALF_PLUS.items():
         write_half_plus(folder / "half_plus" / str(number), offset)
@@ -155,7 +121,6 @@ def write(folder, prefix=None):
 
 
 def main(arguments):
-    """Writes the models; returns the exit status."""
     print(write(arguments.folder, arguments.prefix))
     return 0
 

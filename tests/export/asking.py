@@ -7,11 +7,7 @@ from export import client
 
 
 class InLoop:
-    """An `AsyncClient` in a loop of its own, whose coroutines are run at once.
-
-    Args:
-        make: function without arguments that returns the client.
-    """
+    """An `AsyncClient` in a loop of its own, which runs each coroutine."""
 
     def __init__(self, make):
         self._runner = asyncio.Runner()

@@ -1,37 +1,22 @@
-"""Faults planted in an export, and rewrites of it that do no harm.
+"""Faults planted in an export, in its graph or beside it.
 
 A function that plants a fault takes the folder and a NumPy generator.
 """
 
 import os
 import shutil
-import typing
 import zipfile
 
 import numpy as np
 import tensorflow as tf
 
 from export import messages
-from export.files import card, golden, manifest, warmup
+from export.files import card, digests, golden, warmup
+from tests.export import graph_faults
+from tests.export.graph_faults import SAVED_MODEL
 
-_TYPES = messages.types_pb2
-SAVED_MODEL = "saved_model.pb"
 DATA = "variables/variables.data-00000-of-00001"
 INDEX = "variables/variables.index"
-
-
-class Fault(typing.NamedTuple):
-    """A fault.
-
-    Attributes:
-        name: str.
-        check: name of the check that finds it whatever the manifest says.
-        plant: function of the folder and a generator.
-    """
-
-    name: str
-    check: str
-    plant: typing.Callable
 
 
 def flip(name, first=0.0):
@@ -58,97 +43,6 @@ def flip_in_archive(folder, random):
     place = start + random.integers(part.compress_size)
     content[place] ^= 1 << random.integers(8)
     path.write_bytes(content)
-
-
-def edit_graph(edit):
-    """Edits the SavedModel message: a function of its only graph."""
-
-    def plant(folder, random):
-        path = folder / SAVED_MODEL
-        saved = messages.saved_model_pb2.SavedModel.FromString(
-            path.read_bytes()
-        )
-        edit(saved.meta_graphs[0])
-        path.write_bytes(saved.SerializeToString())
-
-    return plant
-
-
-def edit_signature(edit, name="serving_default"):
-    return edit_graph(lambda graph: edit(graph.signature_def[name]))
-
-
-def node_of(graph, op):
-    """The first node of an op, in the functions or else outside."""
-    nodes = [n for f in graph.graph_def.library.function for n in f.node_def]
-    return next(n for n in (*nodes, *graph.graph_def.node) if n.op == op)
-
-
-def replace_op(op, other):
-    def edit(graph):
-        node_of(graph, op).op = other
-
-    return edit_graph(edit)
-
-
-def add_function(*ops):
-    """Calls ops of a new function when a signature is asked."""
-
-    def edit(graph):
-        wrapper = next(
-            f
-            for f in graph.graph_def.library.function
-            if "signature_wrapper" in f.signature.name
-        )
-        for index, op in enumerate(ops):
-            wrapper.node_def.add(name=f"added_{index}", op=op)
-
-    return edit_graph(edit)
-
-
-def call_by_name(graph):
-    """Hides an op in a function that is called as an op of its name."""
-    hidden = graph.graph_def.library.function.add()
-    hidden.signature.name = "hidden"
-    hidden.node_def.add(name="save", op="SaveV2")
-    wrapper = next(
-        f
-        for f in graph.graph_def.library.function
-        if "signature_wrapper" in f.signature.name
-    )
-    wrapper.node_def.add(name="called", op="hidden")
-
-
-def change_constant(graph):
-    for function in graph.graph_def.library.function:
-        for node in function.node_def:
-            tensor = node.attr["value"].tensor
-            if node.op == "Const" and len(tensor.float_val) == 1:
-                tensor.float_val[0] += 0.5
-                return
-
-
-def change_table(graph):
-    (node,) = (
-        n
-        for n in graph.graph_def.node
-        if n.op == "Const" and n.attr["dtype"].type == _TYPES.DT_UINT8
-    )
-    tensor = node.attr["value"].tensor
-    content = tensor.tensor_content
-    assert b"quick" in content
-    tensor.tensor_content = content.replace(b"quick", b"quack")
-
-
-def shadow(folder, random):
-    """A graph that XLA compiles is served, behind a sound one."""
-    path = folder / SAVED_MODEL
-    saved = messages.saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    served = saved.meta_graphs.add()
-    served.CopyFrom(saved.meta_graphs[0])
-    node_of(served, "StatefulPartitionedCall").attr["_XlaMustCompile"].b = True
-    saved.meta_graphs[0].meta_info_def.tags[:] = ["other"]
-    path.write_bytes(saved.SerializeToString())
 
 
 def edit_weights(edit):
@@ -291,54 +185,14 @@ def chmod(name, mode):
     return lambda folder, random: (folder / name).chmod(mode)
 
 
-def set_field(path, value):
-    """Sets a field of a signature, such as `inputs.text.dtype`."""
-
-    def edit(signature):
-        *parts, last = path.split(".")
-        for part in parts:
-            signature = (
-                getattr(signature, part)
-                if hasattr(signature, part)
-                else signature[part]
-            )
-        setattr(signature, last, value)
-
-    return edit_signature(edit)
-
-
-def close_shape(signature):
-    signature.inputs["text"].tensor_shape.dim[0].size = 7
-
-
-def set_length(signature):
-    signature.outputs["embedding"].tensor_shape.dim[1].size = 11
-
-
-def rename_output(signature):
-    signature.outputs["vector"].CopyFrom(signature.outputs["embedding"])
-    del signature.outputs["embedding"]
-
-
-def swap_signatures(graph):
-    first = type(graph.signature_def["query"])()
-    first.CopyFrom(graph.signature_def["query"])
-    graph.signature_def["query"].CopyFrom(graph.signature_def["document"])
-    graph.signature_def["document"].CopyFrom(first)
-
-
-def run_at_load(graph):
-    graph.graph_def.node.add(name="added", op="WriteFile")
-    graph.collection_def["saved_model_main_op"].node_list.value[:] = ["added"]
-
-
 def _flips(name, check, count, **options):
     return [
-        Fault(f"bit {i} of {name}", check, flip(name, **options))
+        (f"bit {i} of {name}", check, flip(name, **options))
         for i in range(count)
     ]
 
 
+# Name, the check that finds it whatever the manifest says, and what plants it.
 FAULTS = [
     *_flips(SAVED_MODEL, "graph", 9),
     # The names of the weights come first; nothing reads them to serve.
@@ -348,131 +202,65 @@ FAULTS = [
     *_flips(card.FILE, "card", 2),
     *_flips("fingerprint.pb", "card", 1),
     *(
-        Fault(
-            f"bit {i} of the golden answers", "golden answers", flip_in_archive
-        )
+        (f"bit {i} of the golden answers", "golden answers", flip_in_archive)
         for i in range(2)
     ),
-    # The graph.
-    Fault("another graph is served", "graph", shadow),
-    Fault(
-        "no graph to serve",
-        "signatures",
-        edit_graph(lambda g: g.meta_info_def.tags.append("gpu")),
-    ),
-    Fault(
-        "a jit-compiled function",
-        "xla",
-        edit_graph(
-            lambda g: (
-                g.graph_def.library.function[0]
-                .attr["_XlaMustCompile"]
-                .CopyFrom(type(node_of(g, "Const").attr["value"])(b=True))
-            )
-        ),
-    ),
-    Fault("an unknown op", "ops", replace_op("Tanh", "AddonsTanh")),
-    Fault("it writes files", "ops", add_function("WriteFile")),
-    Fault("it reads files", "ops", add_function("ReadFile")),
-    Fault("it prints", "ops", add_function("PrintV2")),
-    Fault("it runs Python", "ops", add_function("EagerPyFunc")),
-    Fault("it saves weights", "ops", add_function("SaveV2")),
-    Fault("it calls what saves weights", "ops", edit_graph(call_by_name)),
-    Fault("it changes weights", "ops", add_function("AssignVariableOp")),
-    Fault("it debugs", "ops", add_function("DebugIdentityV2")),
-    Fault("it writes as it loads", "ops", edit_graph(run_at_load)),
-    Fault(
-        "an asset file",
-        "ops",
-        edit_graph(lambda g: g.asset_file_def.add(filename="/etc/passwd")),
-    ),
-    Fault("another constant", "graph", edit_graph(change_constant)),
-    Fault("another word in the table", "vocabulary", edit_graph(change_table)),
-    # Signatures.
-    Fault(
-        "an input of another type",
-        "signatures",
-        set_field("inputs.text.dtype", _TYPES.DT_INT64),
-    ),
-    Fault(
-        "an output of another type",
-        "load",
-        set_field("outputs.embedding.dtype", _TYPES.DT_DOUBLE),
-    ),
-    Fault(
-        "an output that REST lacks",
-        "signatures",
-        set_field("outputs.embedding.dtype", _TYPES.DT_HALF),
-    ),
-    Fault("a closed shape", "signatures", edit_signature(close_shape)),
-    Fault("another embedding size", "load", edit_signature(set_length)),
-    Fault("a renamed output", "golden answers", edit_signature(rename_output)),
-    Fault(
-        "another method",
-        "signatures",
-        set_field("method_name", "tensorflow/serving/classify"),
-    ),
-    Fault(
-        "a missing signature",
-        "signatures",
-        edit_graph(lambda g: g.signature_def.pop("query")),
-    ),
-    Fault("swapped signatures", "graph", edit_graph(swap_signatures)),
+    *graph_faults.FAULTS,
     # Weights.
-    Fault("swapped tokens", "golden answers", edit_weights(swap_rows)),
-    Fault("swapped positions", "golden answers", edit_weights(swap_positions)),
-    Fault("another weight", "weights", add_to_weight(1e-6)),
-    Fault("NaN among the weights", "load", add_to_weight(np.nan)),
-    Fault(
+    ("swapped tokens", "golden answers", edit_weights(swap_rows)),
+    ("swapped positions", "golden answers", edit_weights(swap_positions)),
+    ("another weight", "weights", add_to_weight(1e-6)),
+    ("NaN among the weights", "load", add_to_weight(np.nan)),
+    (
         "more in the checkpoint",
         "weights stored once",
         edit_weights(
             lambda t: t.update(more=np.ones([9973], "float32")),
         ),
     ),
-    Fault("half the weights", "load", truncate(DATA)),
+    ("half the weights", "load", truncate(DATA)),
     # The card, the golden answers and the warm-up.
-    Fault("a card of bfloat16", "card", edit_card(dtype="bfloat16")),
-    Fault("a card of more bytes", "card", edit_card(parameter_bytes=2**20)),
-    Fault("a card of another run", "card", edit_card(run={"steps": 7})),
-    Fault("a card without bytes", "card", edit_card(parameter_bytes=None)),
-    Fault(
+    ("a card of bfloat16", "card", edit_card(dtype="bfloat16")),
+    ("a card of more bytes", "card", edit_card(parameter_bytes=2**20)),
+    ("a card of another run", "card", edit_card(run={"steps": 7})),
+    ("a card without bytes", "card", edit_card(parameter_bytes=None)),
+    (
         "a card of other tokens",
         "vocabulary",
         edit_card(vocabulary_sha256="0" * 64),
     ),
-    Fault("a card that is a list", "card", write(card.FILE, b"[]")),
-    Fault("a dropped row", "golden answers", edit_golden(drop_rows)),
-    Fault("a repeated row", "golden answers", edit_golden(repeat_row)),
-    Fault("a signature not asked", "signatures", edit_golden(drop_signature)),
-    Fault("a warm-up too large", "warm-up", edit_warmup(oversize)),
-    Fault(
+    ("a card that is a list", "card", write(card.FILE, b"[]")),
+    ("a dropped row", "golden answers", edit_golden(drop_rows)),
+    ("a repeated row", "golden answers", edit_golden(repeat_row)),
+    ("a signature not asked", "signatures", edit_golden(drop_signature)),
+    ("a warm-up too large", "warm-up", edit_warmup(oversize)),
+    (
         "a warm-up of no signature",
         "warm-up",
         edit_warmup(lambda r: setattr(r[0].model_spec, "signature_name", "no")),
     ),
-    Fault("a shorter warm-up", "warm-up", edit_warmup(lambda r: r.pop())),
-    Fault("a garbled warm-up", "warm-up", garbage_record),
+    ("a shorter warm-up", "warm-up", edit_warmup(lambda r: r.pop())),
+    ("a garbled warm-up", "warm-up", garbage_record),
     # Files.
-    Fault("half the graph", "signatures", truncate(SAVED_MODEL)),
-    Fault(
+    ("half the graph", "signatures", truncate(SAVED_MODEL)),
+    (
         "settings of the server",
         "files",
         write("assets.extra/saved_model_config.pb"),
     ),
-    Fault("a second graph", "files", write("saved_model.pbtxt")),
-    Fault("no warm-up", "files", remove(warmup.FILE)),
-    Fault("a folder that no export has", "files", make_folder),
-    Fault("a link to a file elsewhere", "files", link_file),
-    Fault("a pipe", "files", make_pipe),
-    Fault("a private file", "permissions", chmod(INDEX, 0o600)),
-    Fault("a private folder", "permissions", chmod("variables", 0o700)),
+    ("a second graph", "files", write("saved_model.pbtxt")),
+    ("no warm-up", "files", remove(warmup.FILE)),
+    ("a folder that no export has", "files", make_folder),
+    ("a link to a file elsewhere", "files", link_file),
+    ("a pipe", "files", make_pipe),
+    ("a private file", "permissions", chmod(INDEX, 0o600)),
+    ("a private folder", "permissions", chmod("variables", 0o700)),
 ]
 
 
 def seal(folder):
     """Writes the manifest again, as one who plants a fault would."""
     mode = {p: p.stat().st_mode for p in (folder, *folder.rglob("*"))}
-    manifest.write(folder)
+    digests.write_manifest(folder)
     for path, bits in mode.items():
         path.chmod(bits)

@@ -24,11 +24,8 @@ from export import messages
 class Front:
     """A server that a test asks.
 
-    Attributes:
-        url: its URL.
-        seen: what it was asked: `(method, path, headers, body)` over REST,
-            the metadata over gRPC.
-        connections: the number of connections it was asked over (REST).
+    `seen` is what it was asked: `(method, path, headers, body)` over REST, the
+    metadata over gRPC; `connections` is over how many (REST).
     """
 
     url: str = ""
@@ -38,15 +35,11 @@ class Front:
 
 @contextlib.contextmanager
 def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
-    """Passes requests on.
+    """Passes requests on to a `LocalServer`.
 
-    Args:
-        server: a `local_server.LocalServer`.
-        refusals: list of HTTP statuses, which are answered first.
-        answer: function of `(status, headers, content)` of the server to what
-            is answered.
-        prefix: str, the path before `/v1`.
-        tls: `ssl.SSLContext`, to be asked by HTTPS.
+    The HTTP statuses in `refusals` are answered first; `answer` maps status,
+    headers and content of the server to what is answered. `prefix` is the path
+    before `/v1`.
     """
     front = Front()
 
@@ -111,17 +104,18 @@ def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
 
 @contextlib.contextmanager
 def grpc_front(
-    server, refusals=(), answer=None, port=0, tls=None, compression=None
+    server,
+    refusals=(),
+    answer=None,
+    port=0,
+    tls=None,
+    compression=None,
+    message="not now",
 ):
-    """Passes requests on.
+    """Passes requests on to a `LocalServer`, as `rest_front`.
 
-    Args:
-        server: a `local_server.LocalServer`.
-        refusals: list of `grpc.StatusCode`, which are answered first.
-        answer: function of the server's message to what is answered.
-        port: int; 0 for any that is free.
-        tls: `grpc.ServerCredentials`, to be asked by TLS.
-        compression: `grpc.Compression` of answers.
+    `refusals` are names of statuses, with the `message`; `answer` maps the
+    server's message to what is answered.
     """
     services = messages.prediction_service_pb2_grpc
     front = Front()
@@ -130,7 +124,7 @@ def grpc_front(
         def call(self, request, context):
             front.seen.append(dict(context.invocation_metadata()))
             if refusals:
-                context.abort(refusals.pop(0), "not now")
+                context.abort(grpc.StatusCode[refusals.pop(0)], message)
             response = getattr(stub, method)(request)
             return answer(response) if answer else response
 
@@ -192,9 +186,8 @@ def counting_front(url):
                 target.sendall(content)
             target.shutdown(socket.SHUT_WR)
 
-    def accept():
-        connection, _ = listening.accept()
-        with connection, socket.create_connection((host, port)) as server:
+    def serve(connection):
+        with socket.create_connection((host, port)) as server:
             back = threading.Thread(
                 target=pass_on, args=[server, connection, False]
             )
@@ -202,11 +195,8 @@ def counting_front(url):
             pass_on(connection, server, True)
             back.join()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=accept)
-        thread.start()
-        yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", counts
-        thread.join()
+    with raw_front(serve) as listening:
+        yield f"{scheme}://127.0.0.1:{listening}", counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,20 +229,15 @@ class Certificates:
 
 def make_certificates(folder):
     """Writes `Certificates` that are valid for an hour."""
-
-    def write(path, content):
-        path.write_bytes(content)
-        return path
+    now = datetime.datetime.now(datetime.UTC)
+    hour = datetime.timedelta(hours=1)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
 
     def sign(name, issuer=None):
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name(
-            [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]
-        )
-        now = datetime.datetime.now(datetime.UTC)
-        hour = datetime.timedelta(hours=1)
+        common_name = x509.NameAttribute(x509.NameOID.COMMON_NAME, name)
+        subject = x509.Name([common_name])
         issuer_name, issuer_key = issuer or (subject, key)
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
         certificate = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -265,19 +250,15 @@ def make_certificates(folder):
             .add_extension(x509.BasicConstraints(issuer is None, None), True)
             .sign(issuer_key, hashes.SHA256())
         )
-        files = (
-            write(
-                folder / f"{name}.pem",
-                certificate.public_bytes(serialization.Encoding.PEM),
-            ),
-            write(
-                folder / f"{name}.key",
-                key.private_bytes(
-                    serialization.Encoding.PEM,
-                    serialization.PrivateFormat.PKCS8,
-                    serialization.NoEncryption(),
-                ),
-            ),
+        files = folder / f"{name}.pem", folder / f"{name}.key"
+        pem = serialization.Encoding.PEM
+        files[0].write_bytes(certificate.public_bytes(pem))
+        files[1].write_bytes(
+            key.private_bytes(
+                pem,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
         )
         return files, (subject, key)
 

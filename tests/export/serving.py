@@ -50,14 +50,8 @@ def by_server(folder, protocol):
 
 
 def compare_with_others(exported, signature, output, change):
-    """Compares an export with golden answers of which one output is changed.
-
-    Args:
-        exported: a `checks.exported.Exported`, whose session is used again.
-
-    Returns:
-        What `checks.run` does.
-    """
+    """Compares an `Exported`, by its open session, with golden answers of which
+    one output is changed; returns what `checks.run` does."""
     assert exported.session
     other = copy.copy(exported)
     other.golden = golden.load(exported.folder)

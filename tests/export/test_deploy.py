@@ -26,84 +26,12 @@ from export import client, local_server, messages
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "export" / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
-BATCHING, MODELS, MONITORING = (
-    "batching_parameters.txt",
-    "models.config",
-    "monitoring.config",
-)
+BATCHING = "batching_parameters.txt"
+MODELS, MONITORING = "models.config", "monitoring.config"
 GRPC_PORT, REST_PORT = 8500, 8501  # of the image: tools/docker/Dockerfile
+HERE = pathlib.Path(__file__).parent
 # TensorFlow Serving's model_servers/main.cc.
-FLAGS = set(
-    """
-    port grpc_socket_path rest_api_port rest_api_num_threads
-    rest_api_timeout_in_ms rest_api_enable_cors_support enable_batching
-    allow_version_labels_for_unavailable_models batching_parameters_file
-    enable_per_model_batching_parameters model_config_file
-    model_config_file_poll_wait_seconds model_name model_base_path
-    num_load_threads num_unload_threads max_num_load_retries
-    load_retry_interval_micros file_system_poll_wait_seconds
-    flush_filesystem_caches tensorflow_session_parallelism
-    tensorflow_session_config_file tensorflow_intra_op_parallelism
-    tensorflow_inter_op_parallelism use_alts_credentials ssl_config_file
-    platform_config_file per_process_gpu_memory_fraction saved_model_tags
-    grpc_channel_arguments grpc_max_threads enable_model_warmup
-    num_request_iterations_for_warmup version monitoring_config_file
-    remove_unused_fields_from_bundle_metagraph prefer_tflite_model
-    num_tflite_pools num_tflite_interpreters_per_pool
-    enable_signature_method_name_check xla_cpu_compilation_enabled
-    xla_gpu_compilation_enabled enable_profiler thread_pool_factory_config_file
-    mixed_precision skip_initialize_tpu enable_grpc_healthcheck_service
-    enable_serialization_as_tensor_content
-    """.split()
-)
-# What the wheel of tensorflow-serving-api leaves out, after its
-# servables/tensorflow/session_bundle_config.proto and
-# config/monitoring_config.proto.
-SCHEMA = """
-name: "serving.proto"
-package: "serving"
-syntax: "proto3"
-dependency: "google/protobuf/wrappers.proto"
-message_type {
-  name: "BatchingParameters"
-  field {
-    name: "max_batch_size" number: 1 label: LABEL_OPTIONAL
-    type_name: ".google.protobuf.Int64Value"
-  }
-  field {
-    name: "batch_timeout_micros" number: 2 label: LABEL_OPTIONAL
-    type_name: ".google.protobuf.Int64Value"
-  }
-  field {
-    name: "max_enqueued_batches" number: 3 label: LABEL_OPTIONAL
-    type_name: ".google.protobuf.Int64Value"
-  }
-  field {
-    name: "num_batch_threads" number: 4 label: LABEL_OPTIONAL
-    type_name: ".google.protobuf.Int64Value"
-  }
-  field {
-    name: "allowed_batch_sizes" number: 6 label: LABEL_REPEATED
-    type: TYPE_INT64
-  }
-  field {
-    name: "pad_variable_length_inputs" number: 7 label: LABEL_OPTIONAL
-    type: TYPE_BOOL
-  }
-}
-message_type {
-  name: "MonitoringConfig"
-  field {
-    name: "prometheus_config" number: 1 label: LABEL_OPTIONAL
-    type_name: ".serving.PrometheusConfig"
-  }
-}
-message_type {
-  name: "PrometheusConfig"
-  field { name: "enable" number: 1 label: LABEL_OPTIONAL type: TYPE_BOOL }
-  field { name: "path" number: 2 label: LABEL_OPTIONAL type: TYPE_STRING }
-}
-"""
+FLAGS = set((HERE / "serving_flags.txt").read_text().split())
 
 
 def read(*parts):
@@ -126,30 +54,27 @@ def manifest(kind):
     return found
 
 
-def container():
-    pod = manifest("Deployment")["spec"]["template"]["spec"]
-    (found,) = pod["containers"]
-    return found
+COMPOSE = load("compose.yaml")["services"]["server"]
+TEMPLATE = manifest("Deployment")["spec"]["template"]
+LABELS, POD = TEMPLATE["metadata"]["labels"], TEMPLATE["spec"]
+(CONTAINER,) = POD["containers"]
+(SCRAPED,) = load("config", "prometheus.yml")["scrape_configs"]
+(ALERTS,) = load("config", "alerts.yml")["groups"]
 
 
 def commands():
     """Yields the server's flags, `{flag: value}`, of Compose, of Kubernetes."""
-    for words in (
-        load("compose.yaml")["services"]["server"]["command"],
-        container()["args"],
-    ):
-        flags = {}
-        for word in words:
-            flag, _, value = word.removeprefix("--").partition("=")
-            flags[flag] = value
-        yield flags
+    for words in (COMPOSE["command"], CONTAINER["args"]):
+        split = (word.removeprefix("--").partition("=") for word in words)
+        yield {flag: value for flag, _, value in split}
 
 
 def parse(name, message):
-    """Parses a text-format file as a message of `SCHEMA`."""
+    """Parses a text-format file as a message of `serving.txtpb`."""
+    schema = (HERE / "serving.txtpb").read_text()
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(text_format.Parse(SCHEMA, descriptor_pb2.FileDescriptorProto()))
+    pool.Add(text_format.Parse(schema, descriptor_pb2.FileDescriptorProto()))
     descriptor = pool.FindMessageTypeByName(f"serving.{message}")
     return text_format.Parse(
         read("config", name), message_factory.GetMessageClass(descriptor)()
@@ -192,12 +117,7 @@ def kubectl(folder):
     """Renders a Kustomization; returns its documents."""
     if not shutil.which("kubectl"):
         pytest.skip("needs kubectl")
-    rendered = subprocess.run(
-        ["kubectl", "kustomize", folder],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    rendered = subprocess.check_output(["kubectl", "kustomize", folder])
     return list(yaml.safe_load_all(rendered))
 
 
@@ -214,10 +134,9 @@ def test_batching_parameters():
 
 def test_monitoring():
     config = parse(MONITORING, "MonitoringConfig")
-    (job,) = load("config", "prometheus.yml")["scrape_configs"]
     assert config.prometheus_config.enable
-    assert config.prometheus_config.path == job["metrics_path"]
-    assert job["static_configs"] == [{"targets": [f"server:{REST_PORT}"]}]
+    assert config.prometheus_config.path == SCRAPED["metrics_path"]
+    assert SCRAPED["static_configs"] == [{"targets": [f"server:{REST_PORT}"]}]
 
 
 def test_a_new_version_waits_for_its_name():
@@ -245,7 +164,7 @@ def test_versions_and_labels(two_models, protocol):
     "words",
     [
         ("check", "config", DEPLOY / "config" / "prometheus.yml"),
-        ("test", "rules", pathlib.Path(__file__).with_name("alerts_test.yml")),
+        ("test", "rules", HERE / "alerts_test.yml"),
     ],
 )
 def test_promtool(words):
@@ -254,25 +173,21 @@ def test_promtool(words):
 
 def test_alerts_use_metrics_that_the_page_names():
     named = set(re.findall(r"^\| `(:\S+)` ", read("README.md"), re.MULTILINE))
-    (group,) = load("config", "alerts.yml")["groups"]
-    for rule in group["rules"]:
+    for rule in ALERTS["rules"]:
         used = set(re.findall(r"(:[a-z_:]+)[{[]", rule["expr"]))
         assert {name.removesuffix("_bucket") for name in used} <= named
     assert load("config", "prometheus.yml")["rule_files"] == ["alerts.yml"]
 
 
 def test_every_alert_says_how_urgent_it_is():
-    (group,) = load("config", "alerts.yml")["groups"]
-    urgent = {r["alert"]: r["labels"]["severity"] for r in group["rules"]}
+    urgent = {r["alert"]: r["labels"]["severity"] for r in ALERTS["rules"]}
     assert set(urgent.values()) == {"critical", "warning", "info"}
     assert urgent["ModelServerClientMistakes"] == "info"
 
 
 def test_alerts_as_a_custom_resource():
     (command,) = re.findall(r"^\((printf.*)\) \|", read("README.md"), re.M)
-    written = subprocess.run(
-        ["sh", "-c", command], cwd=DEPLOY, check=True, stdout=subprocess.PIPE
-    ).stdout
+    written = subprocess.check_output(["sh", "-c", command], cwd=DEPLOY)
     rule = yaml.safe_load(written)
     assert rule["kind"] == "PrometheusRule"
     assert rule["spec"] == load("config", "alerts.yml")
@@ -281,37 +196,25 @@ def test_alerts_as_a_custom_resource():
 def test_the_pods_are_scraped():
     monitor = load("kubernetes", "pod_monitor.yaml")["spec"]
     (endpoint,) = monitor["podMetricsEndpoints"]
-    (job,) = load("config", "prometheus.yml")["scrape_configs"]
-    pods = manifest("Deployment")["spec"]["template"]["metadata"]["labels"]
-    assert monitor["selector"]["matchLabels"] == pods
-    assert pods[monitor["jobLabel"]] == job["job_name"]
-    assert endpoint["path"] == job["metrics_path"]
-    assert endpoint["port"] in {p["name"] for p in container()["ports"]}
-    (group,) = load("config", "alerts.yml")["groups"]
+    assert monitor["selector"]["matchLabels"] == LABELS
+    assert LABELS[monitor["jobLabel"]] == SCRAPED["job_name"]
+    assert endpoint["path"] == SCRAPED["metrics_path"]
+    assert endpoint["port"] in {p["name"] for p in CONTAINER["ports"]}
     jobs = set(
-        re.findall(r'job="([^"]*)"', json.dumps(group).replace("\\", ""))
+        re.findall(r'job="([^"]*)"', json.dumps(ALERTS).replace("\\", ""))
     )
-    assert jobs == {job["job_name"]}
+    assert jobs == {SCRAPED["job_name"]}
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
-def test_compose_schema(name):
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "check_jsonschema"),
-            *("--builtin-schema", "vendor.compose-spec", DEPLOY / name),
-        ],
-        check=True,
-    )
+def test_compose_schema():
+    paths = [DEPLOY / f"compose{gpu}.yaml" for gpu in ("", ".gpu")]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema"]
+    subprocess.run([*command, "vendor.compose-spec", *paths], check=True)
 
 
 def test_images_are_of_one_version():
-    images = [
-        load("compose.yaml")["services"]["server"]["image"],
-        container()["image"],
-    ]
-    assert images[0] == images[1]
-    tag = images[0].removeprefix("tensorflow/serving:")
+    assert COMPOSE["image"] == CONTAINER["image"]
+    tag = COMPOSE["image"].removeprefix("tensorflow/serving:")
     assert re.fullmatch(r"2\.20\.\d+", tag)
     gpu = load("compose.gpu.yaml")["services"]["server"]["image"]
     assert gpu == f"tensorflow/serving:{tag}-gpu"
@@ -343,10 +246,9 @@ def test_whoever_writes_models_does_not_configure_the_server():
         files = {v for flag, v in flags.items() if flag.endswith("_file")}
         assert {f"/config/{name}" for name in (BATCHING, MONITORING)} <= files
         assert not any(file.startswith("/models") for file in files)
-    volumes = load("compose.yaml")["services"]["server"]["volumes"]
+    volumes = COMPOSE["volumes"]
     assert "./config:/config:ro" in volumes
-    pod = manifest("Deployment")["spec"]["template"]["spec"]
-    (volume,) = (v for v in pod["volumes"] if v["name"] == "config")
+    (volume,) = (v for v in POD["volumes"] if v["name"] == "config")
     (config,) = load("config", "kustomization.yaml")["configMapGenerator"]
     assert volume["configMap"]["name"] == config["name"]
     assert set(config["files"]) == {BATCHING, MODELS, MONITORING}
@@ -355,11 +257,10 @@ def test_whoever_writes_models_does_not_configure_the_server():
 
 
 def test_ports():
-    server = load("compose.yaml")["services"]["server"]
-    assert server["ports"] == [
+    assert COMPOSE["ports"] == [
         f"127.0.0.1:{port}:{port}" for port in (GRPC_PORT, REST_PORT)
     ]
-    assert {p["name"]: p["containerPort"] for p in container()["ports"]} == {
+    assert {p["name"]: p["containerPort"] for p in CONTAINER["ports"]} == {
         "grpc": GRPC_PORT,
         "rest": REST_PORT,
     }
@@ -373,9 +274,9 @@ def test_ports():
 
 
 def test_models_are_mounted_read_only():
-    volumes = load("compose.yaml")["services"]["server"]["volumes"]
+    volumes = COMPOSE["volumes"]
     assert volumes and all(volume.endswith(":ro") for volume in volumes)
-    mounts = {m["mountPath"]: m for m in container()["volumeMounts"]}
+    mounts = {m["mountPath"]: m for m in CONTAINER["volumeMounts"]}
     assert mounts["/models"]["readOnly"] and mounts["/config"]["readOnly"]
 
 
@@ -388,22 +289,20 @@ def test_kubernetes_schemas():
 
 
 def test_every_selector_finds_the_pods():
-    pods = manifest("Deployment")["spec"]["template"]["metadata"]["labels"]
     for document in manifests():
         spec = document["spec"]
         selector = spec.get("selector") or spec.get("podSelector")
         if selector:
-            assert selector.get("matchLabels", selector) == pods
+            assert selector.get("matchLabels", selector) == LABELS
     scaled = manifest("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
     assert scaled["name"] == manifest("Deployment")["metadata"]["name"]
 
 
 def test_requests_end_before_a_pod_does():
-    pod = manifest("Deployment")["spec"]["template"]["spec"]
-    word, seconds = container()["lifecycle"]["preStop"]["exec"]["command"]
+    word, seconds = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]
     assert word == "sleep"
     rest_timeout = 30  # rest_api_timeout_in_ms by default, in seconds
-    assert rest_timeout < int(seconds) < pod["terminationGracePeriodSeconds"]
+    assert rest_timeout < int(seconds) < POD["terminationGracePeriodSeconds"]
 
 
 def test_only_clients_and_prometheus_reach_the_ports():
@@ -444,17 +343,14 @@ def test_another_version_replaces_the_pods_one_at_a_time(tmp_path):
         config.write_text(
             read("config", MODELS).replace("versions: 1", versions)
         )
-        (deployment,) = (
-            document
-            for document in kubectl(tmp_path / "kubernetes" / "base")
-            if document["kind"] == "Deployment"
-        )
+        rendered = kubectl(tmp_path / "kubernetes" / "base")
+        (deployment,) = (d for d in rendered if d["kind"] == "Deployment")
         pods.append(deployment["spec"]["template"])
     assert pods[0] != pods[1]
     spec = deployment["spec"]
     step = {"maxSurge": 1, "maxUnavailable": 0}
     assert spec["strategy"]["rollingUpdate"] == step
-    startup = container()["startupProbe"]
+    startup = CONTAINER["startupProbe"]
     slowest = startup["periodSeconds"] * startup["failureThreshold"]
     assert 60 <= spec["minReadySeconds"]
     assert spec["progressDeadlineSeconds"] > slowest + spec["minReadySeconds"]
@@ -463,14 +359,14 @@ def test_another_version_replaces_the_pods_one_at_a_time(tmp_path):
 def test_kubernetes_probes(server):
     (model,) = served_models().model_config_list.config
     for probe in ("startupProbe", "readinessProbe"):
-        path = container()[probe]["httpGet"]["path"]
+        path = CONTAINER[probe]["httpGet"]["path"]
         for name, status in (("tiny", 200), ("absent", 404)):
             url = server.rest_url + path.replace(model.name, name)
             assert requests.get(url, timeout=30).status_code == status
 
 
 def test_a_server_too_busy_to_answer_is_not_restarted(server):
-    (probe,) = container()["livenessProbe"].keys() - {
+    (probe,) = CONTAINER["livenessProbe"].keys() - {
         *("periodSeconds", "timeoutSeconds", "failureThreshold")
     }
     assert probe == "tcpSocket"
@@ -486,7 +382,7 @@ def test_a_server_too_busy_to_answer_is_not_restarted(server):
 
 @pytest.mark.parametrize(("name", "healthy"), [("tiny", True), ("no", False)])
 def test_compose_health_check(server, name, healthy):
-    check = load("compose.yaml")["services"]["server"]["healthcheck"]["test"]
+    check = COMPOSE["healthcheck"]["test"]
     kind, *command = check
     assert kind == "CMD"
     port = urllib.parse.urlsplit(server.rest_url).port

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from export import cli, publish, saved_model, services, session
+from export import cli, publish, saved_model, session, verify
 from export.files import card, golden, warmup
 from tests.export import tiny
 
@@ -28,16 +28,17 @@ def model(base_path):
     loaded.close()
 
 
-@pytest.mark.parametrize(
-    ("signature", "prefix"),
-    [("serving_default", ""), ("query", "query: "), ("document", "")],
-)
-def test_equals_padded_keras_model(model, embedder, signature, prefix):
+def test_equals_padded_keras_model(model, embedder):
+    prefixes = {"serving_default": "", "query": "query: ", "document": ""}
+    inputs = embedder.preprocessor(
+        [prefix + text for prefix in prefixes.values() for text in TEXTS]
+    )
+    expected = np.split(np.array(embedder(inputs)), len(prefixes))
     texts = np.array([text.encode() for text in TEXTS], object)
-    answer = model.run({"text": texts}, signature)["embedding"]
-    inputs = embedder.preprocessor([prefix + text for text in TEXTS])
-    np.testing.assert_allclose(answer, embedder(inputs), atol=1e-5)
-    assert answer.dtype == np.float32
+    for signature, embeddings in zip(prefixes, expected, strict=True):
+        answer = model.run({"text": texts}, signature)["embedding"]
+        np.testing.assert_allclose(answer, embeddings, atol=1e-5)
+        assert answer.dtype == np.float32
 
 
 def test_token_ids_equal_keras_model(model, embedder):
@@ -160,17 +161,17 @@ def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
 def test_red_gate_publishes_nothing(
     preset_without_prompts, tmp_path, monkeypatch
 ):
-    right = services.golden_cases
+    red = [verify.Result("golden answers", False, "they differ")]
+    staged = []
 
-    def wrong(service, on_start):
-        cases = right(service, on_start)
-        cases["serving_default"].outputs["embedding"][0] += 1e-3
-        return cases
+    def check(folder, on_start):
+        staged.extend(path.name for path in folder.iterdir())
+        return red
 
-    monkeypatch.setattr(services, "golden_cases", wrong)
+    monkeypatch.setattr(verify, "run_checks", check)
     results, published = publish.export(preset_without_prompts, tmp_path)
-    assert [r.name for r in results if not r.passed] == ["golden answers"]
-    assert published is None
+    assert "saved_model.pb" in staged
+    assert (results, published) == (red, None)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -265,28 +266,27 @@ def test_a_local_server_needs_a_version(tmp_path):
             pass
 
 
-def test_a_port_in_use_is_one_line(half_plus):
-    with local_server.running("m", half_plus) as server:
-        port, rest_port = (
-            url.rpartition(":")[2] for url in (server.grpc_url, server.rest_url)
+@pytest.mark.parametrize(
+    ("flag", "other", "message"),
+    [
+        ("--port", "--rest_api_port", "gRPC cannot listen on 127.0.0.1:{}"),
+        ("--rest_api_port", "--port", "Address already in use"),
+    ],
+)
+def test_a_port_in_use_is_one_line(half_plus, flag, other, message):
+    (free,) = local_server.free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = serve_in_a_process(
+            *("--model_base_path", half_plus, flag, port, other, free)
         )
-        (free,) = map(str, local_server.free_ports(1))
-        for taken, message in (
-            ((port, free), f"gRPC cannot listen on 127.0.0.1:{port}"),
-            ((free, rest_port), "Address already in use"),
-        ):
-            other = subprocess.run(
-                [
-                    *(sys.executable, "-m", "export.serve"),
-                    *("--model_base_path", str(half_plus)),
-                    *("--port", taken[0], "--rest_api_port", taken[1]),
-                ],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-            )
-            assert other.returncode == 1
-            assert message in other.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert message.format(port) in ended.stderr.splitlines()[-1]
+
+
+def serve_in_a_process(*words):
+    command = [sys.executable, "-m", "export.serve", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -300,16 +300,9 @@ def binary(tmp_path, monkeypatch):
 
 
 def test_gives_way_to_the_model_server(binary, tmp_path):
-    printed = subprocess.run(
-        [
-            *(sys.executable, "-m", "export.serve", "--model_name", "m"),
-            *("--model_base_path", str(tmp_path), "--port", "7"),
-            *("--host", "0.0.0.0", "--max_request_texts", "9"),
-        ],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
+    printed = serve_in_a_process(
+        *("--model_name", "m", "--model_base_path", tmp_path, "--port", "7"),
+        *("--host", "0.0.0.0", "--max_request_texts", "9"),
     ).stdout
     assert f"{binary} is installed and serves" in printed
     for flag in (

@@ -87,3 +87,21 @@ def test_refuses_a_file_cut_short(tmp_path, cut):
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(ValueError, match="ends within a record"):
         warmup.read(tmp_path)
+
+
+def test_default_batch_sizes():
+    assert warmup.read_batch_sizes(warmup.BATCHING_PARAMETERS) == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+    ]
+
+
+def test_without_batch_sizes(tmp_path):
+    path = tmp_path / "batching_parameters.txt"
+    path.write_text("max_batch_size { value: 3 }")
+    with pytest.raises(ValueError, match="no `allowed_batch_sizes`"):
+        warmup.read_batch_sizes(path)

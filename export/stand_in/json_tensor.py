@@ -1,11 +1,14 @@
-"""TensorFlow Serving's JSON of requests, into arrays.
+"""TensorFlow Serving's JSON of requests and answers, to and from arrays.
 
-After `util/json_tensor.cc`: `instances` (rows) or `inputs` (columns), and
-`{"b64": ...}` for bytes. RapidJSON parses, as there.
+After `util/json_tensor.cc`: `instances` and `predictions` (rows) or `inputs`
+and `outputs` (columns), and `{"b64": ...}` for bytes. RapidJSON parses, as
+there.
 """
 
 import base64
+import codecs
 import dataclasses
+import json
 import math
 from collections.abc import Mapping
 
@@ -14,15 +17,20 @@ import rapidjson
 from google.protobuf.message import Message
 
 from export import messages, session
-from export.stand_in.errors import invalid_argument
-from export.stand_in.json_response import COLUMNAR, DTYPES, ROW, dtype_name
+from export.stand_in.core import invalid_argument
 
 _MAX_RANK = 64  # NumPy's
 _MAX_ECHO = 256  # characters of a value in an error
-_SPACE = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
 # Smaller integers are read as this type and wrap around.
 _INT32 = np.dtype(np.int32)
+# The model server's names of types, where they differ from NumPy's.
+_TYPE_NAMES = {"object": "string", "float16": "half"}
+_TYPE_NAMES |= {"float32": "float", "float64": "double"}
+# The types that JSON carries, in requests and answers.
+_DTYPES = {
+    *map(np.dtype, ("object", "bool", "float32", "float64", "int8", "int16")),
+    *map(np.dtype, ("int32", "int64", "uint8", "uint32", "uint64")),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class _Decoder(rapidjson.Decoder):
 
 def parse(body: bytes) -> _Object:
     """Parses a request body; what follows the object is ignored."""
-    body = body.removeprefix(_BOM).lstrip(_SPACE)
+    body = body.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
     try:
         if body.startswith(b"{"):
             _Decoder(number_mode=rapidjson.NM_NAN)(body)
@@ -74,7 +82,6 @@ def parse(body: bytes) -> _Object:
 
 
 def _wrong(value, problem):
-    """Returns the error of a value."""
     return invalid_argument(f"JSON Value: {_echo(value)} {problem}")
 
 
@@ -94,10 +101,9 @@ def _echo(value):
 
 
 def _type_name(value):
-    if isinstance(value, bool):
-        return str(value)
-    names = {_Object: "Object", list: "Array", str: "String", int: "Number"}
-    return "Null" if value is None else names.get(type(value), "Number")
+    names = {type(None): "Null", bool: str(value is True), str: "String"}
+    names |= {list: "Array", _Object: "Object"}
+    return names.get(type(value), "Number")
 
 
 def signature_name(document: _Object) -> str:
@@ -133,11 +139,11 @@ def _decode_base64(value):
 
 def _leaf(value, dtype):
     """Converts one JSON value to an element of a tensor."""
-    if dtype not in DTYPES:
+    if dtype not in _DTYPES:
         raise session.StatusError(
             messages.error_codes_pb2.UNIMPLEMENTED,
             f"Conversion of JSON Value: {_echo(value)} to type: "
-            f"{dtype_name(dtype)}",
+            f"{_dtype_name(dtype)}",
         )
     kind, is_bool = dtype.kind, isinstance(value, bool)
     if kind == "O" and isinstance(value, _Object):
@@ -160,7 +166,7 @@ def _leaf(value, dtype):
     raise _wrong(
         value,
         f"Type: {_type_name(value)} is not of expected type: "
-        f"{dtype_name(dtype)}",
+        f"{_dtype_name(dtype)}",
     )
 
 
@@ -232,11 +238,11 @@ def _rows(instances, dtypes):
     shapes, leaves = {}, {name: [] for name in dtypes}
     for index, item in enumerate(instances):
         if named != _is_object(item):
-            kinds = ("object", "list") if named else ("value/list", "object")
-            raise invalid_argument(
-                f"Expecting {kinds[0]} but got {kinds[1]} at item {index} of "
-                "input list"
-            )
+            wrong = "object but got list"
+            if not named:
+                wrong = "value/list but got object"
+            message = f"Expecting {wrong} at item {index} of input list"
+            raise invalid_argument(message)
         # A repeated name adds its values twice.
         members = item.members if named else [(next(iter(dtypes)), item)]
         for name, value in members:
@@ -262,9 +268,8 @@ def _rows(instances, dtypes):
 
 def _add_row(shapes, leaves, name, value, dtypes):
     if name not in dtypes:
-        raise invalid_argument(
-            f"JSON object: does not have named input: {name}"
-        )
+        message = f"JSON object: does not have named input: {name}"
+        raise invalid_argument(message)
     shape = _shape(value)
     leaves[name].extend(_leaves(value, shape, dtypes[name]))
     first = shapes.setdefault(name, shape)
@@ -290,33 +295,29 @@ def _columns(inputs, dtypes):
     arrays = {}
     for name, dtype in dtypes.items():
         if name not in inputs:
-            raise invalid_argument(
-                f"Missing named input: {name} in 'inputs' object."
-            )
+            message = f"Missing named input: {name} in 'inputs' object."
+            raise invalid_argument(message)
         value = inputs.get(name)
         shape = _shape(value)
-        arrays[name] = _to_array(
-            list(_leaves(value, shape, dtype)), shape, dtype
-        )
+        leaves = list(_leaves(value, shape, dtype))
+        arrays[name] = _to_array(leaves, shape, dtype)
     return arrays
 
 
 def to_arrays(
     document: _Object, tensor_infos: Mapping[str, Message]
-) -> tuple[dict[str, np.ndarray], str]:
+) -> tuple[dict[str, np.ndarray], bool]:
     """Converts a request to an array per input of the signature.
 
-    Also returns the format of the answer, `ROW` or `COLUMNAR`.
+    Also returns whether the request, and so the answer, is in rows.
     """
     if not tensor_infos:
         raise invalid_argument(
             "Failed to get input map for signature: "
             f"{signature_name(document) or 'DEFAULT'}"
         )
-    dtypes = {
-        name: messages.numpy_dtype(info.dtype)
-        for name, info in tensor_infos.items()
-    }
+    numbers = {name: info.dtype for name, info in tensor_infos.items()}
+    dtypes = {name: messages.numpy_dtype(n) for name, n in numbers.items()}
     if "instances" in document and "inputs" in document:
         raise _wrong(
             document,
@@ -324,7 +325,7 @@ def to_arrays(
             "'instances' keys to exist ",
         )
     if "inputs" in document:
-        return _columns(document.get("inputs"), dtypes), COLUMNAR
+        return _columns(document.get("inputs"), dtypes), False
     if "instances" not in document:
         raise invalid_argument("Missing 'inputs' or 'instances' key")
     instances = document.get("instances")
@@ -332,4 +333,67 @@ def to_arrays(
         raise _wrong(document, "Expecting 'instances' to be an list/array")
     if not instances:
         raise _wrong(document, "No values in 'instances' array")
-    return _rows(instances, dtypes), ROW
+    return _rows(instances, dtypes), True
+
+
+def _dtype_name(dtype):
+    return _TYPE_NAMES.get(dtype.name, dtype.name)
+
+
+def _to_lists(name, array):
+    if array.dtype not in _DTYPES:
+        wrong = _dtype_name(array.dtype)
+        message = f"Failed to write JSON value for tensor type: {wrong}"
+        raise invalid_argument(message)
+    if array.dtype.kind == "O":
+        texts = np.empty_like(array)
+        for index, item in np.ndenumerate(array):
+            if name.endswith("_bytes"):
+                texts[index] = {"b64": base64.b64encode(item).decode()}
+            else:
+                texts[index] = item.decode(errors="surrogateescape")
+        return texts.tolist()
+    if array.dtype == np.float32:
+        array = _decimals(array)
+    return array.tolist()
+
+
+def _decimals(array):
+    """Rounds float32 to six digits, or nine if six do not tell it apart."""
+    numbers = array.ravel().tolist()
+    short, long = (
+        np.array([float(f"{x:.{digits}g}") for x in numbers])
+        for digits in (6, 9)
+    )
+    short, long = short.reshape(array.shape), long.reshape(array.shape)
+    with np.errstate(over="ignore"):
+        return np.where(short.astype(np.float32) == array, short, long)
+
+
+def to_json(outputs: Mapping[str, np.ndarray], in_rows: bool) -> bytes:
+    """Writes the answer to a request."""
+    lists = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if in_rows:
+        _check_batch(outputs)
+    answer: object = lists
+    if len(lists) == 1:
+        (answer,) = lists.values()
+    elif in_rows:
+        answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
+    key = "predictions" if in_rows else "outputs"
+    text = json.dumps({key: answer}, ensure_ascii=False)
+    return text.encode(errors="surrogateescape")
+
+
+def _check_batch(outputs):
+    batch_size = None
+    for name, array in outputs.items():
+        if not array.ndim:
+            message = f"Tensor name: {name} has no shape information "
+            raise invalid_argument(message)
+        if batch_size not in (None, len(array)):
+            raise invalid_argument(
+                f"Tensor name: {name} has inconsistent batch size: "
+                f"{len(array)} expecting: {batch_size}"
+            )
+        batch_size = len(array)

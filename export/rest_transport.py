@@ -1,13 +1,23 @@
-"""The JSON documents of REST to and from a model server."""
+"""Asks a model server over REST, blocking or async, with JSON documents.
 
+`export.client` adds retries and batches.
+"""
+
+import asyncio
 import base64
+import contextlib
 import gzip
 import json
+import threading
 import urllib.parse
 import zlib
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
+import httpcore2
 import numpy as np
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from export import messages
 from export.address import Address
@@ -15,7 +25,6 @@ from export.protocol import (
     MOST_BYTES,
     Arrays,
     ServerError,
-    SignatureDef,
     check_outputs,
     unusable,
 )
@@ -38,18 +47,25 @@ _CODES = {
 # A proxy answers 502 and 504 for a server that is away.
 _TEMPORARY = (429, 502, 503, 504)
 _SHOWN = 500  # characters of a server's error
+# Shorter than the model server keeps idle HTTP connections: 50 s,
+# HTTP_READ_TIMEOUT of libevent's `http-internal.h`.
+_IDLE_SECONDS = 30
 
 
-class Rest:
-    """The documents of REST; arguments and methods as `protocol.Grpc`'s.
+class AsyncRest:
+    """A REST connection for an event loop; methods as those of `AsyncGrpc`.
 
     A request is a path and a body, None for GET; an answer is a body.
     """
 
     def __init__(
-        self, address: Address, model_name: str, version=None, label=None
+        self,
+        address: Address,
+        model_name: str,
+        version: int | None = None,
+        label: str | None = None,
     ):
-        def quoted(name):
+        def quoted(name: str) -> str:
             return urllib.parse.quote(name, safe="")
 
         self.url = address.url
@@ -65,8 +81,17 @@ class Rest:
             "accept-encoding": "gzip",
             **address.headers,
         }
+        self._origin = httpcore2.URL(f"{address.scheme}://{address.netloc}")
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=address.tls.context if address.tls else None,
+            max_connections=None,  # one per request under way
+            keepalive_expiry=_IDLE_SECONDS,
+        )
 
-    def predict(self, inputs: Arrays, name: str) -> tuple[str, bytes]:
+    def predict_request(
+        self, inputs: Arrays, signature: str
+    ) -> tuple[str, bytes]:
+        """Returns the request to run a signature."""
         columns = {}
         for key, array in inputs.items():
             if array.dtype.kind not in "OUbiu" and not np.isfinite(array).all():
@@ -75,17 +100,55 @@ class Rest:
                     "has no NaN and no infinity. Ask over gRPC."
                 )
             columns[key] = _to_json(array)
-        document = {"signature_name": name, "inputs": columns}
+        document = {"signature_name": signature, "inputs": columns}
         body = json.dumps(document, allow_nan=False).encode()
         if self._gzip:
             body = gzip.compress(body, compresslevel=1)  # the quickest
         return f"{self._path}:predict", body
 
-    def metadata(self) -> tuple[str, None]:
+    def metadata_request(self) -> tuple[str, None]:
+        """Returns the request for the model's signatures."""
         return f"{self._path}/metadata", None
 
-    def headers(self, body: bytes | None) -> dict[str, str]:
-        """Returns the headers of a request."""
+    async def send(
+        self, request: tuple[str, bytes | None], seconds: float
+    ) -> bytes:
+        """Sends a request once; returns the body of the answer."""
+        # httpcore2 closes the socket when a handshake fails, but not when it
+        # is canceled. So connecting and the handshake have half the time each.
+        timeouts = {"connect": seconds / 2}
+        path, body = request
+        content = bytearray()
+        with self._errors(seconds):
+            async with (
+                asyncio.timeout(seconds),
+                self._pool.stream(
+                    "GET" if body is None else "POST",
+                    # Parsing the whole URL would change the path.
+                    httpcore2.URL(
+                        scheme=self._origin.scheme,
+                        host=self._origin.host,
+                        port=self._origin.port,
+                        target=path,
+                    ),
+                    headers=[*self._headers_of(body).items()],
+                    content=body,
+                    extensions={"timeout": timeouts},
+                ) as response,
+            ):
+                async for chunk in response.aiter_stream():
+                    content += chunk
+                    if len(content) > MOST_BYTES:
+                        raise unusable(
+                            self.url, f"more than {MOST_BYTES} bytes"
+                        )
+        return self.read_response(response.status, response.headers, content)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._pool.aclose()
+
+    def _headers_of(self, body: bytes | None) -> dict[str, str]:
         if body is None:
             return self._headers
         headers = {
@@ -97,6 +160,25 @@ class Rest:
             headers["content-encoding"] = "gzip"
         return headers
 
+    @contextlib.contextmanager
+    def _errors(self, seconds: float) -> Iterator[None]:
+        try:
+            yield
+        except (TimeoutError, httpcore2.TimeoutException) as error:
+            raise ServerError(
+                f"{self.url} took longer than {seconds:.1f} s",
+                "DEADLINE_EXCEEDED",
+            ) from error
+        except ServerError:
+            raise
+        # httpcore2 does not wrap OSErrors, such as those of TLS.
+        except (
+            httpcore2.NetworkError,
+            httpcore2.ProtocolError,
+            OSError,
+        ) as error:
+            raise ServerError(f"{self.url} does not answer: {error}") from error
+
     def read_response(
         self,
         status: int,
@@ -107,15 +189,15 @@ class Rest:
 
         Raises a `ServerError` if the HTTP status is not 200.
         """
-        headers = {name.lower(): value for name, value in headers}
-        encoding = headers.get(b"content-encoding", b"").lower()
+        fields = {name.lower(): value for name, value in headers}
+        encoding = fields.get(b"content-encoding", b"").lower()
         if encoding in (b"gzip", b"x-gzip"):
             content = self._unzipped(content)
         if status == 200:
             return bytes(content)
         if 300 <= status < 400:
             # Following it could send secret headers to another server.
-            place = headers.get(b"location", b"nowhere").decode("latin-1")
+            place = fields.get(b"location", b"nowhere").decode("latin-1")
             raise ServerError(
                 f"{self.url} answered {status}, a redirect to {place[:_SHOWN]}."
                 " Pass the address of the server itself.",
@@ -140,8 +222,9 @@ class Rest:
         raise unusable(self.url, "gzip that is cut off")
 
     def read_prediction(
-        self, answer: bytes, definition: SignatureDef, inputs: Arrays
+        self, answer: bytes, definition: Message, inputs: Arrays
     ) -> Arrays:
+        """Returns the outputs in an answer, which fit the `SignatureDef`."""
         document = self._parse(answer)
         outputs = document.get("outputs")
         if len(definition.outputs) == 1:
@@ -159,7 +242,8 @@ class Rest:
                     ) from error
         return check_outputs(self.url, arrays, definition, inputs)
 
-    def read_metadata(self, answer: bytes) -> tuple[int, dict]:
+    def read_metadata(self, answer: bytes) -> tuple[int, dict[str, Message]]:
+        """Returns the version that answered, and `{name: SignatureDef}`."""
         document = self._parse(answer)
         try:
             signatures = json_format.ParseDict(
@@ -189,6 +273,42 @@ class Rest:
             text = _excerpt(content)
             raise unusable(self.url, f"what is not a JSON object: {text}")
         return document
+
+
+class Rest(AsyncRest):
+    """`AsyncRest` for threads: an event loop of its own sends the requests."""
+
+    def __init__(
+        self,
+        address: Address,
+        model_name: str,
+        version: int | None = None,
+        label: str | None = None,
+    ):
+        super().__init__(address, model_name, version, label)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, daemon=True
+        )
+        self._thread.start()
+
+    def _wait(self, coroutine: Coroutine) -> Any:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # after an interrupt
+
+    # Both block, where those of `AsyncRest` are coroutines.
+
+    def send(self, request: tuple[str, bytes | None], seconds: float) -> Any:
+        return self._wait(super().send(request, seconds))
+
+    def close(self) -> Any:
+        self._wait(super().close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def _excerpt(content):

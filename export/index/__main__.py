@@ -53,7 +53,7 @@ class Arguments(Options, encoder.Source):
 def main(arguments: Arguments) -> int:
     """Embeds and indexes; returns the exit status."""
     # `--help` need not wait for FAISS and Arrow.
-    from export.index.update import update
+    from export.index.index_folder import update
 
     console = rich.console.Console()
     with (

@@ -13,19 +13,23 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Sequence
 
 import numpy as np
+import rich.console
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Encoder, Model
-from export.index import embedding, faiss_index, parts
+from export.encoder import Encoder, Model, Source
+from export.index import corpus as corpora
+from export.index import faiss_index, parts
 from export.index import manifest as manifests
 from export.index.corpus import Shard
 from export.index.faiss_index import VectorIndex
-from export.index.manifest import MANIFEST, Options
+from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
+from keras_fixedhead import beir
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced, write_json
-from keras_fixedhead.progress import progress
+from keras_fixedhead.progress import SpeedColumn, progress
 
 _CHECKED = 16  # parts of which a document is embedded before a search
 _PACKAGES = (
@@ -80,7 +84,7 @@ class Index:
             return
         paths = [path for path, _ in _parts(self.folder, self.manifest)]
         step = max(len(paths) // _CHECKED, 1)
-        if not all(embedding.same_embeddings(encoder, paths[::step])):
+        if not all(parts.same_embeddings(encoder, paths[::step])):
             raise ValueError(
                 f"The index {self.folder} was made by another model: "
                 f"{encoder.model} embeds its documents differently. Make the "
@@ -295,3 +299,71 @@ def _remove(path):
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def update(
+    folder: pathlib.Path,
+    corpus_path: str | os.PathLike,
+    source: Source | None,
+    opened: Encoder,
+    options: Options | None,
+    shard_documents: int = SHARD_DOCUMENTS,
+    runner: str | None = None,
+    beam_options: Sequence[str] = (),
+    bm25: bool = True,
+) -> tuple[Index, int]:
+    """Returns the index of a corpus, and how many documents were embedded.
+
+    The folder may be absent. `opened` is the encoder of `source`, which the
+    workers of a Beam `runner` open themselves. Options of None are those of the
+    folder, or the default ones. `beam_options` are `NAME=VALUE`.
+    """
+    path = corpora.find(corpus_path)
+    if options is None:
+        kept = manifests.read(folder) if folder.is_dir() else None
+        options = Options(**(kept["options"] if kept else {}))
+    console = rich.console.Console(stderr=True)
+    with console.status("reading the corpus"):
+        shards, blank = corpora.plan(path, shard_documents)
+    if blank:
+        console.print(
+            f"{path.name} is indexed {beir.count_blank(blank)}",
+            highlight=False,
+            markup=False,
+        )
+    (folder / parts.FOLDER).mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    missing = parts.missing(opened, shards, folder)
+    total = sum(shard.documents for shard in shards)
+    count = sum(shard.documents for shard in missing)
+    if missing and options != Options():
+        # Fails before all is embedded.
+        first = corpora.read(path, shards[0])[1][:1]
+        size = opened.embed(first, "document").shape[1]
+        faiss_index.check(total, size, options)
+    if runner is not None and missing:
+        from export.index import beam
+
+        console.print(f"{runner} embeds {count:,} documents")
+        beam.run(
+            source.pinned(opened.model),
+            path.resolve(),
+            missing,
+            folder.resolve(),
+            opened.model,
+            runner,
+            beam_options,
+        )
+    elif missing:
+        with progress(
+            "documents",
+            total,
+            MofNCompleteColumn(),
+            SpeedColumn(),
+            done=total - count,
+        ) as advance:
+            for shard in missing:
+                parts.embed_shard(opened, path, shard, folder, advance)
+    complete(folder, path.name, opened.model, shards, options, bm25)
+    sweep(folder, everything=True)
+    return load(folder), count

@@ -1,4 +1,7 @@
-"""Embedded shards as Parquet files, which vector databases load too.
+"""Shards of a corpus embedded, and kept as Parquet files.
+
+Vector databases load the files too; `export.index.beam` embeds on the workers
+of an Apache Beam runner.
 
 A part has the columns `id`, `text` and `vector` (a list of D float32), and the
 model and the shard in the metadata of its schema. Its name is a digest of both,
@@ -19,7 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from export.encoder import Model
+from export.batches import OnBatch
+from export.encoder import Encoder, Model
+from export.index import corpus
 from export.index.corpus import Shard
 from export.index.manifest import reading
 from keras_fixedhead.files import replaced
@@ -27,6 +32,8 @@ from keras_fixedhead.files import replaced
 FOLDER = "parts"
 _GROUP = 1024  # rows that are read for the text of one hit
 _OPEN_FILES = 64
+# Relative; half precision rounds by less when a text is in another batch.
+_TOLERANCE = 0.03
 
 
 def path_of(folder: pathlib.Path, shard: Shard, model: Model) -> pathlib.Path:
@@ -134,6 +141,63 @@ def vectors(path: pathlib.Path) -> np.ndarray:
 def _matrix(column):
     numbers = column.combine_chunks().flatten().to_numpy()
     return numbers.reshape(len(column), -1)
+
+
+def embed_shard(
+    encoder: Encoder,
+    path: pathlib.Path,
+    shard: Shard,
+    folder: pathlib.Path,
+    on_batch: OnBatch = None,
+) -> None:
+    """Embeds a shard of the corpus `path` and writes its part.
+
+    `on_batch` is called with the number of documents of each embedded batch.
+    """
+    names, texts = corpus.read(path, shard)
+    vectors = encoder.embed(texts, "document", on_batch)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        name = names[int(np.argmin(finite))]
+        raise ValueError(
+            f"{encoder.model} embeds document {name!r} of {path} as numbers "
+            "that are not finite. Check the model: python -m export.verify."
+        )
+    target = path_of(folder, shard, encoder.model)
+    write(target, names, texts, vectors, encoder.model, shard)
+
+
+def missing(
+    encoder: Encoder, shards: list[Shard], folder: pathlib.Path
+) -> list[Shard]:
+    """Returns the shards whose part is not there, or is of another model.
+
+    Files identify a SavedModel, but a server shows only name and version,
+    which another model may have now: so one document of each part is embedded
+    again.
+    """
+    written = {}
+    for shard in shards:
+        target = path_of(folder, shard, encoder.model)
+        if is_written(target, shard):
+            written[shard] = target
+    if encoder.model.sha256 is None:
+        alike = same_embeddings(encoder, list(written.values()))
+        written = {shard for shard, same in zip(written, alike) if same}
+    return [shard for shard in shards if shard not in written]
+
+
+def same_embeddings(encoder: Encoder, paths: list[pathlib.Path]) -> list[bool]:
+    """Whether an encoder still returns the first vector of each part."""
+    if not paths:
+        return []
+    texts, stored = zip(*map(first, paths))
+    found = encoder.embed(list(texts), "document")
+    return [
+        kept.shape == new.shape
+        and np.linalg.norm(kept - new) <= _TOLERANCE * np.linalg.norm(kept)
+        for kept, new in zip(stored, found)
+    ]
 
 
 class Documents:

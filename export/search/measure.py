@@ -8,7 +8,6 @@ from rich.progress import MofNCompleteColumn
 
 from export.encoder import Source
 from export.index import index_folder
-from export.index.update import update
 from export.search import report
 from export.search.answers import RANKERS, rank
 from keras_fixedhead import beir
@@ -82,7 +81,7 @@ def _rank(source, opened, arguments, found, rankers, console):
         made.check(opened)
         _check_documents(made, found)
     else:
-        made, embedded = update(
+        made, embedded = index_folder.update(
             arguments.output / "index",
             arguments.collection,
             source,

@@ -17,7 +17,7 @@ from export import cli, encoder, without_keras
 from export.index import __main__ as index
 from export.index import corpus as corpora
 from export.index import index_folder, parts
-from export.index.update import update as update_folder
+from export.index.index_folder import update as update_folder
 
 # Eleven documents in shards of three.
 TEXTS = [

@@ -12,7 +12,7 @@ import pytest
 
 from export import cli, encoder
 from export.index import index_folder
-from export.index.update import update
+from export.index.index_folder import update
 from export.search import __main__ as command
 
 TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]

@@ -15,7 +15,7 @@ import rich.console
 from export import cli, encoder
 from export.index import __main__ as index
 from export.index import index_folder
-from export.index.update import update
+from export.index.index_folder import update
 from export.search import __main__ as search
 from export.search import query_file
 from export.search.answers import answer, converse

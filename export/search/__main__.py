@@ -100,10 +100,10 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
-    from export.search import query_file
+    from export.search.answers import problem_with
 
     for query in arguments.query:
-        problem = query_file.problem(query)
+        problem = problem_with(query)
         if problem:
             shown = query.encode(errors="replace").decode()
             raise ValueError(f"`query` {shown!r} {problem}.")
@@ -111,16 +111,15 @@ def _check(arguments):
 
 def _search(opened, searched, arguments, console):
     """Answers queries from an index; returns the exit status."""
-    from export.search import query_file, report
-    from export.search.answers import answer, converse
+    from export.search import answers
 
     ranker = arguments.ranker or _DEFAULT
 
     def ask(queries):
-        return answer(opened, searched, queries, arguments.k, ranker)
+        return answers.answer(opened, searched, queries, arguments.k, ranker)
 
     if arguments.queries is not None:
-        failed = query_file.answer_file(
+        failed = answers.answer_file(
             arguments.queries, arguments.output, ask, arguments.texts
         )
         if failed:
@@ -129,9 +128,9 @@ def _search(opened, searched, arguments, console):
         return 1 if failed else 0
     console.print(f"{searched}; ranked by {ranker}", highlight=False)
     for query in arguments.query:
-        report.print_hits(query, ask([query])[0], console)
+        answers.print_hits(query, ask([query])[0], console)
     if not arguments.query:
-        converse(ask, console)
+        answers.converse(ask, console)
     return 0
 
 

@@ -17,7 +17,7 @@ from export.index import __main__ as index
 from export.index import index_folder
 from export.index.index_folder import update
 from export.search import __main__ as search
-from export.search import query_file
+from export.search import answers as answering
 from export.search.answers import answer, converse
 from keras_fixedhead import beir, retrieval
 
@@ -164,7 +164,7 @@ def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
 
 
 def test_answers_many(made, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(query_file, "_CHUNK", 3)
+    monkeypatch.setattr(answering, "_CHUNK", 3)
     queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
     texts = [f"sum {'a' * n}" for n in range(7)]
     write_lines(queries, (json.dumps({"query": text}) for text in texts))
@@ -174,7 +174,7 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
         return answer(opened, searched, texts, 11, "encoder")
 
     assert (
-        query_file.answer_file(str(queries), output, ask, with_texts=True) == 0
+        answering.answer_file(str(queries), output, ask, with_texts=True) == 0
     )
     answers = [json.loads(line) for line in output.read_bytes().splitlines()]
     assert [answer["query"] for answer in answers] == texts
@@ -192,7 +192,7 @@ def test_an_unfinished_file_is_none(made, tmp_path):
         raise OSError("the server is away")
 
     with pytest.raises(OSError):
-        query_file.answer_file(str(queries), output, ask, with_texts=False)
+        answering.answer_file(str(queries), output, ask, with_texts=False)
     assert output.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 2
 

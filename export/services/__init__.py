@@ -8,9 +8,9 @@ import keras
 
 import keras_fixedhead
 from export.services import causal_lm, classifier, embedder, span_labeler
-from export.services.golden_cases import golden_cases
 from export.services.service import (
     Service,
+    golden_cases,
     least_cosine,
     signatures,
     warmup_requests,

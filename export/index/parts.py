@@ -1,16 +1,14 @@
 """Shards of a corpus embedded, and kept as Parquet files.
 
-Vector databases load the files too; `export.index.beam` embeds on the workers
-of an Apache Beam runner.
-
-A part has the columns `id`, `text` and `vector` (a list of D float32), and the
-model and the shard in the metadata of its schema. Its name is a digest of both,
-so parts of an older corpus or of another model stay until the new index is
-complete.
+Vector databases load the files, too. A part has the columns `id`, `text` and
+`vector` (a list of D float32), and the model and the shard in the metadata of
+its schema. Its name is a digest of both, so parts of an older corpus or of
+another model stay until the new index is complete.
 
 Shape letters: N documents, D embedding size.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -43,6 +41,30 @@ def path_of(folder: pathlib.Path, shard: Shard, model: Model) -> pathlib.Path:
     return folder / FOLDER / f"{name}.parquet"
 
 
+def embed_shard(
+    encoder: Encoder,
+    path: pathlib.Path,
+    shard: Shard,
+    folder: pathlib.Path,
+    on_batch: OnBatch = None,
+) -> None:
+    """Embeds a shard of the corpus `path` and writes its part.
+
+    `on_batch` is called with the number of documents of each embedded batch.
+    """
+    names, texts = corpus.read(path, shard)
+    vectors = encoder.embed(texts, "document", on_batch)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        name = names[int(np.argmin(finite))]
+        raise ValueError(
+            f"{encoder.model} embeds document {name!r} of {path} as numbers "
+            "that are not finite. Check the model: python -m export.verify."
+        )
+    target = path_of(folder, shard, encoder.model)
+    write(target, names, texts, vectors, encoder.model, shard)
+
+
 def write(
     path: pathlib.Path,
     names: list[str],
@@ -66,10 +88,9 @@ def write(
         pa.array(vectors.ravel()), type=vector
     )
     columns = {"id": names, "text": texts, "vector": rows}
-    table = pa.table(columns, schema=schema)
     with replaced(path) as partial:
         pq.write_table(
-            table,
+            pa.table(columns, schema=schema),
             partial,
             row_group_size=_GROUP,
             # Neither identifiers nor numbers of embeddings repeat.
@@ -90,6 +111,42 @@ def is_written(path: pathlib.Path, shard: Shard) -> bool:
         return False
     digest = (metadata.metadata or {}).get(b"shard_sha256", b"").decode()
     return digest == shard.sha256 and metadata.num_rows == shard.documents
+
+
+def missing(
+    encoder: Encoder, shards: list[Shard], folder: pathlib.Path
+) -> list[Shard]:
+    """Returns the shards whose part is not there, or is of another model.
+
+    Files identify a SavedModel. A server shows only name and version, which
+    another model may have now, so one document of each part is embedded again.
+    """
+    written = {}
+    for shard in shards:
+        target = path_of(folder, shard, encoder.model)
+        if is_written(target, shard):
+            written[shard] = target
+    if encoder.model.sha256 is None:
+        alike = same_embeddings(encoder, list(written.values()))
+        written = {s: written[s] for s, same in zip(written, alike) if same}
+    return [shard for shard in shards if shard not in written]
+
+
+def same_embeddings(encoder: Encoder, paths: list[pathlib.Path]) -> list[bool]:
+    """Whether an encoder still returns the first vector of each part."""
+    if not paths:
+        return []
+    texts, stored = zip(*map(first, paths))
+    found = encoder.embed(list(texts), "document")
+    return [
+        kept.shape == new.shape
+        and np.linalg.norm(kept - new) <= _TOLERANCE * np.linalg.norm(kept)
+        for kept, new in zip(stored, found)
+    ]
+
+
+def _reading(path: pathlib.Path) -> contextlib.AbstractContextManager[None]:
+    return reading(path, "a part of an index", "embeds its documents again")
 
 
 def check(path: pathlib.Path, documents: int, size: int) -> None:
@@ -121,10 +178,6 @@ def check(path: pathlib.Path, documents: int, size: int) -> None:
             raise ValueError(f"its row groups have {groups} rows")
 
 
-def _reading(path):
-    return reading(path, "a part of an index", "embeds its documents again")
-
-
 def first(path: pathlib.Path) -> tuple[str, np.ndarray]:
     """Returns the text and the vector, float32 `[D]`, of the first row."""
     with _reading(path):
@@ -141,63 +194,6 @@ def vectors(path: pathlib.Path) -> np.ndarray:
 def _matrix(column):
     numbers = column.combine_chunks().flatten().to_numpy()
     return numbers.reshape(len(column), -1)
-
-
-def embed_shard(
-    encoder: Encoder,
-    path: pathlib.Path,
-    shard: Shard,
-    folder: pathlib.Path,
-    on_batch: OnBatch = None,
-) -> None:
-    """Embeds a shard of the corpus `path` and writes its part.
-
-    `on_batch` is called with the number of documents of each embedded batch.
-    """
-    names, texts = corpus.read(path, shard)
-    vectors = encoder.embed(texts, "document", on_batch)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        name = names[int(np.argmin(finite))]
-        raise ValueError(
-            f"{encoder.model} embeds document {name!r} of {path} as numbers "
-            "that are not finite. Check the model: python -m export.verify."
-        )
-    target = path_of(folder, shard, encoder.model)
-    write(target, names, texts, vectors, encoder.model, shard)
-
-
-def missing(
-    encoder: Encoder, shards: list[Shard], folder: pathlib.Path
-) -> list[Shard]:
-    """Returns the shards whose part is not there, or is of another model.
-
-    Files identify a SavedModel, but a server shows only name and version,
-    which another model may have now: so one document of each part is embedded
-    again.
-    """
-    written = {}
-    for shard in shards:
-        target = path_of(folder, shard, encoder.model)
-        if is_written(target, shard):
-            written[shard] = target
-    if encoder.model.sha256 is None:
-        alike = same_embeddings(encoder, list(written.values()))
-        written = {shard for shard, same in zip(written, alike) if same}
-    return [shard for shard in shards if shard not in written]
-
-
-def same_embeddings(encoder: Encoder, paths: list[pathlib.Path]) -> list[bool]:
-    """Whether an encoder still returns the first vector of each part."""
-    if not paths:
-        return []
-    texts, stored = zip(*map(first, paths))
-    found = encoder.embed(list(texts), "document")
-    return [
-        kept.shape == new.shape
-        and np.linalg.norm(kept - new) <= _TOLERANCE * np.linalg.norm(kept)
-        for kept, new in zip(stored, found)
-    ]
 
 
 class Documents:

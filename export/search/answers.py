@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import rich.console
 import rich.markup
@@ -14,10 +14,8 @@ import rich.table
 
 from export.batches import OnBatch
 from export.encoder import Encoder
-from export.index.faiss_index import VectorIndex
 from export.index.index_folder import Index
 from keras_fixedhead import beir, retrieval
-from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import replaced
 from keras_fixedhead.ranking import Ranking
 
@@ -27,6 +25,9 @@ _DEPTH = 100
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
 _ESCAPED = range(0xDC80, 0xDD00)  # bytes that are not UTF-8 (PEP 383)
+
+# Ranks so many documents for each query.
+Search = Callable[[list[str], int], Ranking]
 
 
 class Hit(typing.NamedTuple):
@@ -53,51 +54,65 @@ def problem_with(query: str) -> str | None:
     return "is blank" if beir.is_blank(query) else None
 
 
-def rank(
+def searches_of(
+    index: Index,
     opened: Encoder | None,
-    vectors: VectorIndex | None,
-    bm25: BM25 | None,
-    queries: list[str],
-    rankers: typing.Sequence[str],
-    k: int = _DEPTH,
+    rankers: Sequence[str],
     on_batch: OnBatch = None,
-) -> dict[str, Ranking]:
-    """Returns the ranking of each ranker, of at most `k` documents a query.
+) -> dict[str, Search]:
+    """Returns the searches that rankers need: by embeddings and by BM25.
 
-    No query has a `problem_with` it. BM25 alone needs no `opened` and no
-    `vectors`, the encoder alone no `bm25`. `on_batch` is called with the
-    number of queries of each embedded batch.
+    `opened` is None for BM25 alone. `on_batch` is called with the number of
+    queries of each embedded batch.
     """
-    found, depth = {}, max(k, _DEPTH) if "fusion" in rankers else k
-    if rankers != ("bm25",):
-        embeddings = opened.embed(queries, "query", on_batch)
-        found["encoder"] = vectors.search(embeddings, depth)
-    if rankers != ("encoder",):
-        found["bm25"] = bm25.search(queries, depth)
+    searches: dict[str, Search] = {}
+    if opened is not None:
+
+        def by_embedding(queries, k):
+            embeddings = opened.embed(queries, "query", on_batch)
+            return index.vectors.search(embeddings, k)
+
+        searches["encoder"] = by_embedding
+    if tuple(rankers) != ("encoder",):
+        searches["bm25"] = index.bm25.search
+    return searches
+
+
+def rank(
+    searches: dict[str, Search],
+    queries: list[str],
+    rankers: Sequence[str],
+    k: int = _DEPTH,
+) -> dict[str, Ranking]:
+    """Returns each ranker's ranking of at most `k` documents a query.
+
+    No query has a `problem_with` it.
+    """
+    depth = max(k, _DEPTH) if "fusion" in rankers else k
+    found = {name: search(queries, depth) for name, search in searches.items()}
     if "fusion" in rankers:
-        found["fusion"] = retrieval.reciprocal_rank_fusion(
-            list(found.values()), k
-        )
+        lists = list(found.values())
+        found["fusion"] = retrieval.reciprocal_rank_fusion(lists, k)
     return {ranker: found[ranker] for ranker in rankers}
 
 
 def answer(
+    index: Index,
     opened: Encoder | None,
-    searched: Index,
     queries: list[str],
     k: int,
     ranker: str,
 ) -> list[list[Hit]]:
     """Returns at most `k` hits of each query, best first; see `rank`."""
-    bm25 = None if ranker == "encoder" else searched.bm25
-    rankings = rank(opened, searched.vectors, bm25, queries, (ranker,), k)
+    searches = searches_of(index, opened, (ranker,))
+    ranking = rank(searches, queries, (ranker,), k)[ranker]
     return [
         [
-            Hit(number, *searched.documents[row], float(score))
+            Hit(number, *index.documents[row], float(score))
             for number, (row, score) in enumerate(zip(rows, scores), 1)
             if row >= 0
         ]
-        for rows, scores in zip(*rankings[ranker])
+        for rows, scores in zip(*ranking)
     ]
 
 
@@ -124,8 +139,11 @@ def print_hits(
     console.print(table)
 
 
-def tidy(text, width=72):
-    # A terminal would obey control characters.
+def tidy(text: str, width: int = 72) -> str:
+    """Returns the beginning of a text in one line.
+
+    It has no control characters, which a terminal would obey.
+    """
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * width])
     line = " ".join(line.split())
     return line if len(line) <= width else line[: width - 1] + "…"
@@ -200,14 +218,12 @@ def _read(line, where):
     found = {"query": None, "id": None}
     try:
         record = beir.parse_record(line, where)
-        for name in ("_id", "id"):
-            found["id"] = record.get(name, found["id"])
         key = "query" if "query" in record else "text"
-        found["query"] = record.get(key)
-        if isinstance(found["query"], str) and problem_with(found["query"]):
-            raise ValueError(
-                f"{where}: {key!r} {problem_with(found['query'])}."
-            )
+        query = record.get(key)
+        found = {"query": query, "id": record.get("id", record.get("_id"))}
+        problem = isinstance(query, str) and problem_with(query)
+        if problem:
+            raise ValueError(f"{where}: {key!r} {problem}.")
         beir.text(record, key, where)
     except ValueError as error:
         found["error"] = str(error)
@@ -233,5 +249,5 @@ def _writing(path):
     if str(path) == _STANDARD:
         yield sys.stdout.buffer
         return
-    with replaced(pathlib.Path(path)) as partial, open(partial, "wb") as stream:
+    with replaced(path) as partial, open(partial, "wb") as stream:
         yield stream

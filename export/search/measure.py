@@ -5,7 +5,7 @@ Shape letters: Q queries, K documents ranked.
 
 import itertools
 import os
-import typing
+import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -16,10 +16,11 @@ from rich.progress import MofNCompleteColumn
 
 from export.encoder import Source
 from export.index import index_folder
-from export.search.answers import RANKERS, rank, tidy
-from keras_fixedhead import beir, metrics
+from export.search.answers import RANKERS, rank, searches_of, tidy
+from keras_fixedhead import beir
 from keras_fixedhead.bm25 import BM25
 from keras_fixedhead.files import write_json
+from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
 from keras_fixedhead.ranking import Ranking
@@ -38,35 +39,55 @@ _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
 def measure_collection(
-    source: Source, arguments: typing.Any, console: rich.console.Console
-) -> int:
-    """Measures the rankers; prints and writes the metrics.
+    source: Source,
+    collection: pathlib.Path,
+    split: str,
+    output: pathlib.Path,
+    index: pathlib.Path | None,
+    ranker: str | None,
+    console: rich.console.Console,
+) -> None:
+    """Measures one ranker or all; prints, writes and draws the metrics.
 
-    `arguments` are those of `export.search`. BM25 alone needs no `source`.
+    Without `index` it makes one, in `output`. BM25 alone needs no `source`.
     """
-    found = beir.read_collection(arguments.collection, arguments.split)
+    found = beir.read_collection(collection, split)
     if not found.queries:
         raise ValueError(
-            f"`split` {arguments.split} judges no document relevant; there is "
-            "nothing to measure."
+            f"`split` {split} judges no document relevant; there is nothing "
+            "to measure."
         )
-    output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
-    rankers = (arguments.ranker,) if arguments.ranker else RANKERS
-    requests, version, model = 0, None, "BM25"
+    rankers = (ranker,) if ranker else RANKERS
+    requests, version, title = 0, None, f"{found}, BM25"
     if rankers == ("bm25",):
-        bm25 = _bm25(arguments.index, found)
-        rankings = rank(None, None, bm25, found.queries, rankers)
+        if index is not None:
+            made = index_folder.load(index)
+            _check_documents(made, found)
+            bm25 = made.bm25
+        else:
+            bm25 = BM25(found.documents)
+        rankings = rank({"bm25": bm25.search}, found.queries, rankers)
     else:
         with source.started() as started, started.open() as opened:
-            rankings = _rank(
-                started, opened, arguments, found, rankers, console
-            )
-        requests, model = opened.requests, opened.model
-        version = model.version
-        console.print(f"{requests:,} requests answered by {model}")
+            if index is not None:
+                made, embedded = index_folder.load(index), 0
+                made.check(opened)
+                _check_documents(made, found)
+            else:
+                made, embedded = index_folder.update(
+                    output / "index", collection, started, opened, options=None
+                )
+            console.print(f"{made}, {embedded:,} of them embedded now")
+            with progress(
+                "queries", len(found.queries), MofNCompleteColumn()
+            ) as advance:
+                searches = searches_of(made, opened, rankers, advance)
+                rankings = rank(searches, found.queries, rankers)
+        requests, version = opened.requests, opened.model.version
+        title = f"{found}, {opened.model}"
+        console.print(f"{requests:,} requests answered by {opened.model}")
     measured = measure_systems(rankings, found.relevant)
-    title = f"{found}, {model}"
     print_examples(rankings, found)
     print_metrics(measured, title)
     draw(output / "retrieval.png", measured, rankings, found.relevant, title)
@@ -81,39 +102,6 @@ def measure_collection(
         },
     )
     console.print(f"metrics and picture in {output}")
-    return 0
-
-
-def _bm25(index, found):
-    """Returns the BM25 of an index of the collection, or makes one."""
-    if index is None:
-        return BM25(found.documents)
-    made = index_folder.load(index)
-    _check_documents(made, found)
-    return made.bm25
-
-
-def _rank(source, opened, arguments, found, rankers, console):
-    """Ranks by an index of the collection, made here if none is passed."""
-    if arguments.index is not None:
-        made, embedded = index_folder.load(arguments.index), 0
-        made.check(opened)
-        _check_documents(made, found)
-    else:
-        made, embedded = index_folder.update(
-            arguments.output / "index",
-            arguments.collection,
-            source,
-            opened,
-            options=None,
-        )
-    console.print(f"{made}, {embedded:,} of them embedded now")
-    bm25 = None if rankers == ("encoder",) else made.bm25
-    queries = found.queries
-    with progress("queries", len(queries), MofNCompleteColumn()) as advance:
-        return rank(
-            opened, made.vectors, bm25, queries, rankers, on_batch=advance
-        )
 
 
 def _check_documents(made, found):
@@ -140,15 +128,9 @@ def measure_systems(
     """
     measured = {}
     for system, ranking in rankings.items():
-        found = metrics.measure_rankings(
-            ranking.documents, relevant, METRICS.values()
-        )
+        found = measure_rankings(ranking.documents, relevant, METRICS.values())
         measured[system] = dict(zip(METRICS, found.values(), strict=True))
     return measured
-
-
-def _tail(name, width=44):
-    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def print_examples(
@@ -183,6 +165,10 @@ def print_examples(
         ]
         table.add_row("\n".join(lines), *ranks)
     rich.console.Console().print(table)
+
+
+def _tail(name, width=44):
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _first_rank(documents, relevant):
@@ -225,16 +211,13 @@ def draw(
             **style,
         )
         bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
-        depths = [k for k in _CURVE if k <= rankings[system].documents.shape[1]]
-        recall = metrics.measure_rankings(
-            rankings[system].documents, relevant, [f"R@{k}" for k in depths]
+        documents = rankings[system].documents
+        depths = [k for k in _CURVE if k <= documents.shape[1]]
+        recall = measure_rankings(
+            documents, relevant, [f"R@{k}" for k in depths]
         )
         curve.plot(
-            depths,
-            list(recall.values()),
-            marker="o",
-            markersize=4,
-            **style,
+            depths, list(recall.values()), marker="o", markersize=4, **style
         )
     centers = np.arange(len(METRICS)) + width * (len(measured) - 1) / 2
     bars.set_xticks(centers, METRICS)

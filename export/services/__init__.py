@@ -4,6 +4,8 @@ The graph computes on real tokens only. The gate compares its answers with those
 of the plain, padded Keras model.
 """
 
+import typing
+
 import keras
 
 import keras_fixedhead
@@ -36,12 +38,12 @@ SERVICES = {
 
 
 def of(
-    model: keras.Model, preprocessor: keras.layers.Layer, **options
+    model: keras.Model, preprocessor: keras.layers.Layer, **options: typing.Any
 ) -> Service:
     """Returns the `Service` of an instance of one of `SERVICES`.
 
     The preprocessor is that of its kind, and a
-    `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`. The option
-    `max_new_tokens` is for a `FixedHeadCausalLM`.
+    `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`. The options
+    are those of the kind's function.
     """
     return SERVICES[type(model)](model, preprocessor, **options)

@@ -29,19 +29,15 @@ _MOST_PREFIXES = 40  # to try before a token that continues a word
 
 @dataclasses.dataclass(frozen=True)
 class TextSignature:
-    """A signature whose every input is texts, string `[B]`.
+    """A signature whose every input is texts, string `[B]`."""
 
-    Attributes:
-        golden: the texts that the gate asks, as many for each input.
-        answer: function of a string tensor `[B]` per input to
-            `{output: tensor [B, ...]}`, in TensorFlow, on real tokens.
-        padded: function of a list of str per input to the Keras model's
-            `Answers`.
-    """
-
+    # The texts that the gate asks, as many for each input.
     golden: Mapping[str, Sequence[str]]
-    answer: Callable
-    padded: Callable
+    # Of a string tensor `[B]` per input to `{output: tensor [B, ...]}`, in
+    # TensorFlow, on real tokens.
+    answer: Callable[..., dict[str, tf.Tensor]]
+    # Of a list of str per input to the Keras model's answers.
+    padded: Callable[..., "Answers"]
 
 
 class Answers(typing.NamedTuple):
@@ -57,31 +53,25 @@ class Answers(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A model and its answers. A model's inputs are int32 `[B, T]`.
-
-    Attributes:
-        model: the Keras model whose weights are stored.
-        preprocessor: the preprocessor of its kind.
-        texts: the signatures of texts, `serving_default` among them.
-        golden_ids: function that returns the inputs that the gate asks.
-        packed: function of inputs to `{output: tensor [B, ...]}`, in
-            TensorFlow, on real tokens.
-        padded: function of inputs to the Keras model's `Answers`.
-        tokenize: function of texts to inputs, as short as possible.
-        described: what the card says of this kind, as JSON values.
-        compared: like `padded`, the answers that show what a smaller dtype
-            costs; None for `padded` itself.
-    """
+    """A model and its answers. A model's inputs are int32 `[B, T]`."""
 
     model: keras.Model
     preprocessor: keras.layers.Layer
+    # The signatures of texts, `serving_default` among them.
     texts: dict[str, TextSignature]
-    golden_ids: Callable
-    packed: Callable
-    padded: Callable
-    tokenize: Callable
-    described: dict
-    compared: Callable | None = None
+    # Returns the inputs that the gate asks.
+    golden_ids: Callable[[], dict[str, np.ndarray]]
+    # Of inputs to `{output: tensor [B, ...]}`, in TensorFlow, on real tokens.
+    packed: Callable[[dict], dict[str, tf.Tensor]]
+    # Of inputs to the Keras model's answers.
+    padded: Callable[[dict], Answers]
+    # Of texts to inputs, as short as possible.
+    tokenize: Callable[[list[str]], dict]
+    # What the card says of this kind, as JSON values.
+    described: dict[str, typing.Any]
+    # Like `padded`, answers that show what a smaller dtype costs; None for
+    # `padded` itself.
+    compared: Callable[[dict], Answers] | None = None
 
     @property
     def backbone(self) -> keras_fixedhead.FixedHeadBackbone:
@@ -146,6 +136,7 @@ def signatures(service: Service) -> dict[str, Callable]:
     Each returns `{output: tensor [B, ...]}`, float32, int32 or string.
     """
     backbone = service.backbone
+    longest = backbone.max_sequence_length
 
     def in_table(ids, size, name):
         # On a GPU a lookup outside a table gives zeros, not an error.
@@ -155,7 +146,6 @@ def signatures(service: Service) -> dict[str, Callable]:
         )
 
     def check_ids(token_ids, padding_mask, segment_ids):
-        longest = backbone.max_sequence_length
         return [
             tf.debugging.Assert(
                 tf.shape(token_ids)[1] <= longest,

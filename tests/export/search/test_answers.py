@@ -1,6 +1,5 @@
 """Queries, whatever is in them, and what an index answers to them."""
 
-import functools
 import io
 import json
 import os
@@ -13,81 +12,15 @@ import pytest
 import rich.console
 
 from export import cli, encoder
-from export.index import __main__ as index
 from export.index import index_folder
-from export.index.index_folder import update
 from export.search import __main__ as search
 from export.search import answers as answering
 from export.search.answers import answer, converse
-from keras_fixedhead import beir, retrieval
-
-DOCUMENTS = {
-    "d1": "the quick brown fox jumps over the lazy dog",
-    "d2": "open the file and read it line by line",
-    "d3": "return the sum of two numbers",
-    "d4": "a dog reads two files \x1b[31m",
-    "d5": "sum of the numbers in a file",
-}
-QUERIES = {"q1": "brown fox", "q2": "read lines", "q3": "not judged"}
-QRELS = [("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d4", 1), ("q1", "d3", 0)]
+from keras_fixedhead import retrieval
 
 
 def write_lines(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("beir")
-    (folder / "qrels").mkdir()
-    write_lines(
-        folder / "corpus.jsonl",
-        (
-            json.dumps({"_id": name, "title": "", "text": text})
-            for name, text in DOCUMENTS.items()
-        ),
-    )
-    write_lines(
-        folder / "queries.jsonl",
-        (json.dumps({"_id": n, "text": t}) for n, t in QUERIES.items()),
-    )
-    rows = [
-        "query-id\tcorpus-id\tscore",
-        *("\t".join(map(str, q)) for q in QRELS),
-    ]
-    write_lines(folder / "qrels" / "test.tsv", rows)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def opened(base_path):
-    with encoder.Source(saved_model=base_path).open() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def made(folder, opened, tmp_path_factory):
-    """The folder of an index of the documents."""
-    output = tmp_path_factory.mktemp("made")
-    options = index_folder.Options()
-    update(output, folder, None, opened, options, 2)
-    return output
-
-
-@pytest.fixture(scope="module")
-def oracle(embedder):
-    """A function of a query to the documents, best first, by Keras."""
-    texts = [*map(str.strip, DOCUMENTS.values())]
-    documents = np.array(embedder(embedder.preprocessor(texts)))
-
-    @functools.cache
-    def best(query):
-        inputs = embedder.preprocessor([f"query: {query}"])
-        scores = np.array(embedder(inputs))[0] @ documents.T
-        order = np.argsort(-scores)
-        return [list(DOCUMENTS)[row] for row in order], scores[order]
-
-    return best
 
 
 @pytest.fixture(params=["saved_model", "grpc", "rest"])
@@ -163,7 +96,7 @@ def test_answers_a_file(made, tmp_path, source_words, oracle, capsys):
     assert f"{len(WRONG)} queries have an error" in capsys.readouterr().out
 
 
-def test_answers_many(made, opened, tmp_path, monkeypatch):
+def test_answers_many(made, opened, documents, tmp_path, monkeypatch):
     monkeypatch.setattr(answering, "_CHUNK", 3)
     queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
     texts = [f"sum {'a' * n}" for n in range(7)]
@@ -171,7 +104,7 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
     searched = index_folder.load(made)
 
     def ask(texts):
-        return answer(opened, searched, texts, 11, "encoder")
+        return answer(searched, opened, texts, 11, "encoder")
 
     assert (
         answering.answer_file(str(queries), output, ask, with_texts=True) == 0
@@ -180,7 +113,7 @@ def test_answers_many(made, opened, tmp_path, monkeypatch):
     assert [answer["query"] for answer in answers] == texts
     # As many hits as there are documents, with what they say.
     hits = {hit["id"]: hit["text"] for hit in answers[6]["hits"]}
-    assert hits == {n: text.strip() for n, text in DOCUMENTS.items()}
+    assert hits == documents
 
 
 def test_an_unfinished_file_is_none(made, tmp_path):
@@ -197,10 +130,10 @@ def test_an_unfinished_file_is_none(made, tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_answers_queries(made, source_words, oracle, capsys):
+def test_answers_queries(made, server, oracle, capsys):
     words = ["--query", "a [fox]", "--query", "dog\x1b[31m\n", "--k", "2"]
-    words += ["--ranker", "encoder"]
-    assert run("--index", made, *source_words, *words) == 0
+    words += ["--ranker", "encoder", "--server", server.rest_url]
+    assert run("--index", made, *words) == 0
     printed = capsys.readouterr().out
     said = " ".join(printed.split())
     assert "by tiny version 3; ranked by encoder" in said
@@ -214,9 +147,9 @@ def test_answers_queries(made, source_words, oracle, capsys):
 
 
 @pytest.fixture
-def ranked(oracle):
-    """A function of ranker and query to documents and scores, best first."""
-    found = retrieval.bm25(list(DOCUMENTS.values()), ["dog file", "sum"], 5)
+def ranked(oracle, documents):
+    """A function of ranker and query to documents, best first."""
+    found = retrieval.bm25(list(documents.values()), ["dog file", "sum"], 5)
     bm25 = {
         query: [f"d{row + 1}" for row in rows if row >= 0]
         for query, rows in zip(["dog file", "sum"], found.documents)
@@ -232,7 +165,7 @@ def ranked(oracle):
             name: sum(
                 1 / (61 + each.index(name)) for each in lists if name in each
             )
-            for name in DOCUMENTS
+            for name in documents
         }
         return sorted(gains, key=lambda name: -gains[name])
 
@@ -245,18 +178,22 @@ def ranked(oracle):
     ["encoder", "bm25", pytest.param("fusion", marks=pytest.mark.slow), None],
 )
 def test_ranks_as_asked(
-    made, opened, base_path, tmp_path, capsys, monkeypatch, ranked, ranker
+    made, server, tmp_path, capsys, monkeypatch, ranked, ranker
 ):
     """A query, a file and a conversation; BM25 without a model."""
-    model = [] if ranker == "bm25" else ["--saved_model", base_path]
+    model = [] if ranker == "bm25" else ["--server", server.grpc_url]
     words = ["--index", made, *model, "--k", "2"]
     words += ["--ranker", ranker] if ranker else []
     wanted = ranked(ranker or "fusion", "dog file")[:2]
+
+    def names_in(said):
+        rows = [line for line in said.splitlines() if "│ d" in line]
+        return [row.split("│")[3].strip() for row in rows]
+
     assert run(*words, "--query", "dog file") == 0
     said = capsys.readouterr().out
     assert f"ranked by {ranker or 'fusion'}" in said
-    rows = [line for line in said.splitlines() if "│ d" in line]
-    assert [row.split("│")[3].strip() for row in rows] == wanted
+    assert names_in(said) == wanted
     queries, output = tmp_path / "queries.jsonl", tmp_path / "answers.jsonl"
     write_lines(queries, ['{"query": "dog file"}', '{"query": "sum"}'])
     assert run(*words, "--queries", queries, "--output", output) == 0
@@ -271,8 +208,7 @@ def test_ranks_as_asked(
     monkeypatch.setattr(sys, "stdin", stdin)
     assert run(*words) == 0
     said = capsys.readouterr().out
-    rows = [line for line in said.splitlines() if "│ d" in line]
-    assert [row.split("│")[3].strip() for row in rows] == wanted
+    assert names_in(said) == wanted
     assert "error: the query is blank" in said
 
 
@@ -282,20 +218,20 @@ def test_no_word_in_common(made, capsys):
     assert "zebra [crossing]: no document found" in capsys.readouterr().out
 
 
-def test_an_index_without_bm25(made, tmp_path, base_path, oracle, capsys):
+def test_an_index_without_bm25(made, tmp_path, server, oracle, capsys):
     """Such as an earlier version made."""
     rewrite_manifest(made, tmp_path)
     manifest = json.loads((tmp_path / "index.json").read_text())
     del manifest["bm25"], manifest["bm25_bytes"]
     (tmp_path / "index.json").write_text(json.dumps(manifest))
     words = ["--index", tmp_path, "--query", "a dog"]
+    words += ["--server", server.grpc_url]
     for ranker in ([], ["--ranker", "fusion"], ["--ranker", "bm25"]):
-        assert run(*words, "--saved_model", base_path, *ranker) == 1
+        assert run(*words, *ranker) == 1
         error = capsys.readouterr().err
         assert "holds no BM25" in error and "--ranker encoder" in error
         assert error.count("\n") == 1
-    words += ["--saved_model", base_path, "--ranker", "encoder"]
-    assert run(*words) == 0
+    assert run(*words, "--ranker", "encoder") == 0
     assert oracle("a dog")[0][0] in capsys.readouterr().out
 
 
@@ -325,7 +261,7 @@ def test_converses(made, opened, capsys, monkeypatch):
             raise OSError("the server is [away]")
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return answer(opened, searched, queries, 1, "encoder")
+        return answer(searched, opened, queries, 1, "encoder")
 
     typed = b"a fox\n\n  \nlost\nslow\nbad \xff\ndog\x01\n:q\nnever\n"
     stdin = io.TextIOWrapper(io.BytesIO(typed), errors="surrogateescape")
@@ -407,72 +343,6 @@ def test_another_model_of_the_same_name(made, opened, tmp_path):
     other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
     with pytest.raises(ValueError, match="embeds its documents differently"):
         searched.check(other)
-
-
-@pytest.mark.parametrize("url", ["grpc_url", "rest_url"])
-def test_measures(folder, tmp_path, server, oracle, capsys, url):
-    output = tmp_path / "run"
-    words = [
-        *("--collection", folder, "--output", output, "--batch_size", "2"),
-        *("--server", getattr(server, url), "--model_name", "tiny"),
-    ]
-    assert run(*words) == 0
-    figures = json.loads((output / "metrics.json").read_text())
-    # 5 documents and 2 queries in batches of 2.
-    assert figures["requests"] == 3 + 1
-    assert figures["documents"] == 5
-    assert figures["queries"] == 2
-    assert figures["model_version"] == 3
-    found = beir.read_collection(folder)
-    ranks = [
-        1 + min(oracle(query)[0].index(f"d{row + 1}") for row in rows)
-        for query, rows in zip(found.queries, found.relevant)
-    ]
-    assert figures["encoder"]["mrr@10"] == pytest.approx(
-        np.mean([1 / rank for rank in ranks])
-    )
-    assert figures["encoder"]["recall@10"] == 1
-    assert figures["bm25"]["mrr@10"] == 1
-    assert figures["fusion"].keys() == figures["encoder"].keys()
-    assert (output / "retrieval.png").read_bytes().startswith(b"\x89PNG")
-    printed = capsys.readouterr().out
-    assert "brown fox" in printed
-    assert "recall@10" in printed
-
-
-@pytest.mark.parametrize("ranker", ["encoder", "bm25", "fusion"])
-def test_measures_one_ranker(folder, made, tmp_path, base_path, ranker):
-    model = [] if ranker == "bm25" else ["--saved_model", base_path]
-    words = ["--collection", folder, *model, "--ranker", ranker]
-    for number, index_words in enumerate(([], ["--index", made])):
-        output = tmp_path / f"run{number}"
-        assert run(*words, *index_words, "--output", output) == 0
-        figures = json.loads((output / "metrics.json").read_text())
-        assert ranker in figures
-        assert not {"encoder", "bm25", "fusion"} - {ranker} & figures.keys()
-        assert (figures["requests"] == 0) == (ranker == "bm25")
-    assert (tmp_path / "run0" / "index").exists() == (ranker != "bm25")
-
-
-def test_measures_an_index_as_it_is(folder, tmp_path, base_path, capsys):
-    output = tmp_path / "index"
-    source = ["--saved_model", str(base_path)]
-    words = ["--corpus", str(folder), "--output", str(output)]
-    words += ["--precision", "int8", *source]
-    assert cli.run(index.main, index.Arguments, words) == 0
-    words = ["--collection", folder, "--index", output, *source]
-    assert run(*words, "--output", tmp_path) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "13 numbers in int8, by tiny version 3, 0 of them" in printed
-    assert (tmp_path / "metrics.json").exists()
-    # Not of other documents, which would have been the index's end.
-    kept = sorted(path.name for path in output.rglob("*"))
-    with open(folder / "corpus.jsonl", "a") as stream:
-        stream.write('{"_id": "d6", "text": "more"}\n')
-    assert run(*words, "--output", tmp_path) == 1
-    error = capsys.readouterr().err
-    assert "document 6 is None there and 'd6' here" in error
-    assert sorted(path.name for path in output.rglob("*")) == kept
 
 
 @pytest.mark.slow

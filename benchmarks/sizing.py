@@ -11,6 +11,7 @@ work.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -72,7 +73,8 @@ class Config:
 def move_this_process(cores: Collection[int]) -> None:
     """Moves every thread there is; children and new threads follow."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(int(thread), cores)
 
 
 def latencies(

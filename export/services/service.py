@@ -219,8 +219,9 @@ def golden_cases(
 ) -> dict[str, golden.Case]:
     """Answers the golden requests to every signature.
 
-    Only `serving_default` and `from_token_ids` get the whole vocabulary, as all
-    text signatures share one tokenizer.
+    They use every entry of the vocabulary, in rows of many lengths; of the
+    text signatures, which share a tokenizer, only `serving_default` does.
+    `on_start` is called with what begins.
     """
     backbone, preprocessor = service.backbone, service.preprocessor
     cases = {}
@@ -245,12 +246,7 @@ def golden_cases(
             return signature.padded(*(list(map(str, x)) for x in rows.values()))
 
         add(name, {n: np.array(x) for n, x in texts.items()}, of_texts)
-    ids = _token_id_rows(
-        backbone.vocabulary_size,
-        backbone.max_sequence_length,
-        backbone.num_segments,
-        backbone.causal,
-    )
+    ids = _token_id_rows(backbone)
     for name, rows in service.golden_ids().items():
         width = [(0, 0), (0, backbone.max_sequence_length - rows.shape[1])]
         ids[name] = np.concatenate([np.pad(rows, width), ids[name]])
@@ -308,36 +304,34 @@ def _lengths(longest: int) -> Iterator[int]:
         yield min(longest, _FULL)
 
 
-def _token_id_rows(vocabulary_size, longest, num_segments, causal):
-    """Returns a model's inputs, int32 `[N, longest]`, that have every id.
+def _token_id_rows(backbone):
+    """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
+    every id.
 
     Ids at padding are not zero. The second half of every other row is of the
     last segment. Causal models take one segment, padded at its end; others also
     get padding between tokens.
     """
+    size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     rows, start = [], 0
     for length in _lengths(longest):
-        rows.append(np.arange(start, start + length) % vocabulary_size)
+        rows.append(np.arange(start, start + length) % size)
         start += length
-        if start >= vocabulary_size and len(rows) > 3 + len(_LENGTHS):
+        if start >= size and len(rows) > 3 + len(_LENGTHS):
             break
-    rows.append(np.full(longest, vocabulary_size - 1))
+    rows.append(np.full(longest, size - 1))
+    fill = {"token_ids": size - 1, "padding_mask": 0, "segment_ids": 0}
     shape = len(rows), longest
-    token_ids = np.full(shape, vocabulary_size - 1, "int32")
-    padding_mask = np.zeros(shape, "int32")
-    segment_ids = np.zeros(shape, "int32")
+    inputs = {name: np.full(shape, x, "int32") for name, x in fill.items()}
     for index, row in enumerate(rows):
-        token_ids[index, : len(row)] = row
-        padding_mask[index, : len(row)] = 1
-        if index % 2 and not causal:
-            segment_ids[index, len(row) // 2 : len(row)] = num_segments - 1
-    if not causal:
-        padding_mask[-1, 1::2] = 0
-    return {
-        "token_ids": token_ids,
-        "padding_mask": padding_mask,
-        "segment_ids": segment_ids,
-    }
+        inputs["token_ids"][index, : len(row)] = row
+        inputs["padding_mask"][index, : len(row)] = 1
+        if index % 2 and not backbone.causal:
+            half = slice(len(row) // 2, len(row))
+            inputs["segment_ids"][index, half] = backbone.num_segments - 1
+    if not backbone.causal:
+        inputs["padding_mask"][-1, 1::2] = 0
+    return inputs
 
 
 def _texts(tokenizer, longest):

@@ -7,39 +7,51 @@ import functools
 import json
 import os
 import socket
+import typing
 import urllib.parse
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 import numpy as np
 import requests
 
-from export import messages, protocol
+from export import grpc_transport, messages, protocol
+from export.local_server import LocalServer
 from export.session import DEFAULT_SIGNATURE
 
 SECONDS = 60  # deadline of one request
 
+# By the name of the mistake: what makes it and returns the status, and the
+# right status; None for a request that gets no answer.
+Mistakes = dict[str, tuple[Callable[[], object], object]]
 
-def over_rest(server, name, inputs, bombs):
-    """Returns `{mistake: (function that makes it, right HTTP status)}`."""
+
+def over_rest(
+    server: LocalServer,
+    name: str,
+    inputs: Sequence[str],
+    bombs: Mapping[str, bytes],
+) -> Mistakes:
+    """Returns mistakes over HTTP. `bombs` are bodies of `zipped`."""
     model = f"{server.rest_url}/v1/models/{name}"
 
-    def post(body, url=f"{model}:predict"):
-        return requests.post(url, data=body, timeout=SECONDS).status_code
+    def post(body, path="", **headers):
+        url = f"{model}{path}:predict"
+        answer = requests.post(url, body, headers=headers, timeout=SECONDS)
+        return answer.status_code
 
-    def send(document, url=f"{model}:predict"):
-        return requests.post(url, json=document, timeout=SECONDS).status_code
-
-    def unzip(body):
-        return requests.post(
-            f"{model}:predict",
-            data=body,
-            headers={"Content-Encoding": "gzip"},
-            timeout=SECONDS,
-        ).status_code
+    def send(path="", **document):
+        return post(json.dumps(document), path)
 
     def rows(value):
         return {"instances": [dict.fromkeys(inputs, value)]}
+
+    def columns(value):
+        return send(inputs=dict.fromkeys(inputs, value))
+
+    def unzip(body):
+        return post(body, **{"Content-Encoding": "gzip"})
 
     def twice():
         """Returns 200 if the first of two equal names counts."""
@@ -50,41 +62,24 @@ def over_rest(server, name, inputs, bombs):
     return {
         "broken JSON": (lambda: post(b'{"instances": ["a'), 400),
         "no JSON": (lambda: post(os.urandom(100)), 400),
-        "unknown signature": (
-            lambda: send({**good, "signature_name": "no"}),
-            400,
-        ),
-        "scalar text": (
-            lambda: send({"inputs": dict.fromkeys(inputs, "a")}),
-            400,
-        ),
-        "ragged rows": (
-            lambda: send(
-                {"inputs": dict.fromkeys(inputs, [["a"], ["a", "b"]])}
-            ),
-            400,
-        ),
-        "wrong type": (lambda: send(rows(1)), 400),
-        "unknown model": (lambda: send(good, f"{model}_no:predict"), 404),
-        "unknown version": (
-            lambda: send(good, f"{model}/versions/{2**40}:predict"),
-            404,
-        ),
+        "unknown signature": (lambda: send(**good, signature_name="no"), 400),
+        "scalar text": (lambda: columns("a"), 400),
+        "ragged rows": (lambda: columns([["a"], ["a", "b"]]), 400),
+        "wrong type": (lambda: send(**rows(1)), 400),
+        "unknown model": (lambda: send("_no", **good), 404),
+        "unknown version": (lambda: send(f"/versions/{2**40}", **good), 404),
         "equal names": (twice, 200),
         **{
             f"zipped {item}": (functools.partial(unzip, body), 413)
             for item, body in bombs.items()
         },
-        "many texts": (
-            lambda: send({"inputs": dict.fromkeys(inputs, ["a"] * 10_000)}),
-            413,
-        ),
+        "many texts": (lambda: columns(["a"] * 10_000), 413),
         "two lengths": (functools.partial(two_lengths, server, name), 400),
         "aborted": (functools.partial(abort, server, name), None),
     }
 
 
-def zipped(item):
+def zipped(item: bytes) -> bytes:
     """Zips 25 million items of JSON."""
     zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     block = item * 10**5
@@ -92,10 +87,14 @@ def zipped(item):
     return b"".join([*parts, zipper.flush()])
 
 
-def two_lengths(server, name):
-    """Sends two lengths of one body; returns the status."""
+def _connected(server):
     url = urllib.parse.urlsplit(server.rest_url)
-    with socket.create_connection((url.hostname, url.port), SECONDS) as opened:
+    return socket.create_connection((url.hostname, url.port), SECONDS)
+
+
+def two_lengths(server: LocalServer, name: str) -> int:
+    """Sends two lengths of one body; returns the status."""
+    with _connected(server) as opened:
         opened.sendall(
             f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
             "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
@@ -104,19 +103,21 @@ def two_lengths(server, name):
         return int(opened.recv(99).split()[1])
 
 
-def abort(server, name):
+def abort(server: LocalServer, name: str) -> None:
     """Hangs up in the middle of a request."""
-    url = urllib.parse.urlsplit(server.rest_url)
-    with socket.create_connection((url.hostname, url.port), SECONDS) as opened:
+    with _connected(server) as opened:
         head = f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
         opened.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf of".encode())
 
 
-def over_grpc(link, address, model, signatures, inputs):
-    """Returns `{mistake: (function that makes it, right gRPC status)}`."""
-
-    def ask(array, signature=DEFAULT_SIGNATURE):
-        return ask_all(dict.fromkeys(inputs, array), signature)
+def over_grpc(
+    link: grpc_transport.Grpc,
+    address: str,
+    model: str,
+    signatures: Mapping[str, typing.Any],
+    inputs: Sequence[str],
+) -> Mistakes:
+    """Returns mistakes over gRPC to the server at `address`."""
 
     def ask_all(arrays, signature):
         try:
@@ -125,55 +126,37 @@ def over_grpc(link, address, model, signatures, inputs):
             return error.code
         return "OK"
 
-    def strings(*items):
-        return np.array(items, object)
+    def ask(items, signature=DEFAULT_SIGNATURE, dtype=object):
+        array = np.array(items, dtype)
+        return ask_all(dict.fromkeys(inputs, array), signature)
 
-    mistakes = {
-        "unknown signature": (
-            lambda: ask(strings(b"a"), "no"),
-            "FAILED_PRECONDITION",
-        ),
-        "scalar text": (
-            lambda: ask(np.array(b"a", object)),
-            "INVALID_ARGUMENT",
-        ),
-        "nested text": (lambda: ask(strings([b"a"])), "INVALID_ARGUMENT"),
-        "wrong type": (lambda: ask(np.array([1])), "INVALID_ARGUMENT"),
-        "missing input": (
-            lambda: ask_all({}, DEFAULT_SIGNATURE),
-            "INVALID_ARGUMENT",
-        ),
-        "many texts": (
-            lambda: ask(np.full(10_000, b"a", object)),
-            "RESOURCE_EXHAUSTED",
-        ),
-        "100 MiB": (
-            lambda: ask(strings(b"a" * 100 * 2**20)),
-            "RESOURCE_EXHAUSTED",
-        ),
+    invalid, exhausted = "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"
+    mistakes: Mistakes = {
+        "unknown signature": (lambda: ask([b"a"], "no"), "FAILED_PRECONDITION"),
+        "scalar text": (lambda: ask(b"a"), invalid),
+        "nested text": (lambda: ask([[b"a"]]), invalid),
+        "wrong type": (lambda: ask([1], dtype=int), invalid),
+        "missing input": (lambda: ask_all({}, DEFAULT_SIGNATURE), invalid),
+        "many texts": (lambda: ask([b"a"] * 10_000), exhausted),
+        "100 MiB": (lambda: ask([b"a" * 100 * 2**20]), exhausted),
     }
     if "from_token_ids" in signatures:
-        ids = dict.fromkeys(
-            signatures["from_token_ids"].inputs,
-            np.full([2, 3], 2**30, np.int32),
-        )
-        mistakes["huge ids"] = (
-            lambda: ask_all(ids, "from_token_ids"),
-            "INVALID_ARGUMENT",
-        )
+        names = list(signatures["from_token_ids"].inputs)
+        ids = dict.fromkeys(names, np.full([2, 3], 2**30, np.int32))
+        mistakes["huge ids"] = (lambda: ask_all(ids, "from_token_ids"), invalid)
         for name, sizes, status in (
-            ("filled up", (8192, 96), "RESOURCE_EXHAUSTED"),
-            ("no such shape", (2**62, 2**62), "INVALID_ARGUMENT"),
-            ("negative shape", (-1, 3), "INVALID_ARGUMENT"),
+            ("filled up", (8192, 96), exhausted),
+            ("no such shape", (2**62, 2**62), invalid),
+            ("negative shape", (-1, 3), invalid),
         ):
-            mistakes[name] = (
-                functools.partial(ask_shape, address, model, list(ids), sizes),
-                status,
-            )
+            make = functools.partial(ask_shape, address, model, names, sizes)
+            mistakes[name] = make, status
     return mistakes
 
 
-def ask_shape(address, model, inputs, sizes):
+def ask_shape(
+    address: str, model: str, inputs: Sequence[str], sizes: Sequence[int]
+) -> str:
     """Sends shapes without values; returns the gRPC status."""
     request = messages.predict_pb2.PredictRequest()
     request.model_spec.name = model

@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import time
+import typing
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +11,12 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
+_Config = typing.TypeVar("_Config")
 
-def parse(config_class: type, name: str, description: str):
+
+def parse(
+    config_class: type[_Config], name: str, description: str | None
+) -> _Config:
     """Reads the flags of `python -m benchmarks.NAME`."""
     return tyro.cli(
         config_class,
@@ -22,7 +27,7 @@ def parse(config_class: type, name: str, description: str):
 
 
 def milliseconds(
-    calls: dict[str, Callable], repeats: int
+    calls: dict[str, Callable[[], object]], repeats: int
 ) -> dict[str, np.ndarray]:
     """Milliseconds `[repeats]` of each call.
 
@@ -30,7 +35,7 @@ def milliseconds(
     """
     for call in [*calls.values(), *calls.values()]:  # to compile and warm up
         call()
-    times = {name: [] for name in calls}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     console = Console(stderr=True)  # standard output is a table
     for _ in track(range(repeats), "Measuring", console=console):
         for name, call in calls.items():
@@ -45,8 +50,12 @@ def print_environment(*packages: str) -> None:
     versions = [
         f"{name} {importlib.metadata.version(name)}" for name in packages
     ]
-    processor = platform.processor() or platform.machine()
-    print(", ".join([processor, *versions]))
+    print(", ".join([processor(), *versions]))
+
+
+def processor() -> str:
+    """Returns the processor's name or kind."""
+    return platform.processor() or platform.machine()
 
 
 def print_header(*titles: str) -> None:
@@ -55,6 +64,6 @@ def print_header(*titles: str) -> None:
     print("|---" * len(titles) + "|")
 
 
-def print_row(*cells) -> None:
+def print_row(*cells: object) -> None:
     """Prints a row of a Markdown table, at once."""
     print(f"| {' | '.join(map(str, cells))} |", flush=True)

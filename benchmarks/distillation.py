@@ -8,7 +8,7 @@
 Ranks the documents of BEIR folders by exact search with the teacher, with the
 teacher cut to the student's dimensions (its principal components on the texts
 of the distillation, which need no training), with the student, and with BM25.
-Prints nDCG@10 and recall@100 of each, texts a second (four batches a call, the
+Prints nDCG@10 and recall@100 of each, texts a second (batch by batch, the
 models take turns), parameters and bytes of an embedding.
 """
 
@@ -54,16 +54,16 @@ class Config:
 
 
 class Encoder:
-    """A model, and its texts a second in each call."""
+    """A model, and its texts a second in each batch."""
 
     def __init__(self, preset: pathlib.Path, batch_size: int):
         self.model = FixedHeadTextEmbedder.from_preset(str(preset))
         self._encode = TextEncoder(self.model, batch_size=batch_size)
         self.size = self._encode.size
-        self.rates = []
+        self.rates: list[float] = []
 
     def embed(self, texts: list[str]) -> np.ndarray:
-        """Embeddings `[N, D]`."""
+        """Embeddings `[N, D]` of the texts of a batch."""
         began = time.perf_counter()
         rows = self._encode(texts)
         self.rates.append(len(texts) / (time.perf_counter() - began))
@@ -79,42 +79,34 @@ def evaluate(
 ) -> dict[str, tuple[float, float]]:
     """nDCG@10 and recall@100 on one collection, by system."""
     collection = read_collection(folder)
-    documents, queries = collection.documents, collection.queries
+    texts = [*collection.queries, *collection.documents]
     # In turn, so that other work on the machine slows both.
-    part = config.batch_size * 4
-    encoders = {"teacher": teacher, "student": student}
-    embeddings = {name: [x.embed(queries)] for name, x in encoders.items()}
+    batches: dict[str, list[np.ndarray]] = {"teacher": [], "student": []}
     for start in track(
-        range(0, len(documents), part), folder.name, transient=True
+        range(0, len(texts), config.batch_size), folder.name, transient=True
     ):
-        for name, encoder in encoders.items():
-            texts = documents[start : start + part]
-            embeddings[name].append(encoder.embed(texts))
-    embeddings = {
-        name: (parts[0], np.concatenate(parts[1:]))
-        for name, parts in embeddings.items()
-    }
-    cut = [rows @ components for rows in embeddings["teacher"]]
-    embeddings["teacher, cut"] = [
-        rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in cut
-    ]
-    rankings = {
-        name: search_index(build_index(rows), asked, _DEPTH)
-        for name, (asked, rows) in embeddings.items()
-    }
-    rankings["BM25"] = bm25(documents, queries, _DEPTH)
-    metrics = ("nDCG@10", "R@100")
-    return {
-        name: tuple(
-            measure_rankings(
-                ranking.documents, collection.relevant, metrics
-            ).values()
+        batch = texts[start : start + config.batch_size]
+        batches["teacher"].append(teacher.embed(batch))
+        batches["student"].append(student.embed(batch))
+    embeddings = {name: np.concatenate(x) for name, x in batches.items()}
+    cut = embeddings["teacher"] @ components
+    norms = np.linalg.norm(cut, axis=1, keepdims=True)
+    embeddings["teacher, cut"] = cut / norms
+    rankings = {}
+    for name, rows in embeddings.items():
+        asked, found = np.split(rows, [len(collection.queries)])
+        rankings[name] = search_index(build_index(found), asked, _DEPTH)
+    rankings["BM25"] = bm25(collection.documents, collection.queries, _DEPTH)
+    figures = {}
+    for name, ranking in rankings.items():
+        measured = measure_rankings(
+            ranking.documents, collection.relevant, ("nDCG@10", "R@100")
         )
-        for name, ranking in rankings.items()
-    }
+        figures[name] = measured["nDCG@10"], measured["R@100"]
+    return figures
 
 
-def main():
+def main() -> None:
     config = common.parse(Config, "distillation", __doc__)
     teacher, student = (
         Encoder(preset, config.batch_size)
@@ -143,7 +135,7 @@ def main():
             f"{4 * encoder.size:,} bytes an embedding, median "
             f"{statistics.median(encoder.rates):.0f} texts/s"
         )
-    print(f"student / teacher, texts/s, call by call: {ratio:.2f}")
+    print(f"student / teacher, texts/s, batch by batch: {ratio:.2f}")
 
 
 if __name__ == "__main__":

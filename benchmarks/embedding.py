@@ -16,12 +16,15 @@ with the same work folder reuses the exports of the first.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import typing
+from collections.abc import Callable
 
 import numpy as np
 from rich.progress import track
@@ -97,11 +100,13 @@ class Worker:
             env=environment,
         )
         self.name = system
+        self._requests = typing.cast(typing.TextIO, self._process.stdin)
+        self._answers = typing.cast(typing.TextIO, self._process.stdout)
         if self._answer() != "ready":
             raise RuntimeError(f"{system} answered before it was asked")
 
     def _answer(self):
-        line = self._process.stdout.readline().strip()
+        line = self._answers.readline().strip()
         if not line:
             command = " ".join(map(str, self._process.args))
             raise RuntimeError(f"{self.name} ended. Look why: {command}")
@@ -112,16 +117,15 @@ class Worker:
     ) -> tuple[float, float]:
         """Seconds, and processor seconds since the last answer."""
         request = {"texts": texts, "output": output and str(output)}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(request), file=self._requests, flush=True)
         answer = json.loads(self._answer())
         return answer["seconds"], answer["idle"]
 
-    def __enter__(self):
+    def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(self, *_):
-        self._process.stdin.close()
+    def __exit__(self, *_: object) -> None:
+        self._requests.close()
         self._process.wait()
 
 
@@ -133,62 +137,71 @@ def export(config: Config, length: int, dtype: str) -> pathlib.Path:
         embedder.preprocessor.sequence_length = length
         preset = config.workdir / f"preset_{length}"
         embedder.save_to_preset(str(preset))
-        words = ["--model", preset, "--output", versions, "--version", "1"]
-        python = [sys.executable, "-m", "export.saved_model"]
-        subprocess.run(
-            [*python, *words, "--dtype", dtype],
-            check=True,
-            stdout=subprocess.DEVNULL,
+        command = (
+            *(sys.executable, "-m", "export.saved_model", "--model", preset),
+            *("--output", versions, "--version", "1", "--dtype", dtype),
         )
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return versions / "1"
 
 
-def systems(config: Config, length: int, threads: int) -> dict[str, tuple]:
-    """The arguments of the `Worker` of each system."""
-    found = {}
-    for dtype in ("float32", "bfloat16"):
-        arguments = {
-            "folder": str(export(config, length, dtype)),
-            "batch_size": config.batch_size,
-            "threads": threads,
-        }
+def systems(
+    config: Config, length: int, threads: int
+) -> dict[str, Callable[[], Worker]]:
+    """What starts the `Worker` of each system."""
+
+    def ours(dtype):
+        folder, size = export(config, length, dtype), config.batch_size
+        arguments = {"folder": str(folder), "batch_size": size}
         # A batch for each processor, and one thread for an operation.
-        found[f"ours, {dtype}"] = (sys.executable, "ours", arguments, 1)
-    peer = {
-        "folder": str(config.source),
-        "length": length,
-        "batch_size": config.peers_batch_size,
-    }
-    for name, trim in (
-        (f"KerasHub, padded to {length}", False),
-        ("KerasHub, sorted and trimmed", True),
-    ):
-        arguments = {**peer, "trim": trim}
-        found[name] = (sys.executable, "keras_hub", arguments, threads)
-    peer["threads"] = threads
-    name = "sentence-transformers"
-    found[name] = (config.peers, "sentence_transformers", peer, threads)
-    for name, int8 in (("float32", False), ("int8", True)):
+        return functools.partial(
+            Worker, sys.executable, "ours", {**arguments, "threads": threads}, 1
+        )
+
+    def peer(python, system, **arguments):
         arguments = {
-            **peer,
-            "batch_size": config.batch_size,
-            "int8": int8,
-            "workdir": str(config.workdir),
+            "folder": str(config.source),
+            "length": length,
+            "batch_size": config.peers_batch_size,
+            **arguments,
         }
-        system = (config.peers, "onnx_runtime", arguments, threads)
-        found[f"ONNX Runtime, {name}"] = system
-    return found
+        return functools.partial(Worker, python, system, arguments, threads)
+
+    onnx_runtime = functools.partial(
+        peer,
+        config.peers,
+        "onnx_runtime",
+        batch_size=config.batch_size,
+        workdir=str(config.workdir),
+        threads=threads,
+    )
+    return {
+        "ours, float32": ours("float32"),
+        "ours, bfloat16": ours("bfloat16"),
+        f"KerasHub, padded to {length}": peer(
+            sys.executable, "keras_hub", trim=False
+        ),
+        "KerasHub, sorted and trimmed": peer(
+            sys.executable, "keras_hub", trim=True
+        ),
+        "sentence-transformers": peer(
+            config.peers, "sentence_transformers", threads=threads
+        ),
+        "ONNX Runtime, float32": onnx_runtime(int8=False),
+        "ONNX Runtime, int8": onnx_runtime(int8=True),
+    }
 
 
 def compare(
     workers: dict[str, Worker], texts: list[str], output: pathlib.Path
 ) -> dict[str, float]:
     """The least cosine of each system's embeddings to the first system's."""
-    cosines, expected = {}, None
+    cosines: dict[str, float] = {}
     for name, worker in workers.items():
         worker.embed(texts, output)
         rows = np.load(output)
-        expected = rows if expected is None else expected
+        if not cosines:
+            expected = rows
         cosines[name] = float((rows * expected).sum(axis=1).min())
         whole = "bfloat16" not in name and "int8" not in name
         if whole and cosines[name] < 0.9999:
@@ -203,7 +216,7 @@ def time_turns(
     workers: dict[str, Worker], texts: list[str], repeats: int
 ) -> dict[str, np.ndarray]:
     """Texts a second `[repeats]` of each system."""
-    rates = {name: [] for name in workers}
+    rates: dict[str, list[float]] = {name: [] for name in workers}
     for _ in track(range(repeats), transient=True):
         seconds, idle = {}, {}
         for name, worker in workers.items():
@@ -235,7 +248,7 @@ def describe_lengths(config: Config, texts: list[str], length: int) -> str:
     )
 
 
-def main():
+def main() -> None:
     config = common.parse(Config, "embedding", __doc__)
     config = dataclasses.replace(
         config, workdir=config.workdir.resolve(), source=config.source.resolve()
@@ -258,8 +271,8 @@ def main():
         texts = [texts[i] for i in random.permutation(len(texts))[:number]]
         with contextlib.ExitStack() as stack:
             workers = {
-                name: stack.enter_context(Worker(*arguments))
-                for name, arguments in systems(config, length, threads).items()
+                name: stack.enter_context(start())
+                for name, start in systems(config, length, threads).items()
             }
             cosines = compare(workers, texts, config.workdir / "embeddings.npy")
             rates = time_turns(workers, texts, config.repeats)

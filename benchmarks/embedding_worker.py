@@ -193,7 +193,7 @@ def export_onnx(folder: str, path: pathlib.Path) -> None:
     )
 
 
-SYSTEMS = {
+SYSTEMS: dict[str, Callable[..., Embed]] = {
     "ours": ours,
     "encode_text": encode_text,
     "keras_hub": keras_hub,

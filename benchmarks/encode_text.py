@@ -45,7 +45,7 @@ def time_calls(
     return dict(zip(workers, np.array(rows).T))
 
 
-def main():
+def main() -> None:
     config = common.parse(Config, "encode_text", __doc__)
     threads = len(os.sched_getaffinity(0))
     collection = read_collection(config.collection)

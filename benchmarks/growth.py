@@ -58,8 +58,12 @@ class Config:
     """Sentences for the reports on the heads, the longest ones."""
 
 
-def read_pairs(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences `[N, 2]` and scores between 0 and 1, `[N]`."""
+# Sentences `[N, 2]`, and scores between 0 and 1, `[N]`.
+Pairs = tuple[np.ndarray, np.ndarray]
+
+
+def read_pairs(path: pathlib.Path) -> Pairs:
+    """Reads a file of STS-B."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     scores = np.array([float(row[2]) for row in rows], "float32") / 5
@@ -141,7 +145,11 @@ def fine_tune(
 
 
 def run_once(
-    config: Config, grown: bool, seed: int, training: tuple, development: tuple
+    config: Config,
+    grown: bool,
+    seed: int,
+    training: Pairs,
+    development: Pairs,
 ) -> dict:
     """Fine-tunes an encoder; with the first seed, reports on its heads."""
     model = start(config, grown)
@@ -170,7 +178,7 @@ def run_once(
     return run
 
 
-def main():
+def main() -> None:
     config = common.parse(Config, "growth", __doc__)
     if config.seeds < 2:
         sys.exit(f"`seeds` must be at least 2. Received: {config.seeds}")

@@ -15,6 +15,7 @@ import dataclasses
 import json
 import pathlib
 import sys
+import typing
 
 import numpy as np
 import scipy.stats
@@ -52,7 +53,7 @@ def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
             "training.pretrain or training.language_model. Its config.json "
             f"has {sorted(settings)}"
         )
-    shared = {
+    shared: dict[str, typing.Any] = {
         "config": "evaluated",
         "model": ModelConfig(**settings["model"]),
         "training": TrainingConfig(**settings["training"]),
@@ -60,17 +61,18 @@ def read_task(config: Config) -> MaskedLMTask | LanguageModelTask:
     }
     # All examples, and all held-out text to draw them from.
     every = {"evaluation_examples": 2**31, "shuffle_tokens": 2**31}
+    preset = str(config.workdir / "preset")
+    task: MaskedLMTask | LanguageModelTask
     if "masked_lm" in settings:
-        part = MaskedLMConfig(**settings["masked_lm"] | every)
-        task = MaskedLMTask(PretrainConfig(masked_lm=part, **shared))
-        model_class = FixedHeadMaskedLM
+        masked = MaskedLMConfig(**settings["masked_lm"] | every)
+        task = MaskedLMTask(PretrainConfig(masked_lm=masked, **shared))
+        task.model = FixedHeadMaskedLM.from_preset(preset)
     else:
-        part = CausalLMConfig(**settings["language_model"] | every)
+        causal = CausalLMConfig(**settings["language_model"] | every)
         task = LanguageModelTask(
-            LanguageModelConfig(language_model=part, **shared)
+            LanguageModelConfig(language_model=causal, **shared)
         )
-        model_class = FixedHeadCausalLM
-    task.model = model_class.from_preset(str(config.workdir / "preset"))
+        task.model = FixedHeadCausalLM.from_preset(preset)
     return task
 
 
@@ -79,7 +81,8 @@ def evaluate(
 ) -> tuple[dict[str, np.ndarray], collections.Counter]:
     """Outputs of each held-out example, and how often each token is masked."""
     step = tf.function(task.evaluation_step)
-    outputs, labels = collections.defaultdict(list), collections.Counter()
+    outputs = collections.defaultdict(list)
+    labels: collections.Counter[int] = collections.Counter()
     for batch in track(
         task.evaluation_dataset(_CONTEXT), "Evaluating", transient=True
     ):
@@ -103,11 +106,17 @@ def ratio(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
     return found, _Z * error
 
 
-def report_masked_lm(task: MaskedLMTask, outputs, labels):
+def report_masked_lm(
+    task: MaskedLMTask,
+    outputs: dict[str, np.ndarray],
+    labels: collections.Counter[int],
+) -> None:
+    """Prints what the heads predict, and what one constant guess reaches."""
     hits, counts = outputs["masked_lm_accuracy"], outputs["predictions"]
     accuracy, reach = ratio(hits, counts)
     ((token, count),) = labels.most_common(1)
-    guess = task.model.preprocessor.tokenizer.id_to_token(token)
+    model: typing.Any = task.model
+    guess = model.preprocessor.tokenizer.id_to_token(token)
     print(f"{len(hits):,} held-out examples, {counts.sum():,.0f} masked tokens")
     print(
         f"masked tokens: {accuracy:.4f} right ({accuracy - reach:.4f} to "
@@ -125,7 +134,10 @@ def report_masked_lm(task: MaskedLMTask, outputs, labels):
         )
 
 
-def report_language_model(task: LanguageModelTask, outputs):
+def report_language_model(
+    task: LanguageModelTask, outputs: dict[str, np.ndarray]
+) -> None:
+    """Prints perplexities and accuracy."""
     losses, pieces = outputs["losses"], outputs["pieces"]
     _, reach = ratio(losses, pieces)
     print(f"{len(losses):,} held-out examples, {pieces.sum():,} word pieces")
@@ -146,7 +158,7 @@ def report_language_model(task: LanguageModelTask, outputs):
     )
 
 
-def main():
+def main() -> None:
     config = common.parse(Config, "learning", __doc__)
     task = read_task(config)
     outputs, labels = evaluate(task)

@@ -1,6 +1,7 @@
 """How fast is a step of masked language modeling beside its peers?
 
     python -m benchmarks.pretraining
+    python -m benchmarks.pretraining --attention_sequences 4 16
 
 KerasHub's `BertMaskedLM` in its own `fit`, the masked-language task of
 tf-models-official, and `training.pretrain`: the same shape, the same batch, as
@@ -8,11 +9,17 @@ many predictions, AdamW with clipping by the global norm, the next-sentence task
 left out. They take turns in one process. Prints the median of the
 milliseconds and of the ratios to ours, round by round, once for sequences
 without padding and once for lengths as of short texts.
+
+With `--attention_sequences`, updates take turns with a report of
+`--attention_interval` on so many sequences without padding, written to
+TensorBoard: how many updates does a report cost?
 """
 
 import dataclasses
+import functools
 import pathlib
 import tempfile
+import typing
 from collections.abc import Callable
 
 import keras
@@ -25,6 +32,7 @@ from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 from official.nlp.modeling import models, networks
 
 from benchmarks import common
+from keras_fixedhead.diagnostics import AttentionSummaries
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
 from training.engine.optimizer import build_optimizer
@@ -54,6 +62,8 @@ class Config:
     mean_length: int = 42
     """Of the batch with padding, in tokens."""
     repeats: int = 25
+    attention_sequences: tuple[int, ...] = ()
+    """Sequences of a report on attention, one or more sizes."""
 
 
 def make_task(
@@ -69,6 +79,7 @@ def make_task(
         *SPECIAL_TOKENS,
         *(f"w{i}" for i in range(config.vocabulary_size - len(SPECIAL_TOKENS))),
     ]
+    folder.mkdir(exist_ok=True)
     (folder / "vocabulary.txt").write_text("\n".join(vocabulary) + "\n")
     words = np.array(vocabulary[len(SPECIAL_TOKENS) :])
     text = "\n\n".join(" ".join(rng.choice(words, n)) for n in lengths)
@@ -115,22 +126,26 @@ def make_task(
     return task, next(iter(task.training_dataset(context, 0)))
 
 
-def ours(task: MaskedLMTask, batch: dict[str, tf.Tensor]) -> Callable:
+def ours(
+    task: MaskedLMTask, batch: dict[str, tf.Tensor]
+) -> Callable[[], object]:
     """An update of `training.pretrain`'s loop."""
     strategy = get_strategy("one_device")
-    config = task.config
     with strategy.scope():
         task.build()
+        model: typing.Any = task.model
         optimizer = build_optimizer(
-            config.training, task.model.trainable_variables
+            task.config.training, model.trainable_variables
         )
-    trainer = Trainer(task, optimizer, strategy, config.run)
+    trainer = Trainer(task, optimizer, strategy, task.config.run)
     trainer.train_dataset = tf.data.Dataset.from_tensors(batch).repeat()
     one = tf.constant(1)
     return lambda: trainer.train(one)
 
 
-def keras_hubs(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
+def keras_hubs(
+    config: Config, batch: dict[str, tf.Tensor]
+) -> Callable[[], object]:
     """An update of KerasHub's `BertMaskedLM` in Keras's own `fit`."""
     model = keras_hub.models.BertMaskedLM(
         keras_hub.models.BertBackbone(
@@ -160,7 +175,9 @@ def keras_hubs(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
     return lambda: model.train_function(iterator)
 
 
-def model_gardens(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
+def model_gardens(
+    config: Config, batch: dict[str, tf.Tensor]
+) -> Callable[[], object]:
     """An update of tf-models-official's `BertPretrainerV2`, as its task's.
 
     The task itself imports TensorFlow Hub, which needs an old setuptools.
@@ -211,28 +228,18 @@ def model_gardens(config: Config, batch: dict[str, tf.Tensor]) -> Callable:
     return update
 
 
-def time_steps(
-    config: Config, padded: bool
-) -> tuple[dict[str, np.ndarray], float]:
-    """Milliseconds of each library's steps, and the tokens of a sequence."""
-    with tempfile.TemporaryDirectory() as folder:
-        task, batch = make_task(config, pathlib.Path(folder), padded)
-    steps = {
-        "ours": ours(task, batch),
-        "KerasHub": keras_hubs(config, batch),
-        "tf-models-official": model_gardens(config, batch),
-    }
-    tokens = int(tf.reduce_sum(batch["padding_mask"])) / config.batch_size
-    return common.milliseconds(steps, config.repeats), tokens
-
-
-def main():
-    config = common.parse(Config, "pretraining", __doc__)
-    common.print_environment("TensorFlow", "Keras", "keras-hub")
-    print(config)
+def compare_steps(config: Config, folder: pathlib.Path) -> None:
+    """Times and prints the steps of the three libraries."""
     common.print_header("tokens a sequence", "", "ms", "ratio to ours")
     for padded in (False, True):
-        times, tokens = time_steps(config, padded)
+        task, batch = make_task(config, folder / str(padded), padded)
+        steps = {
+            "ours": ours(task, batch),
+            "KerasHub": keras_hubs(config, batch),
+            "tf-models-official": model_gardens(config, batch),
+        }
+        tokens = int(tf.reduce_sum(batch["padding_mask"])) / config.batch_size
+        times = common.milliseconds(steps, config.repeats)
         for name, values in times.items():
             common.print_row(
                 f"{tokens:.0f} of {config.sequence_length}",
@@ -240,6 +247,39 @@ def main():
                 f"{np.median(values):.0f}",
                 f"{np.median(values / times['ours']):.2f}",
             )
+
+
+def compare_reports(config: Config, folder: pathlib.Path) -> None:
+    """Times and prints updates and reports on attention."""
+    task, batch = make_task(config, folder, padded=False)
+    update = ours(task, batch)
+    model, inputs = task.attention_inputs(batch)
+    common.print_header(
+        "sequences", "update, ms", "report, ms", "report / update"
+    )
+    for sequences in config.attention_sequences:
+        some = {name: x[:sequences] for name, x in inputs.items()}
+        summaries = AttentionSummaries(folder / "summaries", model, some)
+        report = functools.partial(summaries.write, 0)
+        updates, reports = common.milliseconds(
+            {"update": update, "report": report}, config.repeats
+        ).values()
+        summaries.close()
+        common.print_row(
+            sequences,
+            f"{np.median(updates):.0f}",
+            f"{np.median(reports):.0f}",
+            f"{np.median(reports / updates):.1f}",
+        )
+
+
+def main() -> None:
+    config = common.parse(Config, "pretraining", __doc__)
+    common.print_environment("TensorFlow", "Keras", "keras-hub")
+    print(config)
+    compare = compare_reports if config.attention_sequences else compare_steps
+    with tempfile.TemporaryDirectory() as folder:
+        compare(config, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

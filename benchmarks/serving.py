@@ -5,27 +5,27 @@
 Exports encoders of named shapes with random weights (the gate checks each),
 then serves them side by side and asks them in turn over gRPC. Prints bytes on
 disk, seconds to load, milliseconds per request and bytes per embedding, and
-beside each its ratio to the first model's. A model is a name of
-`keras_fixedhead.presets`, with a `:dtype` of the export if wanted. A later
-call with the same folder serves what the first one exported.
+beside each its ratio to the first model's. A later call with the same folder
+serves what the first one exported.
 """
 
-import argparse
 import contextlib
+import dataclasses
+import functools
 import pathlib
-import platform
 import subprocess
 import sys
 import time
+import typing
 
 import numpy as np
 
+from benchmarks import common
 from export import client, local_server
 from export.files import card
 
-ROOT = pathlib.Path(__file__).parents[1]
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LOAD = """
+_ROOT = pathlib.Path(__file__).parents[1]
+_LOAD = """
 import sys, time
 from export import session
 start = time.perf_counter()
@@ -34,103 +34,96 @@ print(time.perf_counter() - start)
 """
 
 
-def python(*words):
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The models to compare."""
+
+    workdir: pathlib.Path
+    """Folder for the exports."""
+    models: tuple[str, ...] = ("fixed_d512_p128_h8", "bert_large_h16")
+    """Names of keras_fixedhead.presets, with :DTYPE of the export if wanted."""
+    repeats: int = 25
+
+
+def python(*words: str | pathlib.Path) -> str:
     """Runs Python in the clone; returns what it prints."""
     done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, *words], cwd=_ROOT, capture_output=True, text=True
     )
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     return done.stdout
 
 
-def save_preset(shape, folder):
-    """Saves an embedder; every word is one token.
-
-    `shape` is a name of `keras_fixedhead.presets`, or backbone arguments.
-    """
+def save_preset(shape: dict[str, typing.Any], folder: pathlib.Path) -> None:
+    """Saves an embedder of some backbone arguments; a word is one token."""
     import keras
 
     import keras_fixedhead
-    from keras_fixedhead import presets
+    from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
     keras.utils.set_random_seed(0)
-    if isinstance(shape, str):
-        shape = presets.shape(shape)
-    shape = {**shape, "pooler": False}  # embedders pool
-    words = shape["vocabulary_size"] - len(SPECIAL)
+    words = shape["vocabulary_size"] - len(SPECIAL_TOKENS)
     tokenizer = keras_fixedhead.FixedHeadTokenizer(
-        [*SPECIAL, *(f"w{i}" for i in range(words))]
+        [*SPECIAL_TOKENS, *(f"w{i}" for i in range(words))]
     )
     keras_fixedhead.FixedHeadTextEmbedder(
-        keras_fixedhead.FixedHeadBackbone(**shape),
+        # Embedders pool.
+        keras_fixedhead.FixedHeadBackbone(**{**shape, "pooler": False}),
         keras_fixedhead.FixedHeadTextEmbedderPreprocessor(
             tokenizer, sequence_length=shape["max_sequence_length"]
         ),
     ).save_to_preset(str(folder))
 
 
-def export(model, workdir, shape=None):
+def export(
+    model: str,
+    workdir: pathlib.Path,
+    shape: dict[str, typing.Any] | None = None,
+) -> pathlib.Path:
     """Returns the folder of versions of a model, exported if need be.
 
-    `shape` are the backbone's arguments, if `model` is no name of a shape.
+    `shape` are the backbone's arguments, unless `model` names a shape of
+    `keras_fixedhead.presets`.
     """
     name, _, dtype = model.partition(":")
     versions = workdir / "models" / model.replace(":", "_")
     if not (versions / "1").exists():
         preset = workdir / "presets" / name
         if not (preset / "task.json").exists():
+            from keras_fixedhead import presets
+
             print(f"{name}: making the preset", flush=True)
-            save_preset(shape or name, preset)
+            save_preset(shape or presets.shape(name), preset)
         print(f"{model}: exporting", flush=True)
-        words = ["--model", str(preset), "--output", str(versions)]
-        if dtype:
-            words += ["--dtype", dtype]
-        print(python("-m", "export.saved_model", *words, "--version", "1"))
+        words = ("--model", preset, "--output", versions, "--version", "1")
+        wanted = ("--dtype", dtype) if dtype else ()
+        print(python("-m", "export.saved_model", *words, *wanted))
     return versions
 
 
-def texts(batch_size, tokens, random, words=30_000):
+def texts(
+    batch_size: int,
+    tokens: int,
+    random: np.random.Generator,
+    words: int = 30_000,
+) -> np.ndarray:
     """Returns a batch of texts of so many tokens, [CLS] and [SEP] included."""
-    words = random.integers(0, words, (batch_size, tokens - 2))
-    return np.array([" ".join(f"w{word}" for word in row) for row in words])
+    rows = random.integers(0, words, (batch_size, tokens - 2))
+    return np.array([" ".join(f"w{word}" for word in row) for row in rows])
 
 
-def milliseconds(connections, batch, repeats):
-    """Asks the servers in turn; returns `[servers, repeats]` milliseconds."""
-    times = []
-    for repeat in range(-2, repeats):  # two to warm up
-        row = []
-        for connection in connections:
-            start = time.perf_counter()
-            connection.predict({"text": batch})
-            row.append((time.perf_counter() - start) * 1e3)
-        if repeat >= 0:
-            times.append(row)
-    return np.array(times).T
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", type=pathlib.Path, required=True)
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        metavar="SHAPE[:DTYPE]",
-        default=["fixed_d512_p128_h8", "bert_large_h16"],
-    )
-    parser.add_argument("--repeats", type=int, default=25)
-    args = parser.parse_args()
-    args.workdir = args.workdir.resolve()
-
-    folders = [export(model, args.workdir) for model in args.models]
+def main() -> None:
+    config = common.parse(Config, "serving", __doc__)
+    workdir = config.workdir.resolve()
+    folders = [export(model, workdir) for model in config.models]
     cards = [card.load(folder / "1") for folder in folders]
     loads = [
-        [float(python("-c", LOAD, str(folder / "1"))) for folder in folders]
+        [float(python("-c", _LOAD, folder / "1")) for folder in folders]
         for _ in range(5)
     ]
     # What is measured: one column per model, then repeats if there are any.
-    rows = {
+    rows: dict[str, typing.Any] = {
         "parameters, M": [c["parameters"] / 1e6 for c in cards],
         "on disk, MB": [
             sum(f.stat().st_size for f in d.glob("1/**/*") if f.is_file()) / 1e6
@@ -154,23 +147,26 @@ def main():
             connections.append(stack.enter_context(connection))
         rows["ready and warmed up, s"] = ready
         for batch_size, tokens in ((1, 16), (1, 128), (8, 128), (1, 512)):
-            rows[f"p50 of {batch_size} x {tokens} tokens, ms"] = milliseconds(
-                connections, texts(batch_size, tokens, random), args.repeats
+            inputs = {"text": texts(batch_size, tokens, random)}
+            times = common.milliseconds(
+                {
+                    folder.name: functools.partial(connection.predict, inputs)
+                    for folder, connection in zip(folders, connections)
+                },
+                config.repeats,
             )
+            name = f"p50 of {batch_size} x {tokens} tokens, ms"
+            rows[name] = list(times.values())
 
-    print(platform.processor() or platform.machine())
-    print(f"| | {' | '.join(args.models)} |")
-    print("|---" * (1 + len(args.models)) + "|")
+    print(common.processor())
+    common.print_header("", *config.models)
     for name, values in rows.items():
-        values = np.reshape(values, [len(args.models), -1])
+        values = np.reshape(values, [len(folders), -1])
         medians = np.median(values, axis=1)
         # Pair by pair: both of a pair met the same noise.
         ratios = np.median(values / values[0], axis=1)
-        shown = [
-            f"{median:,.4g} ({ratio:.2f}x)"
-            for median, ratio in zip(medians, ratios)
-        ]
-        print(f"| {name} | {' | '.join(shown)} |")
+        shown = zip(medians, ratios)
+        common.print_row(name, *(f"{m:,.4g} ({r:.2f}x)" for m, r in shown))
 
 
 if __name__ == "__main__":

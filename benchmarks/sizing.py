@@ -10,8 +10,9 @@ or on the same where it leaves none. Needs Linux, and a machine with no other
 work.
 """
 
-import argparse
 import concurrent.futures
+import contextlib
+import dataclasses
 import datetime
 import importlib.metadata
 import itertools
@@ -19,15 +20,18 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import time
+import typing
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import rich.progress
 
-from benchmarks import serving
+from benchmarks import common, serving
 from export import client, local_server, stand_in
 
-SHAPES = {
+_SHAPES: dict[str, dict[str, typing.Any]] = {
     # demo_retrieval of training/retrieval/configs.py, and its vocabulary.
     "demo": {
         "vocabulary_size": 15_672,
@@ -49,20 +53,33 @@ SHAPES = {
         "max_sequence_length": 512,
     },
 }
-CORES = (1, 2)
-ROWS = (1, 8, 32)
-TOKENS = 64
-WORDS = 15_000  # that both vocabularies have
-CALLERS = 4
+_CORES = (1, 2)
+_ROWS = (1, 8, 32)
+_TOKENS = 64
+_WORDS = 15_000  # that both vocabularies have
+_CALLERS = 4
 
 
-def move_this_process(cores):
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Where to export, and how long to ask."""
+
+    workdir: pathlib.Path
+    """Folder for the exports."""
+    seconds: float = 8
+    """Of one caller, and again of several, for each line."""
+
+
+def move_this_process(cores: Collection[int]) -> None:
     """Moves every thread there is; children and new threads follow."""
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), cores)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(int(thread), cores)
 
 
-def latencies(connection, batches, seconds):
+def latencies(
+    connection: client.Client, batches: Iterator[np.ndarray], seconds: float
+) -> list[float]:
     """Asks for one batch after the other; returns seconds of each request."""
     taken = []
     end = time.perf_counter() + seconds
@@ -72,21 +89,23 @@ def latencies(connection, batches, seconds):
     return taken
 
 
-def measure(url, name, rows, seconds):
+def measure(
+    url: str, name: str, rows: int, seconds: float
+) -> tuple[float, float, float, float]:
     """Returns texts a second, and p50, p99 and busy p99 in milliseconds."""
     random = np.random.default_rng(0)
-    batches = [serving.texts(rows, TOKENS, random, WORDS) for _ in range(16)]
+    batches = [serving.texts(rows, _TOKENS, random, _WORDS) for _ in range(16)]
     with client.connect(url, name) as connection:
         for batch in batches[:2]:  # the client reads the signatures
             connection.predict({"text": batch})
         alone = latencies(connection, itertools.cycle(batches), seconds)
-        with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        with concurrent.futures.ThreadPoolExecutor(_CALLERS) as pool:
             start = time.perf_counter()
             calls = [
                 pool.submit(
                     latencies, connection, itertools.cycle(batches), seconds
                 )
-                for _ in range(CALLERS)
+                for _ in range(_CALLERS)
             ]
             busy = [taken for call in calls for taken in call.result()]
             elapsed = time.perf_counter() - start
@@ -94,48 +113,32 @@ def measure(url, name, rows, seconds):
     return len(busy) * rows / elapsed, p50, p99, np.percentile(busy, 99) * 1e3
 
 
-def peak_memory(process):
+def peak_memory(process: subprocess.Popen) -> float:
     """Returns the most memory that a process has had, in MB."""
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024 / 1e6
+    kilobytes = re.findall(r"VmHWM:\s*(\d+) kB", status)[0]
+    return int(kilobytes) * 1024 / 1e6
 
 
-def processor():
-    """Returns the processor's name."""
-    content = pathlib.Path("/proc/cpuinfo").read_text()
-    return re.search(r"model name\s*: (.*)", content)[1]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workdir", type=pathlib.Path, required=True)
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=8,
-        help="of one caller, and again of several, for each line",
-    )
-    args = parser.parse_args()
-    args.workdir = args.workdir.resolve()
-
+def main() -> None:
+    config = common.parse(Config, "sizing", __doc__)
     folders = {
-        name: serving.export(name, args.workdir, shape)
-        for name, shape in SHAPES.items()
+        name: serving.export(name, config.workdir.resolve(), shape)
+        for name, shape in _SHAPES.items()
     }
     available = sorted(os.sched_getaffinity(0))
     lines = []
     with rich.progress.Progress() as progress:
-        total = len(SHAPES) * len(CORES) * len(ROWS)
+        total = len(_SHAPES) * len(_CORES) * len(_ROWS)
         task = progress.add_task("sizing", total=total)
-        for (name, folder), count in itertools.product(folders.items(), CORES):
-            cores = available[:count]
+        for (name, folder), count in itertools.product(folders.items(), _CORES):
             # TensorFlow starts as many threads as it may use cores.
-            move_this_process(cores)
+            move_this_process(available[:count])
             with local_server.running(name, folder) as server:
                 move_this_process(available[count:] or available)
-                for rows in ROWS:
+                for rows in _ROWS:
                     speed, *times = measure(
-                        server.grpc_url, name, rows, args.seconds
+                        server.grpc_url, name, rows, config.seconds
                     )
                     shown = [f"{value:,.1f}" for value in times]
                     memory = f"{peak_memory(server.process):,.0f}"
@@ -144,19 +147,20 @@ def main():
                     )
                     progress.advance(task)
 
-    server = stand_in.BINARY if shutil.which(stand_in.BINARY) else "stand-in"
+    binary = stand_in.BINARY if shutil.which(stand_in.BINARY) else "stand-in"
+    cpus = pathlib.Path("/proc/cpuinfo").read_text()
+    cpu = re.findall(r"model name\s*: (.*)", cpus)[0]
     print(
-        f"{datetime.date.today()}, {len(available)} cores of {processor()}, "
-        f"TensorFlow {importlib.metadata.version('tensorflow')}, {server}, "
-        f"{TOKENS} tokens, {CALLERS} callers when busy"
+        f"{datetime.date.today()}, {len(available)} cores of {cpu}, "
+        f"TensorFlow {importlib.metadata.version('tensorflow')}, {binary}, "
+        f"{_TOKENS} tokens, {_CALLERS} callers when busy\n"
     )
-    print(
-        "\n| model | cores | texts a request | texts/s, busy | p50, ms | "
-        "p99, ms | p99 busy, ms | memory, MB |"
+    common.print_header(
+        *("model", "cores", "texts a request", "texts/s, busy", "p50, ms"),
+        *("p99, ms", "p99 busy, ms", "memory, MB"),
     )
-    print("|---" * 8 + "|")
     for line in lines:
-        print(f"| {' | '.join(map(str, line))} |")
+        common.print_row(*line)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 import rich.console
 
 from export import cli, encoder
-from export.index.manifest import SHARD_DOCUMENTS, Options
+from export.index.manifest import SHARD_DOCUMENTS, Kind, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,9 @@ class Arguments(Options, encoder.Source):
     encoder. Unlike the embeddings it is made in memory, with about 3.5 kB for
     a document of 100 words."""
 
+    kind: Kind = Kind.faiss
+    """The library that searches the embeddings."""
+
     runner: str | None = None
     """Embed on the workers of this Apache Beam runner, such as FlinkRunner;
     all of them must see corpus, output and model under the same paths."""
@@ -53,7 +56,7 @@ class Arguments(Options, encoder.Source):
 def main(arguments: Arguments) -> int:
     """Embeds and indexes; returns the exit status."""
     # `--help` need not wait for FAISS and Arrow.
-    from export.index.update import update
+    from export.index.index_folder import update
 
     console = rich.console.Console()
     with (
@@ -71,6 +74,7 @@ def main(arguments: Arguments) -> int:
             arguments.runner,
             arguments.beam_options,
             arguments.bm25,
+            arguments.kind,
         )
         seconds = time.monotonic() - started
     kept = index.manifest["documents"] - embedded

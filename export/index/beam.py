@@ -15,7 +15,7 @@ except ImportError as error:
     ) from error
 
 from export.encoder import Model, Source
-from export.index import corpus, embedding, parts
+from export.index import corpus, parts
 
 
 def run(
@@ -74,9 +74,7 @@ class _Embed(beam.DoFn):
         target = parts.path_of(self._folder, shard, self._model)
         # A runner may repeat what another worker has finished.
         if not parts.is_written(target, shard):
-            embedding.embed_shard(
-                self._encoder, self._path, shard, self._folder
-            )
+            parts.embed_shard(self._encoder, self._path, shard, self._folder)
 
     def teardown(self):
         self._opened.__exit__(None, None, None)

@@ -13,28 +13,31 @@ import json
 import os
 import pathlib
 import shutil
+import typing
+from collections.abc import Sequence
 
 import numpy as np
+import rich.console
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Encoder, Model
-from export.index import embedding, faiss_index, parts
+from export.encoder import Encoder, Model, Source
+from export.index import corpus as corpora
 from export.index import manifest as manifests
-from export.index.corpus import Shard
-from export.index.faiss_index import VectorIndex
-from export.index.manifest import MANIFEST, Options
+from export.index import parts
+from export.index.manifest import (
+    MANIFEST,
+    SHARD_DOCUMENTS,
+    Kind,
+    Options,
+    VectorIndex,
+)
+from keras_fixedhead import beir
 from keras_fixedhead.files import replaced, write_json
-from keras_fixedhead.progress import progress
+from keras_fixedhead.progress import SpeedColumn, progress
 from keras_fixedhead.ranking import BM25
 
 _CHECKED = 16  # parts of which a document is embedded before a search
-_PACKAGES = (
-    "keras_fixedhead",
-    "bm25s",
-    faiss_index.PACKAGE,
-    "numpy",
-    "pyarrow",
-)
+_PACKAGES = ("keras_fixedhead", "bm25s", "numpy", "pyarrow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Index:
     """An open index; row n of `vectors` and of `documents` belong together."""
 
     folder: pathlib.Path
-    manifest: dict
+    manifest: dict[str, typing.Any]
     model: Model
     options: Options
     vectors: VectorIndex
@@ -78,36 +81,34 @@ class Index:
             )
         if self.model.sha256 and encoder.model.sha256:
             return
-        paths = [path for path, _ in _parts(self.folder, self.manifest)]
+        paths, _ = _parts(self.folder, self.manifest)
         step = max(len(paths) // _CHECKED, 1)
-        if not all(embedding.same_embeddings(encoder, paths[::step])):
+        if not all(parts.same_embeddings(encoder, paths[::step])):
             raise ValueError(
                 f"The index {self.folder} was made by another model: "
                 f"{encoder.model} embeds its documents differently. Make the "
                 "index again with `python -m export.index`."
             )
 
-    def __str__(self):
-        """Describes the index in a line."""
+    def __str__(self) -> str:
         made = self.options
         numbers = f"{self.manifest['embedding_dim']} numbers"
         if made.dimension is not None:
             numbers = f"{made.dimension} ({made.reduction}) of {numbers}"
-        words = [
-            f"{self.manifest['documents']:,} documents",
-            f"{numbers} in {made.precision}",
-            *(["approximate"] if made.approximate else []),
-            f"by {self.model}",
-        ]
-        return ", ".join(words)
+        approximate = ", approximate" if made.approximate else ""
+        return (
+            f"{self.manifest['documents']:,} documents, {numbers} in "
+            f"{made.precision}{approximate}, by {self.model}"
+        )
 
 
 def _parts(folder, manifest):
-    """Returns the path and the number of documents of each part."""
-    return [
-        (folder / parts.FOLDER / part["file"], part["documents"])
-        for part in manifest["parts"]
-    ]
+    """Returns the paths and the numbers of documents of the parts."""
+    listed = manifest["parts"]
+    return (
+        [folder / parts.FOLDER / part["file"] for part in listed],
+        [part["documents"] for part in listed],
+    )
 
 
 def load(folder: str | os.PathLike) -> Index:
@@ -120,8 +121,8 @@ def load(folder: str | os.PathLike) -> Index:
             "there). `python -m export.index` makes one, and continues one "
             "that was interrupted."
         )
-    listed = _parts(folder, manifest)
-    for path, count in listed:
+    paths, counts = _parts(folder, manifest)
+    for path, count in zip(paths, counts):
         parts.check(path, count, manifest["embedding_dim"])
     return Index(
         folder,
@@ -129,16 +130,17 @@ def load(folder: str | os.PathLike) -> Index:
         Model(**manifest["model"]),
         Options(**manifest["options"]),
         _read_vectors(folder / manifest["index"], manifest),
-        parts.Documents(*zip(*listed)),
+        parts.Documents(paths, counts),
     )
 
 
 def _read_vectors(path, manifest):
-    # The checksum finds damage before FAISS reads the file. It does not protect
-    # from a person who also writes the manifest.
+    # The checksum finds damage before the library reads the file. It does not
+    # protect from a person who also writes the manifest.
+    kind = Kind.of(path.name)
     with manifests.reading(
         path,
-        "a FAISS index",
+        f"a {kind.name} index",
         "makes it again from the parts beside it",
         manifest.get("index_sha256"),
     ):
@@ -147,7 +149,7 @@ def _read_vectors(path, manifest):
             raise ValueError(
                 f"it has {size} bytes, not {manifest['index_bytes']}"
             )
-        vectors = VectorIndex.read(path)
+        vectors = kind.index_class.read(path)
         rows, columns = manifest["documents"], manifest["embedding_dim"]
         if vectors.shape != (rows, columns):
             found = "{} vectors of size {}".format(*vectors.shape)
@@ -157,19 +159,75 @@ def _read_vectors(path, manifest):
         return vectors
 
 
-def complete(
+def update(
     folder: pathlib.Path,
-    corpus: str,
-    model: Model,
-    shards: list[Shard],
-    options: Options,
-    bm25: bool,
-) -> None:
-    """Indexes parts that are all there, and writes the manifest.
+    corpus: str | os.PathLike,
+    source: Source,
+    opened: Encoder,
+    options: Options | None,
+    shard_documents: int = SHARD_DOCUMENTS,
+    runner: str | None = None,
+    beam_options: Sequence[str] = (),
+    bm25: bool = True,
+    kind: Kind | None = None,
+) -> tuple[Index, int]:
+    """Returns the index of a corpus, and how many documents were embedded.
 
-    `corpus` is the name of the corpus; `bm25` asks for BM25 beside the index
-    of embeddings.
+    The folder may be absent. `opened` is the encoder of `source`, which the
+    workers of a Beam `runner` open themselves. Options and a kind of None are
+    those of the folder, or the default ones. `beam_options` are `NAME=VALUE`.
     """
+    path = corpora.find(corpus)
+    if options is None or kind is None:
+        kept = manifests.read(folder) if folder.is_dir() else None
+        options = options or Options(**(kept["options"] if kept else {}))
+        kind = kind or (Kind.of(kept["index"]) if kept else Kind.faiss)
+    console = rich.console.Console(stderr=True)
+    with console.status("reading the corpus"):
+        shards, blank = corpora.plan(path, shard_documents)
+    if blank:
+        console.print(
+            f"{path.name} is indexed {beir.count_blank(blank)}",
+            highlight=False,
+            markup=False,
+        )
+    (folder / parts.FOLDER).mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    missing = parts.missing(opened, shards, folder)
+    total = sum(shard.documents for shard in shards)
+    count = sum(shard.documents for shard in missing)
+    if missing and options != Options():
+        # Fails before all is embedded.
+        first = corpora.read(path, shards[0])[1][:1]
+        size = opened.embed(first, "document").shape[1]
+        kind.index_class.check(total, size, options)
+    if runner is not None and missing:
+        from export.index import beam
+
+        console.print(f"{runner} embeds {count:,} documents")
+        beam.run(
+            source.pinned(opened.model),
+            path.resolve(),
+            missing,
+            folder.resolve(),
+            opened.model,
+            runner,
+            beam_options,
+        )
+    elif missing:
+        columns = MofNCompleteColumn(), SpeedColumn()
+        with progress(
+            "documents", total, *columns, done=total - count
+        ) as advance:
+            for shard in missing:
+                parts.embed_shard(opened, path, shard, folder, advance)
+    _complete(folder, path.name, opened.model, shards, options, bm25, kind)
+    sweep(folder, manifests.read(folder))
+    return load(folder), count
+
+
+def _complete(folder, corpus, model, shards, options, bm25, kind):
+    """Indexes parts that are all there, and writes the manifest."""
     manifest = {
         "format": 1,
         "corpus": corpus,
@@ -187,7 +245,7 @@ def complete(
     }
     # Another index has another name, so that the previous one stays until the
     # manifest is replaced.
-    index = f"index-{_digest(manifest)}{faiss_index.SUFFIX}"
+    index = f"index-{_digest(manifest)}.{kind.name}"
     words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
     before = manifests.read(folder) or {"index": None}
     has_index = before["index"] == index and (folder / index).is_file()
@@ -202,11 +260,12 @@ def complete(
     if has_index:
         size = before["embedding_dim"]
     else:
-        vectors = _build(folder, manifest, options)
+        vectors = _build(folder, manifest, options, kind.index_class)
         size = vectors.shape[1]
         with replaced(folder / index) as partial:
             vectors.write(partial)
     words_files = [*(folder / words).iterdir()] if words else []
+    packages = [*_PACKAGES, kind.index_class.PACKAGE]
     manifest |= {
         "index": index,
         "index_bytes": (folder / index).stat().st_size,
@@ -219,7 +278,7 @@ def complete(
             "T", "seconds"
         ),
         "versions": {
-            name: importlib.metadata.version(name) for name in _PACKAGES
+            name: importlib.metadata.version(name) for name in packages
         },
     }
     write_json(folder / MANIFEST, manifest)
@@ -231,7 +290,7 @@ def _digest(values):
 
 def _write_bm25(folder, name, manifest):
     """Writes the folder of BM25 over the parts, whole or not at all."""
-    documents = parts.Documents(*zip(*_parts(folder, manifest)))
+    documents = parts.Documents(*_parts(folder, manifest))
     partial = folder / f".{name}.partial"
     count = manifest["documents"]
     try:
@@ -253,45 +312,37 @@ def _write_bm25(folder, name, manifest):
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _build(folder, manifest, options):
+def _build(folder, manifest, options, index_class):
     """Returns the index of the parts, which are read one at a time."""
-    listed, count = _parts(folder, manifest), manifest["documents"]
-    drawn = np.linspace(0, count - 1, min(count, faiss_index.SAMPLE))
+    count = manifest["documents"]
+    drawn = np.linspace(0, count - 1, min(count, index_class.SAMPLE))
     drawn, sample, start = drawn.astype(int), [], 0
-    for path, documents in listed:
+    paths, counts = _parts(folder, manifest)
+    for path, documents in zip(paths, counts):
         rows = drawn[(start <= drawn) & (drawn < start + documents)]
         if len(rows):
             sample.append(parts.vectors(path)[rows - start])
         start += documents
-    index = VectorIndex.train(np.concatenate(sample), options)
+    index = index_class.train(np.concatenate(sample), options)
     with progress("index", count, MofNCompleteColumn()) as advance:
-        for path, documents in listed:
+        for path, documents in zip(paths, counts):
             index.add(parts.vectors(path))
             advance(documents)
     return index
 
 
-def sweep(folder: pathlib.Path, everything: bool = False) -> None:
-    """Removes what a killed run has left, or (`everything`) all files of a
-    folder that its manifest does not name."""
-    for path in [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]:
-        _remove(path)
-    if everything:
-        manifest = manifests.read(folder)
+def sweep(folder: pathlib.Path, manifest: dict | None = None) -> None:
+    """Removes what a killed run has left, and all indexes and parts that a
+    manifest does not name."""
+    unneeded = [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]
+    if manifest:
         named = {part["file"] for part in manifest["parts"]}
         named |= {manifest["index"], manifest["bm25"]}
-        for pattern in (
-            f"index-*{faiss_index.SUFFIX}",
-            "bm25-*",
-            f"{parts.FOLDER}/*.parquet",
-        ):
-            for path in folder.glob(pattern):
-                if path.name not in named:
-                    _remove(path)
-
-
-def _remove(path):
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+        indexes = [f"index-*.{kind.name}" for kind in Kind]
+        for pattern in (*indexes, "bm25-*", f"{parts.FOLDER}/*.parquet"):
+            unneeded += [p for p in folder.glob(pattern) if p.name not in named]
+    for path in unneeded:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

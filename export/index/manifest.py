@@ -1,20 +1,28 @@
-"""The manifest of an index folder, checked: it may come from a stranger.
+"""What an index folder may hold: kinds of index, and the checked manifest.
 
 Imports only what is quick to import, so that `--help` is.
+
+Shape letters: Q queries, N documents, S documents of a sample, D embedding
+size, K documents ranked.
 """
 
 import contextlib
 import dataclasses
+import enum
 import hashlib
 import json
 import pathlib
+import pkgutil
 import re
 import types
 import typing
 from collections.abc import Iterator
 
+import numpy as np
+
 from export.encoder import Model
 from export.files import digests
+from keras_fixedhead.ranking import Ranking
 
 MANIFEST = "index.json"
 SHARD_DOCUMENTS = 16_384
@@ -44,6 +52,57 @@ class Options:
     """Search a part of the documents, which finds most of the best ones; for
     many documents. Uses a graph, which takes long to build (for bits:
     cells)."""
+
+
+class VectorIndex(typing.Protocol):
+    """N embeddings `[D]`, searched by inner product.
+
+    A class of another kind has a module beside `faiss_index`, and a line in
+    `Kind`.
+    """
+
+    PACKAGE: str  # the distribution that it needs
+    SAMPLE: int  # documents to train on, at most
+
+    @classmethod
+    def check(cls, documents: int, size: int, options: Options) -> None:
+        """Raises a `ValueError` if N and D cannot be indexed so."""
+
+    @classmethod
+    def train(cls, sample: np.ndarray, options: Options) -> "VectorIndex":
+        """Returns an empty index, trained on a sample `[S, D]`."""
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> "VectorIndex":
+        """Reads what `write` wrote."""
+
+    def write(self, path: pathlib.Path) -> None:
+        """Writes a file; raises an `OSError` if the disk is full."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Adds documents, float32 `[N, D]`."""
+
+    def search(self, embeddings: np.ndarray, k: int) -> Ranking:
+        """Ranks the K = min(k, N) best documents of queries `[Q, D]`."""
+
+
+class Kind(enum.Enum):
+    """The kinds of index, by the suffix of their files."""
+
+    faiss = "export.index.faiss_index:FaissIndex"
+
+    @classmethod
+    def of(cls, file: str) -> "Kind":
+        """Returns the kind of a file."""
+        return cls[file.rpartition(".")[2]]
+
+    @property
+    def index_class(self) -> type[VectorIndex]:
+        return pkgutil.resolve_name(self.value)
 
 
 @dataclasses.dataclass
@@ -98,7 +157,6 @@ def read(folder: pathlib.Path) -> dict | None:
 
 
 def _check(value, kind, place):
-    """Raises a `ValueError` if a JSON value is not of a type."""
     if dataclasses.is_dataclass(kind):
         _check_keys(value, kind, place)
     elif isinstance(kind, types.UnionType):
@@ -119,21 +177,19 @@ def _check(value, kind, place):
 
 def _check_keys(value, kind, place):
     _check(value, dict, place)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    absent = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
     missing = [
-        name
-        for name, field in fields.items()
-        if name not in value
-        and field.default is absent
-        and field.default_factory is absent
+        field.name
+        for field in fields
+        if field.name not in value
+        and field.default is field.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise ValueError(f"{place} lacks {', '.join(missing)}")
-    unknown = sorted(value.keys() - fields.keys())
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(value.keys() - hints.keys())
     if unknown:
         raise ValueError(f"{place} has unknown keys: {', '.join(unknown)}")
-    hints = typing.get_type_hints(kind)
     for name, inner in value.items():
         inside = name if place == "it" else f"{place}.{name}"
         _check(inner, hints[name], inside)
@@ -145,6 +201,9 @@ def _check_values(manifest):
     for name in [*names, manifest.get("bm25") or "bm25"]:
         if not _FILE_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a file beside it")
+    if manifest["index"].rpartition(".")[2] not in Kind.__members__:
+        known = " or ".join(f".{kind.name}" for kind in Kind)
+        raise ValueError(f"index is {manifest['index']!r}, not a {known} file")
     counts = [part["documents"] for part in listed]
     if min(counts, default=0) < 1 or sum(counts) != manifest["documents"]:
         raise ValueError(
@@ -155,8 +214,9 @@ def _check_values(manifest):
         raise ValueError(f"embedding_dim is {manifest['embedding_dim']}")
 
 
-def digest(path: pathlib.Path) -> str:
-    """Returns the SHA-256 of a file, or of the files of a folder, as hex."""
+def digest(path: pathlib.Path) -> str | None:
+    """Returns the SHA-256 of a file, or of the files of a folder, as hex; None
+    if it is missing."""
     if path.is_dir():
         lines = [f"{file.name} {digest(file)}" for file in path.iterdir()]
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

@@ -1,13 +1,14 @@
-"""Embedded shards as Parquet files, which vector databases load too.
+"""Shards of a corpus embedded, and kept as Parquet files.
 
-A part has the columns `id`, `text` and `vector` (a list of D float32), and the
-model and the shard in the metadata of its schema. Its name is a digest of both,
-so parts of an older corpus or of another model stay until the new index is
-complete.
+Vector databases load the files, too. A part has the columns `id`, `text` and
+`vector` (a list of D float32), and the model and the shard in the metadata of
+its schema. Its name is a digest of both, so parts of an older corpus or of
+another model stay until the new index is complete.
 
 Shape letters: N documents, D embedding size.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -19,7 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from export.encoder import Model
+from export.batches import OnBatch
+from export.encoder import Encoder, Model
+from export.index import corpus
 from export.index.corpus import Shard
 from export.index.manifest import reading
 from keras_fixedhead.files import replaced
@@ -27,6 +30,8 @@ from keras_fixedhead.files import replaced
 FOLDER = "parts"
 _GROUP = 1024  # rows that are read for the text of one hit
 _OPEN_FILES = 64
+# Relative; half precision rounds by less when a text is in another batch.
+_TOLERANCE = 0.03
 
 
 def path_of(folder: pathlib.Path, shard: Shard, model: Model) -> pathlib.Path:
@@ -34,6 +39,30 @@ def path_of(folder: pathlib.Path, shard: Shard, model: Model) -> pathlib.Path:
     key = json.dumps([shard.sha256, model.key]).encode()
     name = hashlib.sha256(key).hexdigest()[:32]
     return folder / FOLDER / f"{name}.parquet"
+
+
+def embed_shard(
+    encoder: Encoder,
+    path: pathlib.Path,
+    shard: Shard,
+    folder: pathlib.Path,
+    on_batch: OnBatch = None,
+) -> None:
+    """Embeds a shard of the corpus `path` and writes its part.
+
+    `on_batch` is called with the number of documents of each embedded batch.
+    """
+    names, texts = corpus.read(path, shard)
+    vectors = encoder.embed(texts, "document", on_batch)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        name = names[int(np.argmin(finite))]
+        raise ValueError(
+            f"{encoder.model} embeds document {name!r} of {path} as numbers "
+            "that are not finite. Check the model: python -m export.verify."
+        )
+    target = path_of(folder, shard, encoder.model)
+    write(target, names, texts, vectors, encoder.model, shard)
 
 
 def write(
@@ -59,10 +88,9 @@ def write(
         pa.array(vectors.ravel()), type=vector
     )
     columns = {"id": names, "text": texts, "vector": rows}
-    table = pa.table(columns, schema=schema)
     with replaced(path) as partial:
         pq.write_table(
-            table,
+            pa.table(columns, schema=schema),
             partial,
             row_group_size=_GROUP,
             # Neither identifiers nor numbers of embeddings repeat.
@@ -83,6 +111,42 @@ def is_written(path: pathlib.Path, shard: Shard) -> bool:
         return False
     digest = (metadata.metadata or {}).get(b"shard_sha256", b"").decode()
     return digest == shard.sha256 and metadata.num_rows == shard.documents
+
+
+def missing(
+    encoder: Encoder, shards: list[Shard], folder: pathlib.Path
+) -> list[Shard]:
+    """Returns the shards whose part is not there, or is of another model.
+
+    Files identify a SavedModel. A server shows only name and version, which
+    another model may have now, so one document of each part is embedded again.
+    """
+    written = {}
+    for shard in shards:
+        target = path_of(folder, shard, encoder.model)
+        if is_written(target, shard):
+            written[shard] = target
+    if encoder.model.sha256 is None:
+        alike = same_embeddings(encoder, list(written.values()))
+        written = {s: written[s] for s, same in zip(written, alike) if same}
+    return [shard for shard in shards if shard not in written]
+
+
+def same_embeddings(encoder: Encoder, paths: list[pathlib.Path]) -> list[bool]:
+    """Whether an encoder still returns the first vector of each part."""
+    if not paths:
+        return []
+    texts, stored = zip(*map(first, paths))
+    found = encoder.embed(list(texts), "document")
+    return [
+        kept.shape == new.shape
+        and np.linalg.norm(kept - new) <= _TOLERANCE * np.linalg.norm(kept)
+        for kept, new in zip(stored, found)
+    ]
+
+
+def _reading(path: pathlib.Path) -> contextlib.AbstractContextManager[None]:
+    return reading(path, "a part of an index", "embeds its documents again")
 
 
 def check(path: pathlib.Path, documents: int, size: int) -> None:
@@ -112,10 +176,6 @@ def check(path: pathlib.Path, documents: int, size: int) -> None:
         ]
         if len({*groups[:-1]}) > 1 or not 0 < groups[-1] <= groups[0]:
             raise ValueError(f"its row groups have {groups} rows")
-
-
-def _reading(path):
-    return reading(path, "a part of an index", "embeds its documents again")
 
 
 def first(path: pathlib.Path) -> tuple[str, np.ndarray]:

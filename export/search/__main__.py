@@ -100,38 +100,37 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
-    from export.search import query_file
+    from export.search.answers import problem_with
 
     for query in arguments.query:
-        problem = query_file.problem(query)
+        problem = problem_with(query)
         if problem:
             shown = query.encode(errors="replace").decode()
             raise ValueError(f"`query` {shown!r} {problem}.")
 
 
-def _search(opened, searched, arguments, console):
+def _search(opened, index, arguments, console):
     """Answers queries from an index; returns the exit status."""
-    from export.search import query_file, report
-    from export.search.answers import answer, converse
+    from export.search import answers
 
     ranker = arguments.ranker or _DEFAULT
 
     def ask(queries):
-        return answer(opened, searched, queries, arguments.k, ranker)
+        return answers.answer(index, opened, queries, arguments.k, ranker)
 
     if arguments.queries is not None:
-        failed = query_file.answer_file(
+        failed = answers.answer_file(
             arguments.queries, arguments.output, ask, arguments.texts
         )
         if failed:
             noun = "query has" if failed == 1 else "queries have"
             console.print(f"{failed:,} {noun} an error for an answer")
         return 1 if failed else 0
-    console.print(f"{searched}; ranked by {ranker}", highlight=False)
+    console.print(f"{index}; ranked by {ranker}", highlight=False)
     for query in arguments.query:
-        report.print_hits(query, ask([query])[0], console)
+        answers.print_hits(query, ask([query])[0], console)
     if not arguments.query:
-        converse(ask, console)
+        answers.converse(ask, console)
     return 0
 
 
@@ -142,16 +141,24 @@ def main(arguments: Arguments) -> int:
     from export.index import index_folder
     from export.search.measure import measure_collection
 
-    to_stdout = arguments.output == _STANDARD_OUTPUT
-    console = rich.console.Console(stderr=to_stdout)
+    console = rich.console.Console(stderr=arguments.output == _STANDARD_OUTPUT)
     source = arguments.base(encoder.Source)
     if arguments.collection is not None:
-        return measure_collection(source, arguments, console)
-    searched = index_folder.load(arguments.index)
+        measure_collection(
+            source,
+            arguments.collection,
+            arguments.split,
+            arguments.output,  # type: ignore[arg-type]  # see _check
+            arguments.index,
+            arguments.ranker,
+            console,
+        )
+        return 0
+    index = index_folder.load(arguments.index)  # type: ignore[arg-type]
     if arguments.ranker != "encoder":
-        searched.bm25  # noqa: B018  raises where there is none
+        index.bm25  # noqa: B018  raises where there is none
     if source.saved_model is None and source.model_name is None:
-        source = dataclasses.replace(source, model_name=searched.model.name)
+        source = dataclasses.replace(source, model_name=index.model.name)
     if arguments.queries is None and source.threads is None:
         # Each query by itself uses all processors.
         source = dataclasses.replace(source, threads=1)
@@ -161,9 +168,9 @@ def main(arguments: Arguments) -> int:
             opened = stack.enter_context(
                 stack.enter_context(source.started()).open()
             )
-            searched.check(opened)
+            index.check(opened)
         try:
-            return _search(opened, searched, arguments, console)
+            return _search(opened, index, arguments, console)
         except BrokenPipeError:
             # The reader of the answers closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

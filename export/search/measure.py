@@ -1,57 +1,95 @@
-"""A judged collection searched by a model, by BM25 and by their fusion."""
+"""A judged collection searched by a model, by BM25 and by their fusion.
+
+Shape letters: Q queries, K documents ranked.
+"""
 
 import itertools
-import typing
+import os
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import rich.console
+import rich.markup
+import rich.table
 from rich.progress import MofNCompleteColumn
 
 from export.encoder import Source
 from export.index import index_folder
-from export.index.update import update
-from export.search import report
-from export.search.answers import RANKERS, rank
+from export.search.answers import RANKERS, rank, searches_of, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
+from keras_fixedhead.metrics import measure_rankings
+from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
-from keras_fixedhead.ranking import BM25
+from keras_fixedhead.ranking import BM25, Ranking
+
+METRICS = {
+    "ndcg@10": "nDCG@10",
+    "recall@1": "R@1",
+    "recall@10": "R@10",
+    "mrr@10": "RR@10",
+}
+_CURVE = (1, 2, 5, 10, 20, 50, 100)
+_EXAMPLES = 5
+_HITS = 3
+_COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
+_LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
 def measure_collection(
-    source: Source, arguments: typing.Any, console: rich.console.Console
-) -> int:
-    """Measures the rankers; prints and writes the metrics.
+    source: Source,
+    collection: pathlib.Path,
+    split: str,
+    output: pathlib.Path,
+    index: pathlib.Path | None,
+    ranker: str | None,
+    console: rich.console.Console,
+) -> None:
+    """Measures one ranker or all; prints, writes and draws the metrics.
 
-    `arguments` are those of `export.search`. BM25 alone needs no `source`.
+    Without `index` it makes one, in `output`. BM25 alone needs no `source`.
     """
-    found = beir.read_collection(arguments.collection, arguments.split)
+    found = beir.read_collection(collection, split)
     if not found.queries:
         raise ValueError(
-            f"`split` {arguments.split} judges no document relevant; there is "
-            "nothing to measure."
+            f"`split` {split} judges no document relevant; there is nothing "
+            "to measure."
         )
-    output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
-    rankers = (arguments.ranker,) if arguments.ranker else RANKERS
-    requests, version, model = 0, None, "BM25"
+    rankers = (ranker,) if ranker else RANKERS
+    requests, version, title = 0, None, f"{found}, BM25"
     if rankers == ("bm25",):
-        bm25 = _bm25(arguments.index, found)
-        rankings = rank(None, None, bm25, found.queries, rankers)
+        if index is not None:
+            made = index_folder.load(index)
+            _check_documents(made, found)
+            bm25 = made.bm25
+        else:
+            bm25 = BM25(found.documents)
+        rankings = rank({"bm25": bm25.search}, found.queries, rankers)
     else:
         with source.started() as started, started.open() as opened:
-            rankings = _rank(
-                started, opened, arguments, found, rankers, console
-            )
-        requests, model = opened.requests, opened.model
-        version = model.version
-        console.print(f"{requests:,} requests answered by {model}")
-    metrics = report.measure_systems(rankings, found.relevant)
-    title = f"{found}, {model}"
-    report.print_examples(rankings, found)
-    report.print_metrics(metrics, title)
-    report.draw(
-        output / "retrieval.png", metrics, rankings, found.relevant, title
-    )
+            if index is not None:
+                made, embedded = index_folder.load(index), 0
+                made.check(opened)
+                _check_documents(made, found)
+            else:
+                made, embedded = index_folder.update(
+                    output / "index", collection, started, opened, options=None
+                )
+            console.print(f"{made}, {embedded:,} of them embedded now")
+            with progress(
+                "queries", len(found.queries), MofNCompleteColumn()
+            ) as advance:
+                searches = searches_of(made, opened, rankers, advance)
+                rankings = rank(searches, found.queries, rankers)
+        requests, version = opened.requests, opened.model.version
+        title = f"{found}, {opened.model}"
+        console.print(f"{requests:,} requests answered by {opened.model}")
+    measured = measure_systems(rankings, found.relevant)
+    print_examples(rankings, found)
+    print_metrics(measured, title)
+    draw(output / "retrieval.png", measured, rankings, found.relevant, title)
     write_json(
         output / "metrics.json",
         {
@@ -59,43 +97,10 @@ def measure_collection(
             "documents": len(found.documents),
             "requests": requests,
             "model_version": version,
-            **metrics,
+            **measured,
         },
     )
     console.print(f"metrics and picture in {output}")
-    return 0
-
-
-def _bm25(index, found):
-    """Returns the BM25 of an index of the collection, or makes one."""
-    if index is None:
-        return BM25(found.documents)
-    made = index_folder.load(index)
-    _check_documents(made, found)
-    return made.bm25
-
-
-def _rank(source, opened, arguments, found, rankers, console):
-    """Ranks by an index of the collection, made here if none is passed."""
-    if arguments.index is not None:
-        made, embedded = index_folder.load(arguments.index), 0
-        made.check(opened)
-        _check_documents(made, found)
-    else:
-        made, embedded = update(
-            arguments.output / "index",
-            arguments.collection,
-            source,
-            opened,
-            options=None,
-        )
-    console.print(f"{made}, {embedded:,} of them embedded now")
-    bm25 = None if rankers == ("encoder",) else made.bm25
-    queries = found.queries
-    with progress("queries", len(queries), MofNCompleteColumn()) as advance:
-        return rank(
-            opened, made.vectors, bm25, queries, rankers, on_batch=advance
-        )
 
 
 def _check_documents(made, found):
@@ -111,3 +116,125 @@ def _check_documents(made, found):
                 f"{theirs and theirs[0]!r} here, or has another text. Make an "
                 "index of it, or leave `index` out."
             )
+
+
+def measure_systems(
+    rankings: Mapping[str, Ranking], relevant: Sequence[Collection[int]]
+) -> dict[str, dict[str, float]]:
+    """Returns the `METRICS` of each system's ranking of the same Q queries.
+
+    `relevant` are the row numbers of each query's relevant documents.
+    """
+    measured = {}
+    for system, ranking in rankings.items():
+        found = measure_rankings(ranking.documents, relevant, METRICS.values())
+        measured[system] = dict(zip(METRICS, found.values(), strict=True))
+    return measured
+
+
+def print_examples(
+    rankings: Mapping[str, Ranking], collection: beir.Collection
+) -> None:
+    """Prints a few queries with the first hits of the first system, and the
+    rank of the first relevant document for every system."""
+    system, first = next(iter(rankings.items()))
+    table = rich.table.Table(
+        title=f"Some queries, hits of {_LABELS[system]} (+ relevant), rank of "
+        "the first relevant",
+        title_justify="left",
+        show_lines=True,
+    )
+    table.add_column("query and hits", overflow="fold")
+    for system in rankings:
+        table.add_column(_LABELS[system], justify="right", no_wrap=True)
+    count = min(_EXAMPLES, len(collection.queries))
+    for query in np.linspace(0, len(collection.queries) - 1, count, dtype=int):
+        relevant = collection.relevant[query]
+        title = rich.markup.escape(tidy(collection.queries[query]))
+        lines = [f"[bold]{title}[/]"]
+        for row in first.documents[query, :_HITS]:
+            if row < 0:
+                break
+            name = rich.markup.escape(_tail(collection.document_ids[row]))
+            is_relevant = row in relevant
+            lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
+        ranks = [
+            _first_rank(ranking.documents[query], relevant)
+            for ranking in rankings.values()
+        ]
+        table.add_row("\n".join(lines), *ranks)
+    rich.console.Console().print(table)
+
+
+def _tail(name, width=44):
+    return name if len(name) <= width else f"…{name[1 - width :]}"
+
+
+def _first_rank(documents, relevant):
+    for place, row in enumerate(documents, 1):
+        if row in relevant:
+            return str(place)
+    return f">{len(documents)}"
+
+
+def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
+    """Prints the table of `measure_systems`."""
+    table = rich.table.Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in METRICS:
+        table.add_column(name, justify="right")
+    for system, values in measured.items():
+        numbers = [f"{value:.3f}" for value in values.values()]
+        table.add_row(_LABELS[system], *numbers)
+    rich.console.Console().print(table)
+
+
+def draw(
+    path: str | os.PathLike,
+    measured: dict[str, dict[str, float]],
+    rankings: Mapping[str, Ranking],
+    relevant: Sequence[Collection[int]],
+    title: str,
+) -> None:
+    """Draws the result of `measure_systems` as bars, and recall against the
+    number of documents read."""
+    picture = new_figure(10, 4)
+    bars, curve = picture.subplots(1, 2)
+    width = 0.8 / len(measured)
+    for index, (system, values) in enumerate(measured.items()):
+        style = {"color": _COLORS[system], "label": _LABELS[system]}
+        drawn = bars.bar(
+            np.arange(len(METRICS)) + index * width,
+            list(values.values()),
+            width * 0.92,
+            **style,
+        )
+        bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
+        documents = rankings[system].documents
+        depths = [k for k in _CURVE if k <= documents.shape[1]]
+        recall = measure_rankings(
+            documents, relevant, [f"R@{k}" for k in depths]
+        )
+        curve.plot(
+            depths, list(recall.values()), marker="o", markersize=4, **style
+        )
+    centers = np.arange(len(METRICS)) + width * (len(measured) - 1) / 2
+    bars.set_xticks(centers, METRICS)
+    curve.set_xscale("log")
+    curve.set_xticks(_CURVE, [str(k) for k in _CURVE])
+    curve.minorticks_off()
+    curve.set_xlabel("k, documents read")
+    curve.set_ylabel("recall@k")
+    for axes in (bars, curve):
+        axes.set_ylim(0, 1)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e5e5e5")
+        axes.set_axisbelow(True)
+    picture.legend(
+        *bars.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(measured),
+        frameon=False,
+    )
+    picture.suptitle(title)
+    save_figure(picture, path)

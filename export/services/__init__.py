@@ -4,6 +4,8 @@ The graph computes on real tokens only. The gate compares its answers with those
 of the plain, padded Keras model.
 """
 
+import typing
+
 import keras
 
 import keras_fixedhead
@@ -14,9 +16,9 @@ from export.services import (
     span_labeler,
     token_classifier,
 )
-from export.services.golden_cases import golden_cases
 from export.services.service import (
     Service,
+    golden_cases,
     least_cosine,
     signatures,
     warmup_requests,
@@ -43,12 +45,12 @@ SERVICES = {
 
 
 def of(
-    model: keras.Model, preprocessor: keras.layers.Layer, **options
+    model: keras.Model, preprocessor: keras.layers.Layer, **options: typing.Any
 ) -> Service:
     """Returns the `Service` of an instance of one of `SERVICES`.
 
     The preprocessor is that of its kind, and a
-    `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`. The option
-    `max_new_tokens` is for a `FixedHeadCausalLM`.
+    `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`. The options
+    are those of the kind's function.
     """
     return SERVICES[type(model)](model, preprocessor, **options)

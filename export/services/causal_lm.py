@@ -28,9 +28,9 @@ def serve(
 
     `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
     logarithm of the probability of a text and its end, cut as the preprocessor
-    cuts; and `num_tokens`, int32 `[B]`, how many tokens were predicted.
+    cuts; and `num_tokens`, int32 `[B]`, the number of predicted tokens.
     `from_token_ids` answers the same for sequences of one segment, padded at
-    their end; the first token is given.
+    their end, whose first token is given.
 
     `generate` answers `generated`, string `[B]`: the text and its greedy
     continuation up to `[SEP]`, without special tokens. It adds at most
@@ -95,22 +95,13 @@ def serve(
         given = service.as_int32(preprocessor.generate_preprocess(texts))
         given = given["padding_mask"].sum(axis=1)
         guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
-        rows = [
-            _continued(model, guess[:limit], first, **ids)
-            for guess, first, limit in zip(
-                guesses.numpy(),
-                given,
-                ops.convert_to_numpy(limits(given)),
-                strict=True,
-            )
-        ]
-        generated = [
-            preprocessor.generate_postprocess(
-                {"token_ids": row, "padding_mask": np.ones(row.shape, "bool")}
-            )
-            for row, _ in rows
-        ]
-        margins = [margin for _, margin in rows]
+        most = ops.convert_to_numpy(limits(given))
+        generated, margins = [], []
+        for row, first, limit in zip(guesses.numpy(), given, most, strict=True):
+            row, margin = _continued(model, row[:limit], first, **ids)
+            tokens = {"token_ids": row, "padding_mask": np.ones_like(row, bool)}
+            generated.append(preprocessor.generate_postprocess(tokens))
+            margins.append(margin)
         return service.Answers(
             {"generated": np.array(generated)}, np.array(margins)
         )
@@ -218,15 +209,13 @@ def _continue_greedily(
 ):
     """Continues int32 `[B, T]` by the most probable tokens, with a cache.
 
-    `given` and `limits`, int32 `[B]`, are how many tokens of each row are
-    given and how many it may have, at least 1. A row ends with the first
-    `end_token_id` that is generated. Only ids below `vocabulary_size`, which
-    the tokenizer has, are generated. Returns sequences `[B, S]` and their
-    lengths `[B]`.
+    `given` and `limits`, int32 `[B]`, are how many tokens of each row are given
+    and how many it may have, at least 1. A row ends with the first generated
+    `end_token_id`; ids from `vocabulary_size` on are not generated. Returns
+    sequences `[B, S]` and their lengths `[B]`.
 
-    A step computes one place of all rows, and skips places where no row needs a
-    token. A short beginning beside a long one costs no more steps than both
-    separately.
+    A step computes one place of all rows, and skips places where no row needs
+    a token.
     """
     batch, width = tf.unstack(tf.shape(token_ids))
     # The largest limit of an empty batch is negative.
@@ -290,19 +279,12 @@ def _of_each_token(model, token_ids, real, labels, weights):
     where `weights` is 0. A few rows at a time, to bound the memory of logits.
     """
     rows = max(_MOST_PLACES // token_ids.shape[1], 1)
-    losses = np.concatenate(
-        [
-            ops.convert_to_numpy(
-                model.score(
-                    token_ids[start : start + rows],
-                    real[start : start + rows],
-                    "loss",
-                    labels[start : start + rows],
-                )
-            )
-            for start in range(0, len(token_ids), rows)
-        ]
-    )
+    losses = []
+    for start in range(0, len(token_ids), rows):
+        some = slice(start, start + rows)
+        found = model.score(token_ids[some], real[some], "loss", labels[some])
+        losses.append(ops.convert_to_numpy(found))
+    losses = np.concatenate(losses)
     return np.where(weights == 1, -losses, 0).astype("float32")
 
 

@@ -27,11 +27,8 @@ def serve(
 
     def packed(inputs):
         probabilities = ops.softmax(classifier.classify_packed(inputs))
-        outputs = {
-            "probabilities": tf.ensure_shape(
-                probabilities, [None, classifier.num_classes]
-            )
-        }
+        shape = [None, classifier.num_classes]
+        outputs = {"probabilities": tf.ensure_shape(probabilities, shape)}
         if labels:
             best = tf.argmax(probabilities, axis=-1)
             outputs["label"] = tf.gather(tf.constant(labels), best)
@@ -60,14 +57,13 @@ def serve(
         return padded(golden.trimmed(tokenized(*texts)))
 
     pairs = {"first": golden.TEXTS, "second": golden.TEXTS[::-1]}
+    asked = {session.DEFAULT_SIGNATURE: {"text": golden.TEXTS}, "pairs": pairs}
     return service.Service(
         model=classifier,
         preprocessor=preprocessor,
         texts={
-            session.DEFAULT_SIGNATURE: service.TextSignature(
-                {"text": golden.TEXTS}, answer, expected
-            ),
-            "pairs": service.TextSignature(pairs, answer, expected),
+            name: service.TextSignature(texts, answer, expected)
+            for name, texts in asked.items()
         },
         golden_ids=lambda: tokenized(*map(list, pairs.values())),
         packed=packed,

@@ -79,8 +79,8 @@ def _of_single_texts(
 ) -> service.Service:
     """Serves a signature without a prompt, and one for each prompt.
 
-    `echoed` names model inputs to answer too, as clients who send texts do not
-    know them.
+    `echoed` names the model's inputs to answer too, which clients who send
+    texts do not know.
     """
 
     def of_prompt(prompt):
@@ -88,26 +88,23 @@ def _of_single_texts(
 
         def answer(text):
             inputs = preprocessor.pad_to_longest(text, prompt=prompt)
-            return {**packed(inputs), **{name: inputs[name] for name in echoed}}
+            return packed(inputs) | {name: inputs[name] for name in echoed}
 
         def expected(texts):
             inputs = service.as_int32(
                 preprocessor([prefix + text for text in texts])
             )
             outputs = padded(golden.trimmed(inputs)).outputs
-            return service.Answers(
-                {**outputs, **{name: inputs[name] for name in echoed}}
-            )
+            echo = {name: inputs[name] for name in echoed}
+            return service.Answers(outputs | echo)
 
         return service.TextSignature({"text": golden.TEXTS}, answer, expected)
 
-    texts = {session.DEFAULT_SIGNATURE: of_prompt(None)}
-    for prompt in preprocessor.prompts:
-        texts[prompt] = of_prompt(prompt)
+    prompts = {prompt: of_prompt(prompt) for prompt in preprocessor.prompts}
     return service.Service(
         model=model,
         preprocessor=preprocessor,
-        texts=texts,
+        texts={session.DEFAULT_SIGNATURE: of_prompt(None), **prompts},
         golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,

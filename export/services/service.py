@@ -1,11 +1,11 @@
-"""What every kind of served model has: signatures and warm-up.
+"""What every kind of served model has: signatures, warm-up, golden requests.
 
-Shape letters: B batch, T padded length.
+Shape letters: B batch, N rows of golden requests, T padded length.
 """
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -14,27 +14,30 @@ from google.protobuf.message import Message
 from keras import ops
 
 import keras_fixedhead
+from export import session
 from export.files import golden, warmup
 
 TOKEN_IDS_SIGNATURE = "from_token_ids"
 _INPUTS = ("token_ids", "padding_mask", "segment_ids")
+_ROWS = 32  # that the Keras model answers at once
+_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+# Rows of these lengths, and the longest ones, come first; then full ones.
+_LENGTHS = (1, 2, 3, 5, 17)
+_FULL = 128
+_MOST_PREFIXES = 40  # to try before a token that continues a word
 
 
 @dataclasses.dataclass(frozen=True)
 class TextSignature:
-    """A signature whose every input is texts, string `[B]`.
+    """A signature whose every input is texts, string `[B]`."""
 
-    Attributes:
-        golden: the texts that the gate asks, as many for each input.
-        answer: function of a string tensor `[B]` per input to
-            `{output: tensor [B, ...]}`, in TensorFlow, on real tokens.
-        padded: function of a list of str per input to the Keras model's
-            `Answers`.
-    """
-
+    # The texts that the gate asks, as many for each input.
     golden: Mapping[str, Sequence[str]]
-    answer: Callable
-    padded: Callable
+    # Of a string tensor `[B]` per input to `{output: tensor [B, ...]}`, in
+    # TensorFlow, on real tokens.
+    answer: Callable[..., dict[str, tf.Tensor]]
+    # Of a list of str per input to the Keras model's answers.
+    padded: Callable[..., "Answers"]
 
 
 class Answers(typing.NamedTuple):
@@ -50,31 +53,25 @@ class Answers(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A model and its answers. A model's inputs are int32 `[B, T]`.
-
-    Attributes:
-        model: the Keras model whose weights are stored.
-        preprocessor: the preprocessor of its kind.
-        texts: the signatures of texts, `serving_default` among them.
-        golden_ids: function that returns the inputs that the gate asks.
-        packed: function of inputs to `{output: tensor [B, ...]}`, in
-            TensorFlow, on real tokens.
-        padded: function of inputs to the Keras model's `Answers`.
-        tokenize: function of texts to inputs, as short as possible.
-        described: what the card says of this kind, as JSON values.
-        compared: like `padded`, the answers that show what a smaller dtype
-            costs; None for `padded` itself.
-    """
+    """A model and its answers. A model's inputs are int32 `[B, T]`."""
 
     model: keras.Model
     preprocessor: keras.layers.Layer
+    # The signatures of texts, `serving_default` among them.
     texts: dict[str, TextSignature]
-    golden_ids: Callable
-    packed: Callable
-    padded: Callable
-    tokenize: Callable
-    described: dict
-    compared: Callable | None = None
+    # Returns the inputs that the gate asks.
+    golden_ids: Callable[[], dict[str, np.ndarray]]
+    # Of inputs to `{output: tensor [B, ...]}`, in TensorFlow, on real tokens.
+    packed: Callable[[dict], dict[str, tf.Tensor]]
+    # Of inputs to the Keras model's answers.
+    padded: Callable[[dict], Answers]
+    # Of texts to inputs, as short as possible.
+    tokenize: Callable[[list[str]], dict]
+    # What the card says of this kind, as JSON values.
+    described: dict[str, typing.Any]
+    # Like `padded`, answers that show what a smaller dtype costs; None for
+    # `padded` itself.
+    compared: Callable[[dict], Answers] | None = None
 
     @property
     def backbone(self) -> keras_fixedhead.FixedHeadBackbone:
@@ -139,6 +136,7 @@ def signatures(service: Service) -> dict[str, Callable]:
     Each returns `{output: tensor [B, ...]}`, float32, int32 or string.
     """
     backbone = service.backbone
+    longest = backbone.max_sequence_length
 
     def in_table(ids, size, name):
         # On a GPU a lookup outside a table gives zeros, not an error.
@@ -148,7 +146,6 @@ def signatures(service: Service) -> dict[str, Callable]:
         )
 
     def check_ids(token_ids, padding_mask, segment_ids):
-        longest = backbone.max_sequence_length
         return [
             tf.debugging.Assert(
                 tf.shape(token_ids)[1] <= longest,
@@ -215,3 +212,167 @@ def least_cosine(service: Service, reference: Service) -> float:
         lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(wanted, axis=1)
         least = min(least, float(((rows * wanted).sum(axis=1) / lengths).min()))
     return least
+
+
+def golden_cases(
+    service: Service, on_start: Callable[[str], None] = lambda what: None
+) -> dict[str, golden.Case]:
+    """Answers the golden requests to every signature.
+
+    They use every entry of the vocabulary, in rows of many lengths; of the
+    text signatures, which share a tokenizer, only `serving_default` does.
+    `on_start` is called with what begins.
+    """
+    backbone, preprocessor = service.backbone, service.preprocessor
+    cases = {}
+
+    def add(name, inputs, padded):
+        def tell(done):
+            on_start(f"golden answers, {name}: {done}")
+
+        cases[name] = _answered(service, inputs, padded, tell)
+
+    for name, signature in service.texts.items():
+        texts = {n: list(column) for n, column in signature.golden.items()}
+        if name == session.DEFAULT_SIGNATURE:
+            room = preprocessor.sequence_length - _SPECIAL_TOKENS
+            *others, last = texts
+            more = _texts(preprocessor.tokenizer, room)
+            texts[last] += more
+            for other in others:
+                texts[other] += [golden.TEXTS[3]] * len(more)
+
+        def of_texts(rows, signature=signature):
+            return signature.padded(*(list(map(str, x)) for x in rows.values()))
+
+        add(name, {n: np.array(x) for n, x in texts.items()}, of_texts)
+    ids = _token_id_rows(backbone)
+    for name, rows in service.golden_ids().items():
+        width = [(0, 0), (0, backbone.max_sequence_length - rows.shape[1])]
+        ids[name] = np.concatenate([np.pad(rows, width), ids[name]])
+    add(
+        TOKEN_IDS_SIGNATURE,
+        ids,
+        lambda rows: service.padded(golden.trimmed(rows)),
+    )
+    return cases
+
+
+def _answered(service, inputs, padded, tell):
+    """Builds the `golden.Case` of inputs, arrays `[N, ...]`.
+
+    If the best two answers of a row are closer than the gate's tolerance, a
+    sound export may choose either: the row is undecided.
+    """
+    count = len(next(iter(inputs.values())))
+    outputs, margins = {}, []
+    for start in range(0, count, _ROWS):
+        tell(f"{start} of {count}")
+        rows = {n: array[start : start + _ROWS] for n, array in inputs.items()}
+        answers = padded(rows)
+        for name, array in answers.outputs.items():
+            outputs.setdefault(name, []).append(golden.condense(array))
+        if answers.margin is not None:
+            margins.append(answers.margin)
+    outputs = {name: _stack(arrays) for name, arrays in outputs.items()}
+    decided = np.ones(count, bool)
+    if margins:
+        scale = golden.scale(*outputs.values())
+        least = golden.TOLERANCES[service.dtype] * scale
+        margins = np.concatenate(margins)
+        decided = margins > 2 * least
+        decided[np.argmax(margins)] = True
+    return golden.Case(inputs, outputs, decided)
+
+
+def _stack(arrays: list[np.ndarray]) -> np.ndarray:
+    """Concatenates rows, `[N, T]` padded to the largest T."""
+    if arrays[0].ndim == 1:
+        return np.concatenate(arrays)
+    shape = sum(map(len, arrays)), max(array.shape[1] for array in arrays)
+    stacked, start = np.zeros(shape, np.result_type(*arrays)), 0
+    for array in arrays:
+        end = start + len(array)
+        stacked[start:end, : array.shape[1]] = array
+        start = end
+    return stacked
+
+
+def _lengths(longest: int) -> Iterator[int]:
+    """Yields how many tokens each row has, without end."""
+    yield from (longest, max(longest - 1, 1), max(longest // 2, 1))
+    yield from (length for length in _LENGTHS if length < longest)
+    while True:
+        yield min(longest, _FULL)
+
+
+def _token_id_rows(backbone):
+    """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
+    every id.
+
+    Ids at padding are not zero. The second half of every other row is of the
+    last segment. Causal models take one segment, padded at its end; others also
+    get padding between tokens.
+    """
+    size, longest = backbone.vocabulary_size, backbone.max_sequence_length
+    rows, start = [], 0
+    for length in _lengths(longest):
+        rows.append(np.arange(start, start + length) % size)
+        start += length
+        if start >= size and len(rows) > 3 + len(_LENGTHS):
+            break
+    rows.append(np.full(longest, size - 1))
+    fill = {"token_ids": size - 1, "padding_mask": 0, "segment_ids": 0}
+    shape = len(rows), longest
+    inputs = {name: np.full(shape, x, "int32") for name, x in fill.items()}
+    for index, row in enumerate(rows):
+        inputs["token_ids"][index, : len(row)] = row
+        inputs["padding_mask"][index, : len(row)] = 1
+        if index % 2 and not backbone.causal:
+            half = slice(len(row) // 2, len(row))
+            inputs["segment_ids"][index, half] = backbone.num_segments - 1
+    if not backbone.causal:
+        inputs["padding_mask"][-1, 1::2] = 0
+    return inputs
+
+
+def _texts(tokenizer, longest):
+    """Returns texts of at most `longest` tokens that have nearly every token.
+
+    A token that continues a word, such as `##ing`, is missing if it follows
+    none of the first single characters of the vocabulary.
+    """
+    lengths, found = _lengths(longest), []
+    room, text = 0, []
+    for word, count in _words(tokenizer):
+        if count > room and text:
+            found.append(" ".join(text))
+            text = []
+        if not text:
+            room = next(lengths)
+        text.append(word)
+        room -= count
+    found.append(" ".join(text))
+    return found
+
+
+def _words(tokenizer):
+    """Returns words that have every token, each with its number of tokens."""
+    vocabulary = tokenizer.get_vocabulary()
+    mark = tokenizer.suffix_indicator
+    missing = set(range(len(vocabulary)))
+    chosen = []
+
+    def take(words):
+        for word, ids in zip(words, tokenizer(words)):
+            if not missing.isdisjoint(ids):
+                missing.difference_update(ids)
+                chosen.append((word, len(ids)))
+
+    take([token for token in vocabulary if not token.startswith(mark)])
+    prefixes = [t for t in vocabulary if len(t) == 1 and t.isalnum()]
+    for prefix in prefixes[:_MOST_PREFIXES]:
+        ends = [vocabulary[i].removeprefix(mark) for i in sorted(missing)]
+        if ends:
+            take([prefix + end for end in ends])
+    return chosen

@@ -1,8 +1,11 @@
 """A tiny real embedder, its export, and a stand-in server, once a session."""
 
+import fcntl
+import os
+
 import pytest
 
-from export import local_server, publish
+from export import encoder, local_server, publish
 from tests.contract import models
 from tests.export import asking, fronts, tiny
 
@@ -24,13 +27,35 @@ def preset(embedder, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def base_path(preset, tmp_path_factory):
-    """A folder of versions with version 3 of the tiny embedder."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    results, published = publish.export(preset, folder, 3)
-    failed = [result for result in results if not result.passed]
-    assert not failed
-    assert published == folder / "3"
+    """A folder of versions with version 3 of the tiny embedder.
+
+    The workers of a run share the export of the first one.
+    """
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / "shared" / "tiny"
+    folder.parent.mkdir(exist_ok=True)
+    with open(folder.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "3").exists():
+            results, published = publish.export(preset, folder, 3)
+            failed = [result for result in results if not result.passed]
+            assert not failed
+            assert published == folder / "3"
     return folder
+
+
+@pytest.fixture(scope="session")
+def source(base_path):
+    return encoder.Source(saved_model=base_path, batch_size=2, threads=1)
+
+
+@pytest.fixture(scope="session")
+def opened(source):
+    """The encoder of many tests; to load it takes longer than they do."""
+    with source.open() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,25 @@ def labeler():
     return tiny.new_labeler()
 
 
+def divide(preprocessor, questions, contexts):
+    """The windows of questions in the graph, and those of the library."""
+    found = context_graph.windows(
+        preprocessor, tf.constant(questions), tf.constant(contexts)
+    )
+    rows = [
+        preprocessor.windows(question, context)
+        for question, context in zip(questions, contexts, strict=True)
+    ]
+    return found, rows
+
+
+def check_inputs(preprocessor, found, rows):
+    windows = [window for row in rows for window in row]
+    expected = preprocessor.pad(windows, found.token.shape[1])
+    for name, ids in expected.items():
+        np.testing.assert_array_equal(found.inputs[name], ids)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("special", [True, False])
 def test_words_one_by_one_have_the_same_ids(labeler, lowercase, special):
@@ -60,36 +79,18 @@ def test_words_one_by_one_have_the_same_ids(labeler, lowercase, special):
     preprocessor = keras_fixedhead.FixedHeadSpanLabelerPreprocessor(
         tokenizer, 331, 211, 7
     )
-    odd = (
-        "\0\u061d\u2e5d\u037e\u166d\uf0b7\x85\x0b\x1f\u3000\U0002b820\U0002f800"
-    )
+    odd = "\0\u061d\u2e5d\u037e\u166d\uf0b7\x85\x0b\x1f\u3000"
     odd = [
-        *odd,
-        "[SEP]",
-        "[CLS]",
-        "[sep]",
-        "ΣΑΣ",
-        "fox",
-        "the",
-        "a" * 101,
-        "ก" * 43,
+        *(*odd, "\U0002b820", "\U0002f800", "[SEP]", "[CLS]", "[sep]", "ΣΑΣ"),
+        *("fox", "the", "a" * 101, "ก" * 43),
     ]
     generator = random.Random(0)
     contexts = [
         "".join(generator.choices(odd, k=generator.randrange(13)))
         for _ in range(211)
     ]
-    found = context_graph.windows(
-        preprocessor, tf.constant(contexts[::-1]), tf.constant(contexts)
-    )
-    rows = [
-        preprocessor.windows(question, context)[0]
-        for question, context in zip(contexts[::-1], contexts, strict=True)
-    ]
-    expected = preprocessor.pad(rows, found.token.shape[1])
-    np.testing.assert_array_equal(
-        found.inputs["token_ids"], expected["token_ids"]
-    )
+    found, rows = divide(preprocessor, contexts[::-1], contexts)
+    check_inputs(preprocessor, found, [windows[:1] for windows in rows])
 
 
 # A window is soon full; a next one begins where it ends; a last one is much
@@ -116,23 +117,11 @@ def random_texts(generator, sizes):
 def test_windows_equal_the_preprocessors(labeler, sizes):
     preprocessor = new_preprocessor(labeler, sizes)
     questions, contexts = random_texts(random.Random(sum(sizes)), sizes)
-    found = context_graph.windows(
-        preprocessor, tf.constant(questions), tf.constant(contexts)
-    )
-    rows = [
-        preprocessor.windows(question, context)
-        for question, context in zip(questions, contexts, strict=True)
-    ]
+    found, rows = divide(preprocessor, questions, contexts)
     assert max(map(len, rows)) > 1
-    expected = preprocessor.pad(
-        [window for windows in rows for window in windows],
-        found.token.shape[1],
-    )
-    for name, ids in expected.items():
-        np.testing.assert_array_equal(found.inputs[name], ids)
+    check_inputs(preprocessor, found, rows)
     question = np.repeat(range(len(rows)), [len(row) for row in rows])
     np.testing.assert_array_equal(found.question, question)
-    starts = [byte_words(context)[0] for context in contexts]
     for number, windows in enumerate(rows):
         mine = question == number
         may_start = found.may_start.numpy()[mine]
@@ -142,7 +131,7 @@ def test_windows_equal_the_preprocessors(labeler, sizes):
         order = np.argsort(token)
         np.testing.assert_array_equal(window[order], windows.max_context)
         places = found.starts.numpy()[token[order]]
-        assert set(places) <= set(starts[number])
+        assert set(places) <= set(byte_words(contexts[number])[0])
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -166,16 +155,15 @@ def test_answers_equal_decode(labeler, sizes, seed):
             "end": tf.gather_nd(table[1], where),
         }
 
-    found = context_graph.windows(
-        preprocessor, tf.constant(questions), tf.constant(contexts)
-    )
+    found, rows = divide(preprocessor, questions, contexts)
     answers = context_graph.answers(label, found, tf.constant(contexts))
     answers = {name: x.numpy() for name, x in answers.items()}
     same = 0
-    for number, context in enumerate(contexts):
-        windows = preprocessor.windows(questions[number], context)
+    for number, (context, windows) in enumerate(zip(contexts, rows)):
         logits = label(preprocessor.pad(windows))
-        best = context_windows.decode(**logits_of(logits), windows=windows)[0]
+        best = context_windows.decode(
+            logits["start"].numpy(), logits["end"].numpy(), windows
+        )[0]
         start, end = answers["start"][number], answers["end"][number]
         assert context.encode()[start:end] == answers["answer"][number]
         np.testing.assert_allclose(answers["score"][number], best.score, 1e-5)
@@ -191,21 +179,15 @@ def test_answers_equal_decode(labeler, sizes, seed):
     assert same > 2
 
 
-def logits_of(logits):
-    return {f"{name}_logits": x.numpy() for name, x in logits.items()}
-
-
 def test_the_longest_answer(labeler):
     def label(inputs):
         places = tf.range(tf.shape(inputs["token_ids"])[1], dtype=tf.float32)
         places = tf.zeros(tf.shape(inputs["token_ids"])) + places
         return {"start": -9.0 * places, "end": places}
 
-    contexts = tf.constant(["fox " * 41])
-    found = context_graph.windows(
-        new_preprocessor(labeler, SIZES[2]), tf.constant(["a"]), contexts
-    )
-    answers = context_graph.answers(label, found, contexts)
+    preprocessor, contexts = new_preprocessor(labeler, SIZES[2]), ["fox " * 41]
+    found, _ = divide(preprocessor, ["a"], contexts)
+    answers = context_graph.answers(label, found, tf.constant(contexts))
     assert answers["answer"].numpy()[0].split() == [b"fox"] * 30
 
 
@@ -221,14 +203,9 @@ def test_no_question(labeler):
 def test_windows_end_somewhere(labeler, monkeypatch):
     """What follows the last window is not seen."""
     monkeypatch.setattr(context_graph, "MAX_WINDOWS", 3)
-    question, context = tf.constant(["fox"]), tf.constant(["fox " * 99])
-    found = context_graph.windows(labeler.preprocessor, question, context)
-    rows = labeler.preprocessor.windows("fox", "fox " * 99)
-    assert len(rows) > 3
-    expected = labeler.preprocessor.pad(rows[:3])
-    np.testing.assert_array_equal(
-        found.inputs["token_ids"], expected["token_ids"]
-    )
+    found, [windows] = divide(labeler.preprocessor, ["fox"], ["fox " * 99])
+    assert len(windows) > 3
+    check_inputs(labeler.preprocessor, found, [windows[:3]])
 
 
 def test_bytes_that_are_no_text(labeler):

@@ -10,27 +10,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from export import cli, encoder
+from export import cli
 from export.index import index_folder
-from export.index.update import update
 from export.search import __main__ as command
+from keras_fixedhead.ranking import BM25
 
 TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]
 
 
 @pytest.fixture(scope="module")
-def made(base_path, tmp_path_factory):
+def made(source, opened, tmp_path_factory):
+    """An index, and a function of a folder that indexes the same there."""
     folder = tmp_path_factory.mktemp("hostile")
     corpus = folder / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
-    with encoder.Source(saved_model=base_path).open() as opened:
-        options = index_folder.Options()
-        update(folder / "index", corpus, None, opened, options, 3)
 
-        def again(output):
-            return update(output, corpus, None, opened, options, 3)
+    def again(output):
+        return index_folder.update(output, corpus, source, opened, None, 3)
 
-        yield folder / "index", again
+    again(folder / "index")
+    return folder / "index", again
 
 
 @pytest.fixture
@@ -54,9 +53,9 @@ def read_all(folder):
     opened = index_folder.load(folder)
     size = opened.manifest["embedding_dim"]
     opened.vectors.search(np.ones([1, size], np.float32), 3)
-    for path in opened.documents._paths:
-        index_folder.parts.first(path)
-        index_folder.parts.vectors(path)
+    for part in opened.manifest["parts"]:
+        index_folder.parts.first(folder / "parts" / part["file"])
+        index_folder.parts.vectors(folder / "parts" / part["file"])
     assert [text for _, text in opened.documents] == TEXTS
     for row, text in enumerate(TEXTS):
         assert opened.documents[row][1] == text
@@ -73,18 +72,8 @@ def test_what_is_whole_is_read(folder):
 @pytest.mark.parametrize(
     "name",
     [
-        "../x.faiss",
-        "/etc/passwd",
-        "..",
-        ".",
-        "",
-        "a/b",
-        "a\\b",
-        "a\0b",
-        "C:x",
-        "..\\x",
-        "\u2044x",
-        "x\n",
+        *("../x.faiss", "/etc/passwd", "..", ".", "", "a/b", "a\\b", "a\0b"),
+        *("C:x", "..\\x", "\u2044x", "x\n"),
     ],
 )
 def test_names_that_leave_the_folder(folder, key, name):
@@ -114,6 +103,7 @@ def test_names_that_leave_the_folder(folder, key, name):
         ({"embedding_dim": True}, "embedding_dim is True, not int"),
         ({"embedding_dim": 14}, r"parquet .* its vectors are .*, not 14 of"),
         ({"index": 7}, "index is 7, not str"),
+        ({"index": "x.annoy"}, "index is 'x.annoy', not a .faiss file"),
         ({"index_sha256": 7}, "index_sha256 is 7, not str"),
         ({"index_bytes": 7}, r"faiss .* bytes, not 7$"),
         ({"parts": {}}, "parts is {}, not list"),
@@ -143,10 +133,10 @@ def test_manifests_that_will_not_do(folder, changes, message):
     "content",
     [b"", b"[]", b"null", b"7", b"{", b"[" * 10**5, b"\xff\xfe", b"{}"],
 )
-def test_what_is_no_manifest(folder, content):
-    (folder / "index.json").write_bytes(content)
+def test_what_is_no_manifest(tmp_path, content):
+    (tmp_path / "index.json").write_bytes(content)
     with pytest.raises(ValueError, match="index.json is not the manifest"):
-        index_folder.load(folder)
+        index_folder.load(tmp_path)
 
 
 def damaged(content, generator):
@@ -284,7 +274,7 @@ def test_vectors_of_another_number(folder, shape):
 def test_words_of_another_number(folder, tmp_path):
     (path,) = folder.glob("bm25-*")
     shutil.rmtree(path)
-    index_folder.BM25(["a dog", "a fox"]).save(path)
+    BM25(["a dog", "a fox"]).save(path)
     edit(folder, bm25_sha256=None)
     with pytest.raises(ValueError, match="it has 2 documents, the index 5"):
         read_all(folder)

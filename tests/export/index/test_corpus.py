@@ -1,0 +1,81 @@
+"""Files of documents divided into shards."""
+
+import json
+
+import pytest
+
+from export.index import corpus as corpora
+
+BLANK = ["", " \n\t", "\x01\u200b\ufeff", "\ufffd\u0301"]
+
+
+def write(path, records):
+    lines = (json.dumps(record) + "\n" for record in records)
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ({"_id": "a b", "id": "c"}, "a b"),
+        ({"id": 17}, "17"),
+        ({}, "2"),
+    ],
+)
+def test_identifiers(tmp_path, record, name):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n" + json.dumps(record | {"text": "a"}))
+    [shard] = corpora.plan(path, 3).shards
+    assert corpora.read(path, shard) == ([name], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"text": "a"}\n{"text": 3}\n', ":2: 'text' must be a string"),
+        ('{"text": "a"}\n\n{"title": "a"}\n', ":3: 'text' must be a string"),
+        ('{"text": "a"\n', ":1: a line must be JSON"),
+        ('["a"]\n', ":1: a line must be a JSON object"),
+        ('{"text": "a", "_id": ""}\n', ":1: '_id' must not be empty"),
+        ('{"text": "a", "id": null}\n', ":1: 'id' must be a string"),
+        ('{"text": "\\ud800"}\n', ":1: 'text' holds a lone surrogate"),
+        (b'{"text": "a"}\n{"text": "\xff"}\n', ":2: a line must be in UTF-8"),
+        (
+            '{"_id": "2", "text": "a"}\n{"text": "b"}\n',
+            ":2: line 1 has the identifier '2', too",
+        ),
+        ("\n", "jsonl has no document"),
+        (
+            "".join(json.dumps({"text": t}) + "\n" for t in BLANK),
+            "no document: all 4 are blank",
+        ),
+    ],
+)
+def test_corpora_that_will_not_do(tmp_path, lines, message):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+    with pytest.raises(ValueError, match="corpus.jsonl") as error:
+        corpora.plan(path, 3)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_corpus_that_changes_meanwhile(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    write(path, [{"_id": f"d{n}", "text": f"text {n}"} for n in range(7)])
+    shards = corpora.plan(path, 3).shards
+    path.write_text(path.read_text().replace("text 1", "TEXT 1"))
+    with pytest.raises(ValueError, match="changed while it was read"):
+        corpora.read(path, shards[0])
+    assert corpora.read(path, shards[1])[0] == ["d3", "d4", "d5"]
+
+
+def test_a_blank_document_changes_no_shard(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    records = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(7)]
+    write(path, records)
+    before = corpora.plan(path, 3)
+    write(path, [{"_id": "b", "text": "\x07"}, *records])
+    after = corpora.plan(path, 3)
+    assert [s.sha256 for s in after.shards] == [s.sha256 for s in before.shards]
+    assert (before.blank, after.blank) == ([], ["b"])

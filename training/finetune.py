@@ -20,9 +20,7 @@ import sys
 from training.engine.cli import TrainingVerb
 from training.tasks import TASKS
 
-_verb = TrainingVerb(
-    "training.finetune", __doc__, *(task.configs for task in TASKS.values())
-)
+_verb = TrainingVerb("training.finetune", __doc__, *TASKS.values())
 parse, train, main = _verb.parse, _verb.train, _verb.main
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Runs that train a text classifier: fields and named runs."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import (
     FinetuneConfig,
     HeadConfig,
+    PredictConfig,
     changed,
     named_run,
 )
@@ -39,6 +41,22 @@ class ClassifyConfig(FinetuneConfig):
 
     task: ClassVar[str] = "training.classification.task:ClassificationTask"
     classification: ClassificationConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction(PredictConfig):
+    """Classifies texts or pairs of texts."""
+
+    input: str
+    """A .tsv, .csv or .jsonl file of texts, or
+    tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
+    output: pathlib.Path
+    """A .jsonl file to write, with a line an example."""
+    columns: tuple[str, ...] = ()
+    """Columns, or keys, of the text, of a second text if there is one, and of
+    the label; see training.finetune."""
+    unlabelled: bool = False
+    """The input has no column of labels."""
 
 
 def mnli() -> ClassifyConfig:

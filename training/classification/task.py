@@ -20,7 +20,7 @@ from keras_fixedhead import (
 from keras_fixedhead.beir import write_records
 from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
-from training.classification.configs import ClassifyConfig
+from training.classification.configs import ClassifyConfig, Prediction
 from training.corpus.datasets import source_name
 from training.corpus.texts import Labelled, read_examples, read_rows
 from training.engine.global_batch import ExampleBatches, of_length
@@ -32,7 +32,6 @@ from training.engine.task import (
     mean_share,
     outputs_by_length,
 )
-from training.tasks import PredictConfig
 
 
 class LabelledBatches(ExampleBatches):
@@ -154,7 +153,7 @@ class ClassificationTask(FinetuningTask):
         accuracy = mean_share(hits, examples)
         return mean_share(losses, examples), {"accuracy": accuracy}
 
-    def flops(self, totals: dict[str, float]) -> float | None:
+    def flops(self, totals: dict[str, float]) -> float:
         if self.model.pooling_mode != "cls":
             return super().flops(totals)
         # The last block computes the first token of each example only.
@@ -215,7 +214,7 @@ def _joined(parts: Sequence[Labelled]) -> Labelled:
     )
 
 
-def predict(config: PredictConfig) -> dict[str, float]:
+def predict(config: Prediction) -> dict[str, float]:
     """Writes a line per example: its label and all probabilities.
 
     Returns `accuracy`, a fraction of the examples that come with a label, and

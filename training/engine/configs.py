@@ -13,6 +13,23 @@ import tyro
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What every task predicts with; see `training/tasks.py`."""
+
+    task: str
+    """What the model does."""
+    model: pathlib.Path
+    """Preset of the task, such as WORKDIR/preset of training.finetune."""
+    input: str
+    """File to predict for."""
+    output: pathlib.Path
+    """File to write."""
+    batch_size: int = 64
+    """Sequences computed at once."""
+
+
 _Part = TypeVar("_Part", bound="DataclassInstance")
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16

@@ -1,12 +1,14 @@
 """Runs that train an encoder to find answers: fields and named runs."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import (
     FinetuneConfig,
     HeadConfig,
+    PredictConfig,
     changed,
     named_run,
 )
@@ -41,6 +43,24 @@ class SquadConfig(FinetuneConfig):
 
     task: ClassVar[str] = "training.question_answering.task:SpanLabelingTask"
     spans: SpanLabelingConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction(PredictConfig):
+    """Answers questions."""
+
+    input: str
+    """SQuAD's JSON, or tfds:squad/v1.1:SPLIT."""
+    output: pathlib.Path
+    """File to write in SQuAD's official format, a JSON object from each
+    question's id to its answer."""
+    n_best_output: pathlib.Path | None = None
+    """A JSON file for the best answers to each question, with their
+    probabilities."""
+    n_best: int = 20
+    """The most answers to a question in n_best_output."""
+    max_answer_length: int = 30
+    """The most tokens of an answer."""
 
 
 def squad() -> SquadConfig:

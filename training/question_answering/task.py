@@ -22,8 +22,7 @@ from training.engine.task import (
     outputs_by_length,
 )
 from training.question_answering.batches import WindowBatches, WindowedQuestions
-from training.question_answering.configs import SquadConfig
-from training.tasks import PredictConfig
+from training.question_answering.configs import Prediction, SquadConfig
 
 
 class SpanLabelingTask(FinetuningTask):
@@ -136,7 +135,7 @@ class SpanLabelingTask(FinetuningTask):
         )
 
 
-def predict(config: PredictConfig) -> dict[str, float]:
+def predict(config: Prediction) -> dict[str, float]:
     """Writes the best answers; returns `exact_match` and `f1`, in percent.
 
     These are of the questions that come with answers; empty if none does.

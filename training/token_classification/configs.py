@@ -1,10 +1,16 @@
 """Runs that train an encoder to label words: fields and named runs."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
-from training.engine.configs import FinetuneConfig, HeadConfig, named_run
+from training.engine.configs import (
+    FinetuneConfig,
+    HeadConfig,
+    PredictConfig,
+    named_run,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +34,21 @@ class TokenLabelsConfig(FinetuneConfig):
         "training.token_classification.task:TokenClassificationTask"
     )
     tokens: TokenClassificationConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction(PredictConfig):
+    """Labels words."""
+
+    input: str
+    """A file of words, like data of training.finetune."""
+    output: pathlib.Path
+    """File to write: a word, a tab and its label per line, and an empty line
+    after each sentence."""
+    column: int | None = None
+    """Column of the labels, from 0; see training.finetune."""
+    unlabelled: bool = False
+    """The input has no labels."""
 
 
 def token_labels() -> TokenLabelsConfig:

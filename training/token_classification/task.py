@@ -30,8 +30,7 @@ from training.engine.task import (
     losses_and_hits,
     outputs_by_length,
 )
-from training.tasks import PredictConfig
-from training.token_classification.configs import TokenLabelsConfig
+from training.token_classification.configs import Prediction, TokenLabelsConfig
 
 _UNIVERSAL_PART_OF_SPEECH = 3
 # Stands for the label of a word without tokens, which the model does not see.
@@ -304,7 +303,7 @@ class TokenClassificationTask(FinetuningTask):
         return self._held_out.score(self._validation.labels_of(classes))
 
 
-def predict(config: PredictConfig) -> dict[str, float]:
+def predict(config: Prediction) -> dict[str, float]:
     """Writes a word and its label per line, divided by a tab.
 
     An empty line follows each sentence. Returns `accuracy` and, for entities,

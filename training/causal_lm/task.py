@@ -141,7 +141,8 @@ class LanguageModelTask(CorpusTask):
     def flops(self, totals: dict[str, float]) -> float:
         backbone = self.model.backbone
         logits = 2 * backbone.hidden_dim * backbone.vocabulary_size
-        return super().flops(totals) + 3 * totals["tokens"] * logits
+        encoder = super().flops(totals) or 0.0
+        return encoder + 3 * totals["tokens"] * logits
 
     def attention_inputs(self, batch: dict) -> tuple:
         # The backbone, unlike the model, reads segments.

@@ -153,7 +153,7 @@ class ClassificationTask(FinetuningTask):
         accuracy = mean_share(hits, examples)
         return mean_share(losses, examples), {"accuracy": accuracy}
 
-    def flops(self, totals: dict[str, float]) -> float:
+    def flops(self, totals: dict[str, float]) -> float | None:
         if self.model.pooling_mode != "cls":
             return super().flops(totals)
         # The last block computes the first token of each example only.

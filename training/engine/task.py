@@ -160,7 +160,7 @@ class SequenceTask(Task):
             "examples": tf.cast(tf.shape(real)[0], tf.float32),
         }
 
-    def flops(self, totals: dict[str, float]) -> float:
+    def flops(self, totals: dict[str, float]) -> float | None:
         # As if all sequences had the average length. Every token of the last
         # block is computed; the head is negligible.
         tokens = totals["tokens"]

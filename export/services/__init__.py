@@ -1,22 +1,18 @@
 """What a model answers when it is served, one file per kind of model.
 
+A file of this folder serves the models that its function names with `@serves`.
 The graph computes on real tokens only. The gate compares its answers with those
 of the plain, padded Keras model.
 """
 
+import importlib
+import pkgutil
 import typing
 
 import keras
 
-import keras_fixedhead
-from export.services import (
-    causal_lm,
-    classifier,
-    embedder,
-    span_labeler,
-    token_classifier,
-)
 from export.services.service import (
+    SERVICES,
     Service,
     golden_cases,
     least_cosine,
@@ -34,14 +30,8 @@ __all__ = [
     "warmup_requests",
 ]
 
-SERVICES = {
-    keras_fixedhead.FixedHeadTextEmbedder: embedder.serve,
-    keras_fixedhead.FixedHeadBackbone: embedder.serve_backbone,
-    keras_fixedhead.FixedHeadTextClassifier: classifier.serve,
-    keras_fixedhead.FixedHeadTokenClassifier: token_classifier.serve,
-    keras_fixedhead.FixedHeadSpanLabeler: span_labeler.serve,
-    keras_fixedhead.FixedHeadCausalLM: causal_lm.serve,
-}
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 
 def of(

@@ -19,6 +19,7 @@ _DEFAULT_MAX_NEW_TOKENS = 64
 _MOST_PLACES = 2048
 
 
+@service.serves(keras_fixedhead.FixedHeadCausalLM)
 def serve(
     model: keras_fixedhead.FixedHeadCausalLM,
     preprocessor: keras_fixedhead.FixedHeadCausalLMPreprocessor,

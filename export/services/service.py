@@ -85,6 +85,19 @@ class Service:
         return self.backbone.compute_dtype
 
 
+SERVICES: dict[type[keras.Model], Callable[..., Service]] = {}
+
+
+def serves(cls: type[keras.Model]) -> Callable:
+    """Registers a function of a `cls` and its preprocessor to a `Service`."""
+
+    def register(function):
+        SERVICES[cls] = function
+        return function
+
+    return register
+
+
 def as_int32(inputs: Mapping) -> dict[str, np.ndarray]:
     """Converts a preprocessor's tensors to the arrays of a request."""
     return {

@@ -21,6 +21,7 @@ _QUESTIONS = (*golden.TEXTS[1:], golden.TEXTS[4])
 _NOWHERE = -1e30
 
 
+@service.serves(keras_fixedhead.FixedHeadSpanLabeler)
 def serve(
     labeler: keras_fixedhead.FixedHeadSpanLabeler,
     preprocessor: keras_fixedhead.FixedHeadSpanLabelerPreprocessor,

@@ -13,6 +13,7 @@ from export.files import golden
 from export.services import context_graph, service
 
 
+@service.serves(keras_fixedhead.FixedHeadTokenClassifier)
 def serve(
     classifier: keras_fixedhead.FixedHeadTokenClassifier,
     preprocessor: keras_fixedhead.FixedHeadTokenClassifierPreprocessor,

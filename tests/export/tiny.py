@@ -52,7 +52,7 @@ def new_embedder(
     )
 
 
-def new_classifier(labels=None, pooler=True):
+def new_text_classifier(labels=None, pooler=True):
     """Builds a classifier of three classes with random weights."""
     keras.utils.set_random_seed(11)
     tokenizer = keras_fixedhead.FixedHeadTokenizer(VOCABULARY)

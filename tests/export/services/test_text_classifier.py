@@ -15,7 +15,7 @@ FIRST = ["open the file", "", "é 西", "fox " * 50]
 SECOND = ["read it", "fox", "", "dog " * 50]
 
 
-class TestClassifier(kinds.KindTests):
+class TestTextClassifier(kinds.KindTests):
     described = {"labels", "num_classes"}
     faults = (
         ("serving_default", "label", lambda x: x[::-1] + b"!"),
@@ -23,7 +23,7 @@ class TestClassifier(kinds.KindTests):
     )
 
     def new(self):
-        return tiny.new_classifier(labels=LABELS)
+        return tiny.new_text_classifier(labels=LABELS)
 
     def check(self, model, ask):
         for signature, inputs, texts in (
@@ -61,7 +61,7 @@ class TestClassifier(kinds.KindTests):
 
 def test_a_classifier_without_labels():
     """Names nothing, and is compared whole."""
-    model = tiny.new_classifier(pooler=False)
+    model = tiny.new_text_classifier(pooler=False)
     service = services.of(model, model.preprocessor)
     cases = services.golden_cases(service)
     assert len(cases["pairs"].inputs["second"]) == len(golden.TEXTS)

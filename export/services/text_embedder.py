@@ -15,6 +15,7 @@ from export.files import golden
 from export.services import service
 
 
+@service.serves(keras_fixedhead.FixedHeadTextEmbedder)
 def serve(
     embedder: keras_fixedhead.FixedHeadTextEmbedder,
     preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
@@ -34,6 +35,7 @@ def serve(
     return _of_single_texts(embedder, preprocessor, size, packed, padded)
 
 
+@service.serves(keras_fixedhead.FixedHeadBackbone)
 def serve_backbone(
     backbone: keras_fixedhead.FixedHeadBackbone,
     preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,

@@ -13,6 +13,7 @@ from export.files import golden
 from export.services import service
 
 
+@service.serves(keras_fixedhead.FixedHeadTextClassifier)
 def serve(
     classifier: keras_fixedhead.FixedHeadTextClassifier,
     preprocessor: keras_fixedhead.FixedHeadTextClassifierPreprocessor,

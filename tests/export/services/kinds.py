@@ -20,16 +20,19 @@ class KindTests:
     faults: tuple = ()
 
     @pytest.fixture(scope="class")
-    def model(self):
-        return self.new()
+    @classmethod
+    def model(cls):
+        return cls().new()
 
     @pytest.fixture(scope="class")
-    def folder(self, model, tmp_path_factory):
+    @classmethod
+    def folder(cls, model, tmp_path_factory):
         folder = tmp_path_factory.mktemp("kind")
-        return serving.export(model, folder, **self.options)
+        return serving.export(model, folder, **cls.options)
 
     @pytest.fixture(scope="class")
-    def exported(self, folder):
+    @classmethod
+    def exported(cls, folder):
         return Exported(folder)
 
     @pytest.mark.slow

@@ -1,1 +1,0 @@
-"""Fine-tuning to classify texts and pairs of texts."""

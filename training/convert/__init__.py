@@ -1,1 +1,0 @@
-"""Command: turns existing encoders into presets."""

@@ -1,1 +1,0 @@
-"""Where text comes from: files, datasets and folders of prepared data."""

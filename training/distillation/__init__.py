@@ -1,1 +1,0 @@
-"""Distillation of an embedder into a smaller one."""

@@ -1,1 +1,0 @@
-"""What every run shares: the loop, checkpoints, records and strategies."""

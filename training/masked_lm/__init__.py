@@ -1,1 +1,0 @@
-"""Pre-training on masked tokens and next sentences."""

@@ -1,1 +1,0 @@
-"""Data preparation: from text and code to data folders."""

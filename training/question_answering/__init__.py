@@ -1,1 +1,0 @@
-"""Fine-tuning to find the answers to questions in texts."""

@@ -1,1 +1,0 @@
-"""Command: reproduces the paper's figures at a feasible size."""

@@ -1,1 +1,0 @@
-"""Fine-tuning for retrieval, and its evaluation."""

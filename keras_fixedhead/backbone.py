@@ -49,6 +49,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             the first token.
         causal: whether tokens attend only to themselves and to earlier tokens,
             as in a language model (`FixedHeadCausalLM`).
+        dtype: the dtype or `keras.DTypePolicy` of all layers.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:

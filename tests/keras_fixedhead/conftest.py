@@ -6,15 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_fixedhead import (
-    FixedHeadBackbone,
-    FixedHeadTextEmbedder,
-    FixedHeadTextEmbedderPreprocessor,
-    FixedHeadTokenizer,
-)
-from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+from keras_fixedhead import FixedHeadTextEmbedder
+from tests import tiny_models
 
 if keras.backend.backend() == "torch":
     import torch
@@ -41,39 +34,27 @@ def float64():
 
 @pytest.fixture(scope="session")
 def vocabulary():
-    words = ["attention", "head", "##tion", "é", "ß", "σ", "ς", "中", ",", "."]
-    letters = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    return [*SPECIAL_TOKENS, *words, *letters]
+    return tiny_models.new_vocabulary(
+        ["attention", "head", "##tion", "é", "ß", "σ", "ς", "中", ",", "."]
+    )
 
 
 @pytest.fixture(scope="session")
 def make_backbone(vocabulary):
     def make(**arguments):
-        return FixedHeadBackbone(
-            **{
-                "vocabulary_size": len(vocabulary),
-                "num_layers": 2,
-                "num_heads": 3,
-                "hidden_dim": 11,
-                "intermediate_dim": 23,
-                "head_size": 7,
-                "max_sequence_length": 17,
-                **arguments,
-            }
-        )
+        return tiny_models.new_backbone(vocabulary, **arguments)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def make_embedder(vocabulary, make_backbone):
+def make_embedder(vocabulary):
     def make(prompts=None, pooling_mode="mean", normalize=True, **arguments):
-        preprocessor = FixedHeadTextEmbedderPreprocessor(
-            FixedHeadTokenizer(vocabulary), sequence_length=13, prompts=prompts
-        )
-        return FixedHeadTextEmbedder(
-            make_backbone(**arguments),
-            preprocessor,
+        return tiny_models.new_task(
+            FixedHeadTextEmbedder,
+            vocabulary,
+            backbone=arguments,
+            preprocessor={"prompts": prompts},
             pooling_mode=pooling_mode,
             normalize=normalize,
         )

@@ -8,12 +8,9 @@ import pathlib
 import keras
 import numpy as np
 
-from keras_fixedhead import (
-    FixedHeadBackbone,
-    FixedHeadTextEmbedder,
-    FixedHeadTextEmbedderPreprocessor,
-    FixedHeadTokenizer,
-)
+from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from tests import tiny_models
 from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
 from training.classification.configs import ClassificationConfig, ClassifyConfig
 from training.corpus.squad import Answer, Question
@@ -34,7 +31,7 @@ WORDS = (
     "red green blue one two three four five small large round square cat dog "
     "bird fish runs sleeps eats flies"
 ).split()
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "."]
+VOCABULARY = [*SPECIAL_TOKENS, *WORDS, "."]
 
 
 def pairs(count=37):
@@ -343,28 +340,25 @@ def write_texts(path: pathlib.Path) -> pathlib.Path:
 def embedder(seed=0, prompts=None, pooling_mode="cls", dtype=None):
     """A model whose heads are as wide together as thrice those of runs."""
     keras.utils.set_random_seed(seed)
-    backbone = FixedHeadBackbone(
-        vocabulary_size=len(VOCABULARY),
-        num_layers=2,
-        num_heads=5,
-        hidden_dim=13,
-        intermediate_dim=23,
-        head_size=9,
-        max_sequence_length=19,
-        dtype=dtype,
+    model = tiny_models.new_task(
+        FixedHeadTextEmbedder,
+        VOCABULARY,
+        backbone={
+            "num_heads": 5,
+            "hidden_dim": 13,
+            "head_size": 9,
+            "max_sequence_length": 19,
+            "dtype": dtype,
+        },
+        preprocessor={"sequence_length": 17, "prompts": prompts},
+        pooling_mode=pooling_mode,
     )
-    for block in backbone.transformer_layers:
+    for block in model.backbone.transformer_layers:
         for name in ("query", "key", "value", "attention_output"):
             # As drawn, it would attend to all alike and embed all alike.
             kernel = getattr(block.attention, name).kernel
             kernel.assign(10 * kernel.value)
-    return FixedHeadTextEmbedder(
-        backbone,
-        preprocessor=FixedHeadTextEmbedderPreprocessor(
-            FixedHeadTokenizer(VOCABULARY), sequence_length=17, prompts=prompts
-        ),
-        pooling_mode=pooling_mode,
-    )
+    return model
 
 
 def distillation(data, teacher, workdir: pathlib.Path, **changes):

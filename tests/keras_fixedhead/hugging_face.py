@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import safetensors.numpy
+import tokenizers
 
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
@@ -113,6 +114,45 @@ def write_modules(folder, pooling=None, normalize=True, **files):
     )
     for name, content in files.items():
         write_json(folder / f"{name}.json", content)
+
+
+def write_fast_tokenizer(folder, **changes):
+    """`tokenizer.json` as Hugging Face's library writes it, with changes.
+
+    Of the model, normalizer and padding, only the given fields change.
+    """
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: i for i, token in enumerate(VOCABULARY)},
+            unk_token="[UNK]",
+            max_input_chars_per_word=100,
+        )
+    )
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(
+        ("[SEP]", 3), ("[CLS]", 2)
+    )
+    tokenizer.enable_padding(length=7)
+    file = json.loads(tokenizer.to_str())
+    for part, value in changes.items():
+        if part != "post_processor" and isinstance(value, dict):
+            value = {**(file[part] or {}), **value}
+        file[part] = value
+    write_json(folder / "tokenizer.json", file)
+
+
+def change_file(path, content):
+    """Removes a file (`None`), writes bytes, JSON, or fields of its JSON."""
+    if content is None:
+        path.unlink()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, dict) and path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, {**found, **content})
+    else:
+        write_json(path, content)
 
 
 def write_json(path, value):

@@ -1,0 +1,197 @@
+"""The files of sentence-transformers: pooling, lengths and prompts."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_fixedhead import convert
+from tests.keras_fixedhead.hugging_face import (
+    change_file,
+    make_tensors,
+    run,
+    write_json,
+    write_model,
+    write_modules,
+)
+
+pytestmark = pytest.mark.any_backend
+
+MODES = {
+    "cls": {"pooling_mode_cls_token": True},
+    "mean": {"pooling_mode_mean_tokens": True},
+    "max": {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_model(tmp_path)
+    write_modules(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("mode", "pooling"),
+    [
+        *MODES.items(),
+        ("cls", {"pooling_mode": "cls", "include_prompt": True}),
+        ("mean", {"pooling_mode": ["mean"]}),
+    ],
+)
+def test_pooling_is_what_the_folder_says(folder, pooling, mode):
+    write_modules(folder, pooling, normalize=mode == "cls")
+    source = convert.read_hugging_face(folder)
+    assert source.pooling_mode == mode
+    assert source.normalize == (mode == "cls")
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
+def test_embeddings_are_the_pooled_tokens(folder, mode):
+    write_modules(folder, MODES[mode], normalize=mode != "max")
+    embedder = convert.from_hugging_face(folder)
+    batch = embedder.preprocessor(["Attention heads, a CAFÉ!", "head", "a b."])
+    batch = {k: keras.ops.convert_to_numpy(x) for k, x in batch.items()}
+    rows = []
+    for tokens, mask in zip(
+        run(make_tensors(), batch)["sequence_output"], batch["padding_mask"]
+    ):
+        tokens = tokens[mask.astype(bool)]
+        row = {"mean": tokens.mean(0), "cls": tokens[0], "max": tokens.max(0)}
+        norm = 1 if mode == "max" else np.linalg.norm(row[mode])
+        rows.append(row[mode] / norm)
+    found = keras.ops.convert_to_numpy(embedder(batch))
+    np.testing.assert_allclose(found, rows, atol=1e-5)
+
+
+def check_length_of_the_tokenizer(folder):
+    # Without a limit it is an integer of a float, `int(1e30)`, or the float.
+    for length, expected in ((11, 11), (int(1e30), 19), (1e30, 19), (512, 19)):
+        for name in ("model_max_length", "max_len"):
+            write_json(
+                folder / "tokenizer_config.json",
+                {"do_lower_case": True, name: length},
+            )
+            source = convert.read_hugging_face(folder)
+            assert source.sequence_length == expected
+
+
+def test_lengths_and_prompts(folder):
+    change_file(folder / "sentence_bert_config.json", {"max_seq_length": 13})
+    prompts = {"query": "a: ", "document": ""}
+    change_file(
+        folder / "config_sentence_transformers.json",
+        {"prompts": prompts, "default_prompt_name": "query"},
+    )
+    source = convert.read_hugging_face(folder)
+    assert source.default_prompt == "query"
+    preprocessor = source.build().preprocessor
+    assert preprocessor.sequence_length == 13
+    assert preprocessor.prompts == {"query": "a: "}
+    # The limit is that of the positions.
+    change_file(folder / "sentence_bert_config.json", {"max_seq_length": 512})
+    assert convert.read_hugging_face(folder).sequence_length == 19
+    write_json(folder / "sentence_bert_config.json", {})
+    check_length_of_the_tokenizer(folder)
+
+
+def test_the_length_of_a_folder_without_modules(tmp_path):
+    write_model(tmp_path)
+    assert convert.read_hugging_face(tmp_path).sequence_length is None
+    check_length_of_the_tokenizer(tmp_path)
+    change_file(tmp_path / "tokenizer_config.json", {"max_len": 7})
+    model = convert.from_hugging_face(tmp_path, pooling_mode="cls")
+    assert model.preprocessor.sequence_length == 7
+
+
+def test_the_encoder_in_a_folder_of_its_own(folder):
+    # As version 1 of sentence-transformers writes it.
+    encoder = folder / "0_Transformer"
+    encoder.mkdir()
+    for path in list(folder.iterdir()):
+        if path.is_file() and path.name != "modules.json":
+            path.rename(encoder / path.name)
+    modules = (folder / "modules.json").read_text()
+    modules = modules.replace('"path": ""', '"path": "0_Transformer"')
+    (folder / "modules.json").write_text(modules)
+    write_json(folder / "config.json", {"__version__": "1.0.0"})
+    write_json(encoder / "sentence_bert_config.json", {"max_seq_length": 7})
+    embedder = convert.from_hugging_face(folder)
+    assert embedder.pooling_mode == "mean"
+    assert embedder.preprocessor.sequence_length == 7
+
+
+def test_what_is_passed_counts_more_than_what_is_said(folder):
+    embedder = convert.from_hugging_face(
+        folder,
+        pooling_mode="max",
+        normalize=False,
+        lowercase=False,
+        sequence_length=7,
+        prompts={"query": "b "},
+    )
+    assert embedder.pooling_mode == "max"
+    assert not embedder.normalize
+    assert not embedder.preprocessor.tokenizer.lowercase
+    assert embedder.preprocessor.sequence_length == 7
+    assert embedder.preprocessor.prompts == {"query": "b "}
+
+
+def modules(*kinds):
+    return [{"type": f"sentence_transformers.models.{kind}"} for kind in kinds]
+
+
+USUAL = ("Transformer", "Pooling", "Normalize")
+LENGTHS, PROMPTS = "sentence_bert_config", "config_sentence_transformers"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("modules", {}, "must hold a list"),
+        ("modules", [], "has the modules . There must be"),
+        ("modules", [{"path": ""}], "a `type`"),
+        ("modules", [{"type": 3}], "`type` in"),
+        ("modules", [{"type": "a", "path": "../b"}], "outside its folder"),
+        ("modules", modules(*USUAL, "Dense"), "Pooling, Normalize, Dense"),
+        ("modules", modules(*USUAL, USUAL[2]), "Normalize, Normalize. There"),
+        ("modules", modules(USUAL[0], *USUAL), "has 2 modules Transformer"),
+        ("modules", [{"type": "own.models.A"}], "own.models.A, which is not"),
+        (LENGTHS, {"max_seq_length": -3}, "over 2.*Received: -3"),
+        (LENGTHS, {"max_seq_length": "13"}, "`max_seq_length` in.*be a number"),
+        (LENGTHS, {"query_length": 7}, "query_length=7"),
+        (LENGTHS, {"tokenizer_args": {"a": 1}}, "tokenizer_args="),
+        (PROMPTS, {"prompts": ["a"]}, "`prompts` in"),
+        (PROMPTS, {"prompts": {"q": 3}}, "`q` in"),
+        (PROMPTS, {"truncate_dim": 7}, "truncate_dim=7"),
+        (PROMPTS, {"model_type": "Sparse"}, "model_type='Sparse'"),
+        ("1_Pooling/config", [], "Pooling/config"),
+        ("1_Pooling/config", {"pooling_mode": 3}, "one way.*3"),
+        ("1_Pooling/config", {"pooling_mode": "lasttoken"}, "lasttoken"),
+        ("1_Pooling/config", {"pooling_mode": ["mean", "max"]}, "one way"),
+        (
+            "1_Pooling/config",
+            {"pooling_mode_mean_sqrt_len_tokens": True},
+            "mean_sqrt_len_tokens",
+        ),
+        (
+            "1_Pooling/config",
+            {"pooling_mode": "mean", "include_prompt": False},
+            "include_prompt",
+        ),
+    ],
+)
+def test_errors_name_what_is_wrong(folder, name, content, message):
+    path = folder / f"{name}.json"
+    if name == "modules":
+        write_json(path, content)
+    else:
+        change_file(path, content)
+    with pytest.raises(ValueError, match=message):
+        convert.read_hugging_face(folder)
+
+
+def test_lower_casing_before_a_tokenizer_that_keeps_accents(folder):
+    change_file(folder / "tokenizer_config.json", {"do_lower_case": False})
+    change_file(folder / f"{LENGTHS}.json", {"do_lower_case": True})
+    with pytest.raises(ValueError, match="lower-cases before"):
+        convert.read_hugging_face(folder)

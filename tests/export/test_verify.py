@@ -53,12 +53,17 @@ def static_failures(folder, parts, **faults):
     }
 
 
-def serve(body, shape=None):
-    """Makes the only signature, of a function from texts to embeddings."""
+def serve(body, ensured=True):
+    """Makes the only signature, of a function from texts to embeddings.
+
+    Unless the shape of texts is ensured, a scalar gets as far as `body`.
+    """
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def answer(text):
-        return {"embedding": body(tf.ensure_shape(text, shape))}
+        if ensured:
+            text = tf.ensure_shape(text, [None])
+        return {"embedding": body(text)}
 
     return {"serving_default": answer}
 
@@ -95,7 +100,7 @@ def test_open_shape_is_a_named_crash(tmp_path, parts, embedder, monkeypatch):
     names = ("load", "scalar text", "empty text")
     chosen = {name: checks.CHECKS[name] for name in names}
     monkeypatch.setattr(checks, "CHECKS", chosen)
-    failed = failures(tmp_path, parts, functions=serve(body))
+    failed = failures(tmp_path, parts, functions=serve(body, ensured=False))
     assert failed.keys() == {"scalar text"}
     assert failed["scalar text"].startswith("crashed the process (SIG")
 
@@ -107,7 +112,7 @@ def test_other_vocabulary(tmp_path, parts, embedder):
     first, second = map(swapped.index, ("##q", "##x"))
     swapped[first], swapped[second] = swapped[second], swapped[first]
     other = tiny.new_embedder(swapped)
-    functions = serve(lambda text: embed(other, text))
+    functions = serve(lambda text: embed(other, text), ensured=False)
     module = publish.Weights(other.weights)
     failed = failures(tmp_path, parts, functions=functions, module=module)
     assert failed.keys() == {"vocabulary", "golden answers"}
@@ -125,7 +130,7 @@ def test_a_batch_size_with_wrong_answers(tmp_path, parts, embedder, wrong):
         shift = tf.where(wrong(tf.size(text)), 1e-3, 0.0)
         return embed(embedder, text) + shift
 
-    failed = failures(tmp_path, parts, functions=serve(body, [None]))
+    failed = failures(tmp_path, parts, functions=serve(body))
     assert "in a batch of" in failed["golden answers"]
     assert failed.keys() == {"golden answers"}
 
@@ -136,7 +141,7 @@ def test_not_a_number(tmp_path, parts, embedder):
         odd = tf.strings.regex_full_match(text, "(?s).*éq.*")
         return tf.where(odd[:, None], np.nan, embed(embedder, text))
 
-    failed = failures(tmp_path, parts, functions=serve(body, [None]))
+    failed = failures(tmp_path, parts, functions=serve(body))
     assert failed.keys() == {"golden answers"}
     assert "embedding is not finite" in failed["golden answers"]
 
@@ -148,7 +153,7 @@ def test_denied_ops_never_run(tmp_path, parts, embedder):
         with tf.control_dependencies([tf.io.write_file(str(written), "x")]):
             return embed(embedder, text)
 
-    failed = failures(tmp_path / "1", parts, functions=serve(body, [None]))
+    failed = failures(tmp_path / "1", parts, functions=serve(body))
     assert failed["load"].startswith("not loaded: a signature runs WriteFile")
     assert failed["golden answers"].startswith("not run")
     assert not written.exists()
@@ -174,7 +179,7 @@ def test_denied_ops_never_run(tmp_path, parts, embedder):
 def test_what_a_graph_must_not_have(
     tmp_path, parts, embedder, check, message, change
 ):
-    functions = serve(lambda text: change(embed(embedder, text)), [None])
+    functions = serve(lambda text: change(embed(embedder, text)))
     failed = static_failures(tmp_path, parts, functions=functions)
     assert message in failed[check]
 

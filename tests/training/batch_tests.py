@@ -1,4 +1,6 @@
-"""What holds for all batches of numbered examples, as a base class of tests."""
+"""What holds for the batches of all tasks, as base classes of tests."""
+
+import functools
 
 import numpy as np
 import pytest
@@ -29,35 +31,37 @@ def assert_same(one, two):
         np.testing.assert_array_equal(left, right)
 
 
-class BatchesTests:
-    """Of the fixtures `made`, `ExampleBatches` of six that are padded to one
-    length, and `examples`, which make four or more of them."""
+class TrainingBatchesTests:
+    """Of the fixtures `made`, batches that are padded to one length, and
+    `examples`, which make four of them or more."""
+
+    # Updates to start at, the number of workers, and of all replicas.
+    first_steps = (7,)
+    division = (2, 6)
 
     @pytest.fixture(scope="class")
-    def whole(self, made, examples):
+    @classmethod
+    def whole(cls, made, examples):
         """Eight batches, of an epoch and more."""
         return take(made, examples, 8)
 
-    @pytest.mark.parametrize("first_step", [4, 7])
     def test_starting_later_gives_the_batches_of_later(
-        self, made, examples, whole, first_step
+        self, made, examples, whole
     ):
-        (later,) = take(made, examples, 1, first_step)
-        assert_same(later, whole[first_step])
+        for first_step in self.first_steps:
+            (later,) = take(made, examples, 1, first_step)
+            assert_same(later, whole[first_step])
 
-    @pytest.mark.parametrize(
-        "workers, replicas",
-        [(2, 6), pytest.param(1, 2, marks=pytest.mark.slow)],
-    )
     def test_workers_and_replicas_divide_the_global_batch(
-        self, made, examples, whole, workers, replicas
+        self, made, examples, whole
     ):
+        workers, replicas = self.division
         each = replicas // workers
         parts = [
-            take(made, examples, 2 * each, context=context)
+            take(made, examples, 3 * each, context=context)
             for context in contexts(workers, replicas)
         ]
-        for step in range(2):
+        for step in range(3):
             mine = [
                 batch
                 for part in parts
@@ -68,8 +72,12 @@ class BatchesTests:
             )
             assert_same(joined, whole[step])
 
+
+class BatchesTests(TrainingBatchesTests):
+    """Of `ExampleBatches` of six."""
+
     def test_evaluation_has_every_example_once(self, made, examples):
-        read = made.reader(examples)
+        rows = made.reader(examples)(np.arange(len(examples)))
         seen, counts = [], []
         for context in contexts(2, 2):
             batches = list(made.evaluation(examples, context))
@@ -77,7 +85,10 @@ class BatchesTests:
             for batch in batches:
                 index = batch.pop("index").numpy()
                 assert len(index) == BATCH // 2
-                assert_same(batch, read(np.maximum(index, 0)))
+                gather = functools.partial(
+                    tf.gather, indices=np.maximum(index, 0)
+                )
+                assert_same(batch, tf.nest.map_structure(gather, rows))
                 seen += index[index >= 0].tolist()
         assert counts[0] == counts[1]
         assert sorted(seen) == list(range(len(examples)))

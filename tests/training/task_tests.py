@@ -6,6 +6,7 @@ of `TaskTests`; what is the task's own follows as functions.
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import pathlib
 import re
@@ -15,6 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.special
+import tensorflow as tf
 
 from tests.training import tiny
 from tests.training.engine.two_replicas import weights
@@ -70,6 +73,14 @@ class Case:
         config = self.config(data, workdir, **changes)
         return tiny.flags(config, next(iter(self.named_runs)))
 
+    def task(self, data, workdir, **changes):
+        """The built task of a tiny run, which need not learn."""
+        config = self.make(data, workdir, **changes)
+        module, _, name = config.task.partition(":")
+        task = getattr(importlib.import_module(module), name)(config)
+        task.build()
+        return task
+
     def train(self, data, workdir, **changes) -> Run:
         with (
             contextlib.redirect_stdout(io.StringIO()) as out,
@@ -83,6 +94,17 @@ class Case:
         """The one line of a run that ends with status 1."""
         assert self.verb.main(self.args(data, workdir, **changes)) == 1
         return tiny.error(capsys)
+
+
+def first_batch(task):
+    return next(iter(task.training_dataset(tf.distribute.InputContext(), 0)))
+
+
+def cross_entropy(logits, labels):
+    """In float64, of `[..., C]` and `[...]`."""
+    logits = np.asarray(logits, "float64")
+    right = np.take_along_axis(logits, np.asarray(labels)[..., None], -1)
+    return scipy.special.logsumexp(logits, -1) - right[..., 0]
 
 
 class TaskTests:

@@ -129,10 +129,8 @@ class LanguageModelTask(CorpusTask):
             )
 
     def _sums(self, batch, training):
-        logits, packing = self.model.predict_packed(  # [P, V]
-            self.model_inputs(batch),
-            training=training,
-            fixed_size=not self.config.run.packed,
+        logits, packing = self.compute(  # [P, V]
+            self.model.predict_packed, batch, training
         )
         # Each token that the model reads has one to predict.
         losses, hits = summed_losses_and_hits(

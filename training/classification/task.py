@@ -29,6 +29,7 @@ from training.engine.task import (
     FinetuningTask,
     in_order,
     losses_and_hits,
+    mean_share,
     outputs_by_length,
 )
 from training.tasks import PredictConfig
@@ -146,22 +147,12 @@ class ClassificationTask(FinetuningTask):
             labels=self._training.names,
         )
 
-    def _logits(self, batch, training):
-        """Returns a float tensor `[M, C]`."""
-        return self.model.classify_packed(
-            self.model_inputs(batch),
-            training=training,
-            fixed_size=not self.config.run.packed,
-        )
-
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        losses, hits = losses_and_hits(
-            self._logits(batch, training=True), batch["labels"]
-        )
-        examples = tf.cast(totals["examples"], losses.dtype)
-        return tf.reduce_sum(losses) / examples, {
-            "accuracy": tf.reduce_sum(hits) / examples
-        }
+        logits = self.compute(self.model.classify_packed, batch, training=True)
+        losses, hits = losses_and_hits(logits, batch["labels"])
+        examples = totals["examples"]
+        accuracy = mean_share(hits, examples)
+        return mean_share(losses, examples), {"accuracy": accuracy}
 
     def flops(self, totals: dict[str, float]) -> float | None:
         if self.model.pooling_mode != "cls":
@@ -174,7 +165,7 @@ class ClassificationTask(FinetuningTask):
         return 3 * tokens * of_a_token
 
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
-        logits = self._logits(batch, training=False)
+        logits = self.compute(self.model.classify_packed, batch)
         losses, _ = losses_and_hits(logits, batch["labels"])
         return {
             "index": batch["index"],

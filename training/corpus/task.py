@@ -10,7 +10,7 @@ from keras_fixedhead.packing import Packing
 from training.corpus.tokenized import check_shards, read_corpus
 from training.engine.encoder import refuse_differences
 from training.engine.preset import weights_sha256
-from training.engine.task import SequenceTask, losses_and_hits
+from training.engine.task import SequenceTask, losses_and_hits, mean_share
 
 
 class CorpusTask(SequenceTask):
@@ -108,10 +108,10 @@ class CorpusTask(SequenceTask):
         return {name: tf.reduce_sum(each) for name, each in counts.items()}
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        shares = {}
-        for name, sums in self._sums(batch, training=True).items():
-            count = tf.cast(totals[self._counted(name)], sums.dtype)
-            shares[name] = tf.reduce_sum(sums) / count
+        shares = {
+            name: mean_share(sums, totals[self._counted(name)])
+            for name, sums in self._sums(batch, training=True).items()
+        }
         losses = [shares[name] for name in shares if name.endswith("loss")]
         return tf.add_n(losses), shares
 

@@ -6,7 +6,7 @@ size of the student, E that of the teacher, N texts of an evaluation.
 
 import dataclasses
 import hashlib
-import pathlib
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -27,16 +27,55 @@ from training.engine.configs import (
     check_whole_batch,
 )
 from training.engine.encoder import make_encoder
-from training.engine.global_batch import (
-    evaluation_batches,
-    tokenized,
-    training_batches,
-)
+from training.engine.global_batch import ExampleBatches, tokenized
 from training.engine.preset import preset_sha256, read_embedder
 from training.engine.strategy import worker_number
-from training.engine.task import SequenceTask, in_order
+from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtTexts:
+    """Texts, and the teacher's embeddings of them, float32 `[N, E]`."""
+
+    texts: list[str]
+    embeddings: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclasses.dataclass
+class TaughtBatches(ExampleBatches):
+    """Batches of the model's inputs, int32 `[M, T]`, and `teacher`, `[M, E]`.
+
+    `prompt` names the prompt to put before each text.
+    """
+
+    prompt: str | None = None
+
+    def reader(self, examples: TaughtTexts) -> Callable:
+        # A GPU has better use for its memory.
+        with tf.device("cpu"):
+            texts = tf.constant(examples.texts)
+            embeddings = tf.constant(examples.embeddings)
+
+        def batch(numbers):
+            features = tokenized(
+                self.preprocessor,
+                tf.gather(texts, numbers),
+                self.prompt,
+                self.preprocessor.sequence_length,
+                fixed_size=not self.packed,
+            )
+            return {
+                **features,
+                "teacher": tf.gather(embeddings, numbers),
+                "index": numbers,
+            }
+
+        return batch
 
 
 class DistillationTask(SequenceTask):
@@ -153,21 +192,30 @@ class DistillationTask(SequenceTask):
         )
         if options.copy_embeddings:
             _copy_embeddings(teacher.backbone, self.model.backbone)
-        self._targets = teacher_embeddings(
+        targets = teacher_embeddings(
             teacher,
             self._texts,
             options.cache or self.config.run.workdir / "teacher",
-            {
-                "teacher": self._sha256,
-                "prompt": options.prompt,
-                "sequence_length": options.sequence_length,
-            },
-            worker=worker_number(tf.distribute.get_strategy()),
-            prompt=options.prompt,
-            sequence_length=options.sequence_length,
+            self._sha256,
+            options.prompt,
+            options.sequence_length,
+            worker_number(tf.distribute.get_strategy()),
         )
         self._components = tf.constant(
-            principal_components(self._targets, model.hidden_dim), tf.float32
+            principal_components(targets, model.hidden_dim), tf.float32
+        )
+        held_out = options.validation_texts
+        self._validation, self._training = (
+            TaughtTexts(self._texts[part], targets[part])
+            for part in (slice(held_out), slice(held_out, None))
+        )
+        training = self.config.training
+        self._batches = TaughtBatches(
+            training.global_batch_size,
+            self.model.preprocessor,
+            training.seed,
+            self.config.run.packed,
+            options.prompt,
         )
         del self._teacher
         if options.attention_weight:
@@ -175,63 +223,12 @@ class DistillationTask(SequenceTask):
             # each device needs it.
             self._teacher = read_embedder(options.teacher, "teacher")
 
-    def training_dataset(
-        self, context: tf.distribute.InputContext, first_step: int
-    ) -> tf.data.Dataset:
-        training = self.config.training
-        held_out = self._options.validation_texts
-        return training_batches(
-            self._reader(slice(held_out, None)),
-            len(self._texts) - held_out,
-            training.global_batch_size,
-            training.seed,
-            first_step,
-            context,
-        )
-
-    def evaluation_dataset(
-        self, context: tf.distribute.InputContext
-    ) -> tf.data.Dataset:
-        held_out = self._options.validation_texts
-        return evaluation_batches(
-            self._reader(slice(held_out)),
-            held_out,
-            self.config.training.global_batch_size,
-            context,
-        )
-
-    def _reader(self, part):
-        """Returns a function from numbers of a part's texts to a batch."""
-        options = self._options
-        # A GPU has better use for its memory.
-        with tf.device("cpu"):
-            texts = tf.constant(self._texts[part])
-            targets = tf.constant(self._targets[part])
-
-        def batch(numbers):
-            features = tokenized(
-                self.model.preprocessor,
-                tf.gather(texts, numbers),
-                options.prompt,
-                options.sequence_length,
-                fixed_size=not self.config.run.packed,
-            )
-            return {
-                **features,
-                "teacher": tf.gather(targets, numbers),
-                "index": numbers,
-            }
-
-        return batch
-
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         weights = self._weights
-        inputs = self.model_inputs(batch)
-        fixed_size = not self.config.run.packed
-        embeddings, projections = self.model.embed_packed(
-            inputs,
+        embeddings, projections = self.compute(
+            self.model.embed_packed,
+            batch,
             training=True,
-            fixed_size=fixed_size,
             return_projections=True,
         )
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
@@ -241,8 +238,8 @@ class DistillationTask(SequenceTask):
         if weights["similarity"]:
             losses["similarity"] = self._similarity_loss(embeddings, teacher)
         if weights["attention"]:
-            _, relations = self._teacher.embed_packed(
-                inputs, fixed_size=fixed_size, return_projections=True
+            _, relations = self.compute(
+                self._teacher.embed_packed, batch, return_projections=True
             )
             losses["attention"] = sum(
                 relation_loss(
@@ -251,13 +248,13 @@ class DistillationTask(SequenceTask):
                     tf.cast(
                         tf.stop_gradient(relations[name]), embeddings.dtype
                     ),
-                    inputs["padding_mask"],
+                    batch["padding_mask"],
                     self._options.relation_heads,
                 )
                 for name, projection in projections.items()
             ) / len(projections)
         shares = {
-            name: tf.reduce_sum(loss) / tf.cast(totals["examples"], loss.dtype)
+            name: mean_share(loss, totals["examples"])
             for name, loss in losses.items()
         }
         return (
@@ -298,10 +295,7 @@ class DistillationTask(SequenceTask):
         return super().flops(totals)
 
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
-        embeddings = self.model.embed_packed(
-            self.model_inputs(batch),
-            fixed_size=not self.config.run.packed,
-        )
+        embeddings = self.compute(self.model.embed_packed, batch)
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
         return {
             "index": batch["index"],
@@ -311,16 +305,12 @@ class DistillationTask(SequenceTask):
 
     def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
-        held_out = self._targets[: self._options.validation_texts]
         return {
             "heldout_cosine": float(outputs["cosines"].mean()),
             f"heldout_neighbours@{_NEIGHBOURS}": shared_neighbours(
-                outputs["embeddings"], held_out
+                outputs["embeddings"], self._validation.embeddings
             ),
         }
-
-    def save(self, folder: pathlib.Path) -> None:
-        self.model.save_to_preset(str(folder))
 
 
 def shared_neighbours(

@@ -19,18 +19,23 @@ def teacher_embeddings(
     teacher: FixedHeadTextEmbedder,
     texts: list[str],
     folder: pathlib.Path,
-    identity: dict,
-    worker: tuple[int, int] = (0, 1),
+    sha256: str,
     prompt: str | None = None,
     sequence_length: int | None = None,
+    worker: tuple[int, int] = (0, 1),
 ) -> np.ndarray:
     """Returns a teacher's embeddings, float32 `[N, D]`, of unit length.
 
-    Those in `folder` for the same `identity`, JSON values that decide the
-    embedding of a text, and the same texts are read. Each file is written
-    whole or not at all, so interrupted work continues. `worker` is this
-    process's number and how many processes share the folder and the work.
+    Reads those that are in `folder` for the same teacher, by its checksum
+    `sha256`, and the same other arguments. Each file is written whole or not
+    at all, so interrupted work continues. `worker` is this process's number
+    and how many processes share the folder and the work.
     """
+    identity = {
+        "teacher": sha256,
+        "prompt": prompt,
+        "sequence_length": sequence_length,
+    }
     digest = hashlib.sha256(
         json.dumps([identity, texts], sort_keys=True).encode()
     )

@@ -127,6 +127,7 @@ class SequenceTask(Task):
     `_batches` makes them of the examples `_training` and `_validation`.
     """
 
+    config: Any
     _batches: Any
     _training: Any
     _validation: Any
@@ -136,6 +137,21 @@ class SequenceTask(Task):
     def model_inputs(self, batch: dict) -> dict:
         """Returns the part of a batch that the model reads."""
         return {name: batch[name] for name in self.inputs}
+
+    def compute(
+        self,
+        packed: Callable,
+        batch: dict,
+        training: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Calls a `..._packed` method of a model with its part of a batch."""
+        return packed(
+            self.model_inputs(batch),
+            training=training,
+            fixed_size=not self.config.run.packed,
+            **options,
+        )
 
     def totals(self, batch: dict) -> dict[str, tf.Tensor]:
         real = tf.cast(batch["padding_mask"], tf.float32)
@@ -194,6 +210,11 @@ def losses_and_hits(
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     hits = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
     return losses, tf.cast(hits, logits.dtype)
+
+
+def mean_share(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns what these values add to their mean over `count` values."""
+    return tf.reduce_sum(values) / tf.cast(count, values.dtype)
 
 
 def outputs_by_length(

@@ -76,11 +76,11 @@ class MaskedLMTask(CorpusTask):
         packed = self.config.run.packed
         weights = batch["mask_weights"]
         real = weights > 0 if packed else tf.ones_like(weights, bool)
-        outputs = self.model.predict_packed(
-            self.model_inputs(batch),
+        outputs = self.compute(
+            self.model.predict_packed,
+            batch,
+            training,
             real=real if packed else None,
-            training=training,
-            fixed_size=not packed,
         )
         if not self.config.masked_lm.next_sentence:
             outputs = {"masked_lm": outputs}

@@ -18,6 +18,7 @@ from training.engine.task import (
     FinetuningTask,
     in_order,
     losses_and_hits,
+    mean_share,
     outputs_by_length,
 )
 from training.question_answering.batches import WindowBatches, WindowedQuestions
@@ -103,28 +104,20 @@ class SpanLabelingTask(FinetuningTask):
         )
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        logits = self._logits(batch, training=True)
+        logits = self.compute(self.model.label_packed, batch, training=True)
         loss, shares = 0.0, {}
         for column, name in enumerate(("start", "end")):
             losses, hits = losses_and_hits(
                 logits[name], batch["spans"][:, column]
             )
-            examples = tf.cast(totals["examples"], losses.dtype)
-            loss += tf.reduce_sum(losses) / examples / 2.0
-            shares[f"{name}_accuracy"] = tf.reduce_sum(hits) / examples
+            loss += mean_share(losses, totals["examples"]) / 2.0
+            shares[f"{name}_accuracy"] = mean_share(hits, totals["examples"])
         return loss, shares
-
-    def _logits(self, batch, training):
-        """Returns `start` and `end`, float tensors `[M, T]`."""
-        return self.model.label_packed(
-            self.model_inputs(batch),
-            training=training,
-            fixed_size=not self.config.run.packed,
-        )
 
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         outputs = {"index": batch["index"]}
-        for name, logits in self._logits(batch, training=False).items():
+        found = self.compute(self.model.label_packed, batch)
+        for name, logits in found.items():
             # All batches need one length to be concatenated.
             missing = self._preprocessor.sequence_length - tf.shape(logits)[1]
             outputs[name] = tf.pad(logits, [[0, 0], [0, missing]])

@@ -20,7 +20,7 @@ from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
 from training.engine.configs import check_positive, check_whole_batch
 from training.engine.encoder import read_tokenizer
-from training.engine.task import FinetuningTask, in_order
+from training.engine.task import FinetuningTask, in_order, mean_share
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
 
@@ -241,8 +241,7 @@ class RetrievalTask(FinetuningTask):
                 excluded=excluded,
                 excluded_negatives=excluded_negatives,
             )
-            total = tf.reduce_sum(losses)
-            return total / tf.cast(totals["examples"], total.dtype)
+            return mean_share(losses, totals["examples"])
 
         whole = share(self._model.hidden_dim)
         cut = [share(size) for size in self._options.matryoshka_dims]

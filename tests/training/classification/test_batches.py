@@ -31,32 +31,34 @@ def made():
     return batches(packed=False)
 
 
-class TestBatches(BatchesTests):
-    pass
-
-
-def test_batches_are_the_examples(examples):
-    whole = {
-        (f"{a} {b}", int(label))
-        for a, b, label in zip(examples.first, examples.second, examples.labels)
-    }
-    drawn = [
-        [
-            (" ".join(tiny.VOCABULARY[i] for i in row if i > 4), int(label))
-            for batch in take(batches(True, seed), examples, 4)
-            for row, label in zip(batch["token_ids"], batch["labels"])
-        ]
-        for seed in (3, 4)
+def found(drawn):
+    """The words and the label of each row."""
+    return [
+        (" ".join(tiny.VOCABULARY[i] for i in row if i > 4), int(label))
+        for batch in drawn
+        for row, label in zip(batch["token_ids"], batch["labels"])
     ]
-    # What does not fill a batch is left out of an epoch.
-    assert len(drawn[0]) == 24 and set(drawn[0]) <= whole
-    assert drawn[0] != drawn[1]
 
 
-def test_batches_are_as_long_as_they_have_to_be(examples, made):
-    (packed,) = take(batches(packed=True), examples, 1)
-    longest = packed["padding_mask"].sum(axis=1).max()
-    assert packed["token_ids"].shape == (BATCH, longest)
-    assert {v.dtype for v in packed.values()} == {np.dtype("int32")}
-    padded = made.training(examples, ONE, 0).element_spec["token_ids"]
-    assert padded.shape[1] == 17
+class TestBatches(BatchesTests):
+    def test_batches_are_the_examples(self, examples, whole):
+        expected = {
+            (f"{a} {b}", int(label))
+            for a, b, label in zip(
+                examples.first, examples.second, examples.labels
+            )
+        }
+        # What does not fill a batch is left out of an epoch.
+        epoch = whole[:4]
+        assert len(found(epoch)) == 24 and set(found(epoch)) <= expected
+        assert {batch["token_ids"].shape for batch in epoch} == {(BATCH, 17)}
+        packed = take(batches(packed=True, seed=4), examples, 4)
+        assert found(packed) != found(epoch) and set(found(packed)) <= expected
+        for batch in packed:
+            longest = batch["padding_mask"].sum(axis=1).max()
+            assert batch["token_ids"].shape == (BATCH, longest)
+            assert {v.dtype for v in batch.values()} == {np.dtype("int32")}
+
+    def test_padded_batches_have_a_static_shape(self, examples, made):
+        spec = made.training(examples, ONE, 0).element_spec
+        assert spec["token_ids"].shape[1] == 17

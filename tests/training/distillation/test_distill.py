@@ -16,7 +16,7 @@ from tests.keras_fixedhead.test_losses import (
     numpy_softmax,
 )
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests
+from tests.training.task_tests import Case, TaskTests, first_batch
 from training import distill
 from training.distillation.configs import NAMED_RUNS
 from training.distillation.task import DistillationTask, shared_neighbours
@@ -119,11 +119,6 @@ class TestVerb(TaskTests):
     ]
 
 
-def first_batch(task):
-    context = tf.distribute.InputContext()
-    return next(iter(task.training_dataset(context, first_step=0)))
-
-
 def losses_of(task, batch):
     """Its loss, and the losses it is made of."""
 
@@ -155,16 +150,13 @@ def test_run_learns(run):
         losses = [record[name] for record in trained]
         assert np.mean(losses[-3:]) < np.mean(losses[:3]), name
     for record in trained:
-        assert record["loss"] == pytest.approx(
-            sum(
-                LOSSES[f"{name}_weight"] * record[f"{name}_loss"]
-                for name in ("embedding", "similarity", "attention")
-            ),
-            rel=1e-4,
+        total = sum(
+            LOSSES[f"{name}_weight"] * record[f"{name}_loss"]
+            for name in ("embedding", "similarity", "attention")
         )
+        assert record["loss"] == pytest.approx(total, rel=1e-4)
     cosines = [r["heldout_cosine"] for r in records if "heldout_cosine" in r]
-    assert len(cosines) == 4
-    assert cosines[0] < cosines[-1]
+    assert len(cosines) == 4 and cosines[0] < cosines[-1]
 
 
 def test_preset_has_what_is_the_teachers(run, data):
@@ -210,10 +202,7 @@ def test_losses_by_hand(make_task):
     task = make_task(prompt="query")
     batch = first_batch(task)
     numbers = batch["index"].numpy() + 7
-    inputs = {
-        name: batch[name]
-        for name in ("token_ids", "segment_ids", "padding_mask")
-    }
+    inputs = task.model_inputs(batch)
     np.testing.assert_array_equal(
         inputs["token_ids"],
         task.model.preprocessor.pad_to_longest(
@@ -228,27 +217,19 @@ def test_losses_by_hand(make_task):
     similarity = []
     for i in range(6):
         others = [j for j in range(6) if j != i]
-        similarity.append(
-            numpy_divergence(
-                *(
-                    numpy_softmax(v[others] @ v[i] / 0.1)
-                    for v in (theirs[numbers], ours)
-                )
-            )
+        teachers, students = (
+            numpy_softmax(vectors[others] @ vectors[i] / 0.1)
+            for vectors in (theirs[numbers], ours)
         )
-    projections, relations = (
-        {name: x.numpy() for name, x in projections.items()}
-        for _, projections in (
-            embedder.embed_packed(inputs, return_projections=True)
-            for embedder in (model, teacher)
-        )
+        similarity.append(numpy_divergence(teachers, students))
+    mask = inputs["padding_mask"].numpy()
+    (_, projections), (_, relations) = (
+        embedder.embed_packed(inputs, return_projections=True)
+        for embedder in (model, teacher)
     )
     attention = [
         numpy_relation_loss(
-            projections[name],
-            relations[name],
-            inputs["padding_mask"].numpy(),
-            3,
+            projections[name].numpy(), relations[name].numpy(), mask, 3
         )
         for name in ("query", "key", "value")
     ]
@@ -265,29 +246,27 @@ def test_losses_by_hand(make_task):
     assert min(expected.values()) > 1e-3  # each would be missed
     assert losses_of(task, batch) == pytest.approx(expected, abs=1e-5)
     totals = {name: float(x) for name, x in task.totals(batch).items()}
-    assert totals == {
-        "examples": 6,
-        "tokens": inputs["padding_mask"].numpy().sum(),
-    }
+    assert totals == {"examples": 6, "tokens": mask.sum()}
 
 
 @pytest.mark.parametrize(
-    "packed", [True, pytest.param(False, marks=pytest.mark.slow)]
+    "changes, runs",
+    [({}, 3), pytest.param({"packed": False}, 0, marks=pytest.mark.slow)],
 )
-def test_only_packed_has_sizes_that_depend_on_the_text(packed, make_task):
-    task = make_task(packed=packed)
+def test_only_packed_has_sizes_that_depend_on_the_text(
+    changes, runs, make_task
+):
+    task = make_task(**changes)
     batch = first_batch(task)
 
     @tf.function
-    def loss():
-        return task.loss(batch, task.totals(batch))[0], task.evaluation_step(
-            batch
-        )
+    def both():
+        loss, _ = task.loss(batch, task.totals(batch))
+        return loss, task.evaluation_step(batch)
 
-    graph = loss.get_concrete_function().graph
+    graph = both.get_concrete_function().graph
     # It finds the real tokens, as often as a model runs.
-    found = [op.type for op in graph.get_operations()].count("Where")
-    assert found == (3 if packed else 0)
+    assert [op.type for op in graph.get_operations()].count("Where") == runs
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float64"])
@@ -336,11 +315,12 @@ def test_without_attention_the_teacher_does_not_run(make_task):
     assert losses_of(task, first_batch(task)).keys() == {"loss", *task.metrics}
 
 
-@pytest.mark.parametrize("longest, width", [(17, 11), (43, 17)])
-def test_tables_start_as_the_teachers(longest, width, make_task, data):
-    backbone = make_task(
-        max_sequence_length=longest, hidden_dim=width
-    ).model.backbone
+@pytest.mark.parametrize(
+    "changes", [{}, {"max_sequence_length": 43, "hidden_dim": 17}]
+)
+def test_tables_start_as_the_teachers(changes, make_task, data):
+    backbone = make_task(**changes).model.backbone
+    longest, width = backbone.max_sequence_length, backbone.hidden_dim
     theirs = FixedHeadTextEmbedder.from_preset(str(data.teacher)).backbone
     tokens = theirs.token_embedding.get_weights()[0]
     basis = np.zeros((13, width))
@@ -359,8 +339,8 @@ def test_tables_start_as_the_teachers(longest, width, make_task, data):
 
 def test_tables_start_anew(make_task):
     copied, anew = (
-        make_task(copy_embeddings=copy).model.backbone.get_weights()
-        for copy in (True, False)
+        task.model.backbone.get_weights()
+        for task in (make_task(), make_task(copy_embeddings=False))
     )
     same = [np.array_equal(a, b) for a, b in zip(copied, anew)]
     assert same.count(False) == 3
@@ -398,7 +378,7 @@ def test_teacher_of_fewer_numbers(data, tmp_path):
         tiny.distillation(data.texts, tmp_path / "teacher", tmp_path)
     )
     task.build()
-    assert task._targets.shape == (43, 5)
+    assert task._training.embeddings.shape == (36, 5)
     assert np.isfinite(losses_of(task, first_batch(task))["loss"])
 
 

@@ -11,7 +11,7 @@ from training.distillation import teacher as module
 from training.distillation.teacher import teacher_embeddings
 
 TEXTS = tiny.texts(17)
-IDENTITY = {"teacher": "a", "prompt": None, "sequence_length": 11}
+IDENTITY = {"sha256": "a", "sequence_length": 11}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def small_files():
 def written(teacher, small_files, tmp_path_factory):
     """The folder of all embeddings, and these."""
     folder = tmp_path_factory.mktemp("written")
-    return folder, teacher_embeddings(teacher, TEXTS, folder, IDENTITY)
+    return folder, teacher_embeddings(teacher, TEXTS, folder, **IDENTITY)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def expected(teacher, texts, prompt, length):
 @pytest.mark.parametrize("prompt, length", [(None, 17), ("query", 7)])
 def test_embeddings_are_the_teachers(teacher, prompt, length, tmp_path):
     embeddings = teacher_embeddings(
-        teacher, TEXTS, tmp_path, {}, prompt=prompt, sequence_length=length
+        teacher, TEXTS, tmp_path, "a", prompt=prompt, sequence_length=length
     )
     assert embeddings.dtype == "float32"
     np.testing.assert_allclose(
@@ -82,14 +82,14 @@ def test_embeddings_are_the_teachers(teacher, prompt, length, tmp_path):
 def test_embeddings_have_unit_length_whatever_the_teachers_have(tmp_path):
     teacher = tiny.embedder()
     teacher.normalize, teacher.embedding_dim = False, 5
-    embeddings = teacher_embeddings(teacher, TEXTS, tmp_path, {})
+    embeddings = teacher_embeddings(teacher, TEXTS, tmp_path, "a")
     assert embeddings.shape == (17, 5)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, rtol=1e-6)
 
 
 def test_second_time_reads_them(teacher, written, computed):
     folder, first = written
-    again = teacher_embeddings(teacher, TEXTS, folder, IDENTITY)
+    again = teacher_embeddings(teacher, TEXTS, folder, **IDENTITY)
     assert not computed
     np.testing.assert_array_equal(first, again)
     (files,) = folder.iterdir()
@@ -98,7 +98,7 @@ def test_second_time_reads_them(teacher, written, computed):
     ]
     # Nothing but the files is read.
     np.save(files / "00003.npy", np.ones_like(first[15:]))
-    read = teacher_embeddings(teacher, TEXTS, folder, IDENTITY)
+    read = teacher_embeddings(teacher, TEXTS, folder, **IDENTITY)
     np.testing.assert_array_equal(read[:15], first[:15])
     assert (read[15:] == 1).all()
     np.save(files / "00003.npy", first[15:])
@@ -107,7 +107,7 @@ def test_second_time_reads_them(teacher, written, computed):
 @pytest.mark.parametrize(
     "texts, identity",
     [
-        (TEXTS, IDENTITY | {"teacher": "b"}),
+        (TEXTS, IDENTITY | {"sha256": "b"}),
         (TEXTS, IDENTITY | {"prompt": "query"}),
         (TEXTS, IDENTITY | {"sequence_length": 13}),
         (TEXTS[::-1], IDENTITY),
@@ -116,7 +116,7 @@ def test_second_time_reads_them(teacher, written, computed):
     ids=["teacher", "prompt", "length", "order", "texts"],
 )
 def test_others_are_computed(texts, identity, teacher, written, computed):
-    teacher_embeddings(teacher, texts, written[0], identity)
+    teacher_embeddings(teacher, texts, written[0], **identity)
     assert sum(computed) == len(texts)
 
 
@@ -133,11 +133,11 @@ def test_interrupted_work_is_continued(
     with monkeypatch.context() as patched:
         patched.setattr(TextEncoder, "_embed", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+            teacher_embeddings(teacher, TEXTS, tmp_path, **IDENTITY)
     (folder,) = tmp_path.iterdir()
     assert [path.name for path in folder.iterdir()] == ["00000.npy"]
     del computed[:]
-    continued = teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+    continued = teacher_embeddings(teacher, TEXTS, tmp_path, **IDENTITY)
     # Threads take batches in any order.
     assert sorted(computed) == [2, 2, 2, 3, 3]
     np.testing.assert_array_equal(continued, written[1])
@@ -150,7 +150,7 @@ def test_failed_write_leaves_nothing(teacher, tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "save", save)
     with pytest.raises(OSError, match="disk full"):
-        teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+        teacher_embeddings(teacher, TEXTS, tmp_path, **IDENTITY)
     (folder,) = tmp_path.iterdir()
     assert not list(folder.iterdir())
 
@@ -169,13 +169,15 @@ def test_workers_begin_far_from_each_other(
         for number, file in enumerate(("00000.npy", "00002.npy")):
             with pytest.raises(KeyboardInterrupt):
                 teacher_embeddings(
-                    teacher, TEXTS, tmp_path, IDENTITY, worker=(number, 2)
+                    teacher, TEXTS, tmp_path, **IDENTITY, worker=(number, 2)
                 )
             (folder,) = tmp_path.iterdir()
             assert len(list(folder.iterdir())) == number + 1
             assert (folder / file).exists()
     # The rest is done by whoever is left.
-    both = teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY, worker=(1, 2))
+    both = teacher_embeddings(
+        teacher, TEXTS, tmp_path, **IDENTITY, worker=(1, 2)
+    )
     assert sum(computed) == 17  # no text twice
     np.testing.assert_array_equal(both, written[1])
 
@@ -197,13 +199,13 @@ def test_processes_of_one_number_do_not_write_one_file(tmp_path, monkeypatch):
 
 
 def test_a_damaged_file_is_named(teacher, tmp_path):
-    teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+    teacher_embeddings(teacher, TEXTS, tmp_path, **IDENTITY)
     path = sorted(tmp_path.glob("*/*.npy"))[1]
     whole = path.read_bytes()
     for size in (0, 60, len(whole) - 4):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=f"{path.name} is damaged.*Remove"):
-            teacher_embeddings(teacher, TEXTS, tmp_path, IDENTITY)
+            teacher_embeddings(teacher, TEXTS, tmp_path, **IDENTITY)
 
 
 def test_a_teacher_of_nothing_is_refused(tmp_path):
@@ -212,5 +214,5 @@ def test_a_teacher_of_nothing_is_refused(tmp_path):
     norm.gamma.assign(0 * norm.gamma)
     norm.beta.assign(0 * norm.beta)
     with pytest.raises(ValueError, match="zero or not finite"):
-        teacher_embeddings(silent, TEXTS, tmp_path, IDENTITY)
+        teacher_embeddings(silent, TEXTS, tmp_path, **IDENTITY)
     assert not list(tmp_path.rglob("*.npy"))

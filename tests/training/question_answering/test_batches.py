@@ -31,10 +31,13 @@ def made(preprocessor):
     return WindowBatches(BATCH, preprocessor, seed=3, packed=False)
 
 
+@pytest.fixture(scope="module")
+def examples(windowed):
+    return windowed
+
+
 class TestBatches(BatchesTests):
-    @pytest.fixture(scope="class")
-    def examples(self, windowed):
-        return windowed
+    pass
 
 
 def tokens(windowed, row):

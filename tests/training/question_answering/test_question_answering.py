@@ -4,11 +4,15 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_fixedhead import FixedHeadSpanLabeler, squad
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests
+from tests.training.task_tests import (
+    Case,
+    TaskTests,
+    cross_entropy,
+    first_batch,
+)
 from training import finetune, predict
 from training.corpus.squad import read_questions
 from training.engine.encoder import SHAPE
@@ -113,31 +117,24 @@ def test_predictions_are_those_that_were_measured(data, run, tmp_path, capsys):
 
 
 def test_loss_by_hand(data, tmp_path):
-    task = SpanLabelingTask(
-        tiny.squad(data, tmp_path, dropout=0.0, head_dropout=0.0)
-    )
-    task.build()
-    batch = next(iter(task.training_dataset(tf.distribute.InputContext(), 0)))
-    logits = task.model({name: batch[name] for name in task.model.input})
-    losses, hits = [], {}
-    for column, name in enumerate(("start", "end")):
-        values = np.asarray(logits[name], "float64")
-        right = batch["spans"].numpy()[:, column]
-        chosen = values[range(6), right]
-        losses.append(np.log(np.exp(values).sum(axis=-1)) - chosen)
-        hits[name] = np.mean(values.argmax(axis=-1) == right)
+    task = CASE.task(data, tmp_path, dropout=0.0, head_dropout=0.0)
+    batch = first_batch(task)
+    logits = task.model(task.model_inputs(batch))
     loss, metrics = task.loss(batch, task.totals(batch))
+    losses = []
+    for column, name in enumerate(("start", "end")):
+        right = batch["spans"].numpy()[:, column]
+        losses.append(cross_entropy(logits[name], right))
+        hits = np.mean(np.argmax(logits[name], axis=-1) == right)
+        assert float(metrics[f"{name}_accuracy"]) == pytest.approx(hits)
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-4)
-    for name, share in hits.items():
-        assert float(metrics[f"{name}_accuracy"]) == pytest.approx(share)
 
 
 def test_starts_from_an_embedder(data, tmp_path):
     tiny.embedder().save_to_preset(str(tmp_path / "start"))
     changes = dict.fromkeys([*SHAPE, "vocabulary"])
     changes["init"] = tmp_path / "start"
-    task = SpanLabelingTask(tiny.squad(data, tmp_path / "run", **changes))
-    task.build()
+    task = CASE.task(data, tmp_path, **changes)
     start = tiny.embedder().backbone
     for one, two in zip(
         task.model.backbone.get_weights(), start.get_weights(), strict=True
@@ -177,8 +174,7 @@ def test_predicting_with_another_model_is_one_line(data, tmp_path, capsys):
 
 
 def test_predicts_questions_without_answers(data, tmp_path, capsys):
-    task = SpanLabelingTask(tiny.squad(data, tmp_path))
-    task.build()
+    task = CASE.task(data, tmp_path)
     task.save(tmp_path / "preset")
     content = json.loads((data / "dev.json").read_text())
     first, second, *others = (

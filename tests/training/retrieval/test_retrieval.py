@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests
+from tests.training.task_tests import Case, TaskTests, first_batch
 from training import finetune
 from training.engine.encoder import SHAPE
 from training.retrieval.configs import NAMED_RUNS
@@ -154,12 +153,8 @@ def test_loss_by_hand(data, start, tmp_path):
     """Its mean over sizes, with the negatives of all and nobody's twice."""
     changes = FROM_INIT | {"init": start, "dropout": 0.0}
     changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
-    task = RetrievalTask(
-        tiny.retrieval(data, tmp_path, global_batch_size=23, **changes)
-    )
-    task.build()
-    dataset = task.training_dataset(tf.distribute.InputContext(), 0)
-    batch = next(iter(dataset))
+    task = CASE.task(data, tmp_path, global_batch_size=23, **changes)
+    batch = first_batch(task)
     keys, negative_keys = batch["keys"].numpy(), batch["negative_keys"].numpy()
     assert (negative_keys < 0).any()
     assert set(negative_keys) & set(keys[:, 1])

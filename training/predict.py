@@ -8,11 +8,31 @@ of texts. Prints exact match and F1, or the accuracy, for the examples that
 have answers or labels in the file.
 """
 
+import dataclasses
 import importlib
 import sys
+from typing import Annotated
+
+import tyro
 
 from training.engine import cli
-from training.tasks import TASKS, PredictConfig
+from training.engine.configs import PredictConfig
+from training.tasks import TASKS
+
+_TASKS = {name: task.predict for name, task in TASKS.items() if task.predict}
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictFlags(PredictConfig):
+    """The same, of the tasks that there are."""
+
+    task: Annotated[
+        str,
+        tyro.conf.arg(
+            constructor=tyro.extras.literal_type_from_choices(_TASKS),
+            help="; ".join(map(" ".join, _TASKS.items())) + ".",
+        ),
+    ]
 
 
 def predict(config: PredictConfig) -> None:
@@ -25,7 +45,7 @@ def predict(config: PredictConfig) -> None:
     print(f"wrote {config.output}")
 
 
-main = cli.command(predict, PredictConfig, "training.predict", __doc__)
+main = cli.command(predict, PredictFlags, "training.predict", __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,12 +4,8 @@ A task's folder has `configs.py` with `NAMED_RUNS`, for `training.finetune`, and
 `task.py`, which has a function `predict` if `training.predict` uses its models.
 """
 
-import dataclasses
-import pathlib
 import typing
 from types import ModuleType
-
-import tyro
 
 from training.classification import configs as classification
 from training.question_answering import configs as question_answering
@@ -30,42 +26,3 @@ TASKS = {
     ),
     "squad": FinetuningFolder(question_answering, "answers questions"),
 }
-
-_DESCRIPTIONS = {
-    name: folder.predict for name, folder in TASKS.items() if folder.predict
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictConfig:
-    """A model, and the file to predict for."""
-
-    task: typing.Annotated[
-        str,
-        tyro.conf.arg(
-            constructor=tyro.extras.literal_type_from_choices(_DESCRIPTIONS),
-            help="; ".join(map(" ".join, _DESCRIPTIONS.items())) + ".",
-        ),
-    ]
-    model: pathlib.Path
-    """Preset of the task, such as WORKDIR/preset of training.finetune."""
-    input: str
-    """SQuAD's JSON or tfds:squad/v1.1:SPLIT; a .tsv, .csv or .jsonl file of
-    texts or tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
-    output: pathlib.Path
-    """File to write. For SQuAD the official format, a JSON object from each
-    question's id to its answer; for classes a .jsonl with a line an example."""
-    n_best_output: pathlib.Path | None = None
-    """SQuAD: a JSON file for the best answers to each question, with their
-    probabilities."""
-    n_best: int = 20
-    """SQuAD: the most answers to a question in n_best_output."""
-    max_answer_length: int = 30
-    """SQuAD: the most tokens of an answer."""
-    columns: tuple[str, ...] = ()
-    """Classification: columns, or keys, of the text, of a second text if
-    there is one, and of the label; see training.finetune."""
-    unlabelled: bool = False
-    """Classification: the input has no column of labels."""
-    batch_size: int = 64
-    """Sequences computed at once."""

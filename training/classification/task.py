@@ -23,6 +23,7 @@ from keras_fixedhead.planner import encoder_flops
 from training.classification.configs import ClassifyConfig
 from training.corpus.datasets import source_name
 from training.corpus.texts import Labelled, read_examples, read_rows
+from training.engine.configs import PredictConfig
 from training.engine.global_batch import ExampleBatches, of_length
 from training.engine.preset import read_pooling, read_task
 from training.engine.task import (
@@ -32,7 +33,6 @@ from training.engine.task import (
     mean_share,
     outputs_by_length,
 )
-from training.tasks import PredictConfig
 
 
 class LabelledBatches(ExampleBatches):

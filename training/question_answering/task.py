@@ -12,7 +12,7 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.files import write_json
 from training.corpus.squad import read_questions
-from training.engine.configs import check_positive
+from training.engine.configs import PredictConfig, check_positive
 from training.engine.preset import read_task
 from training.engine.task import (
     FinetuningTask,
@@ -23,7 +23,6 @@ from training.engine.task import (
 )
 from training.question_answering.batches import WindowBatches, WindowedQuestions
 from training.question_answering.configs import SquadConfig
-from training.tasks import PredictConfig
 
 
 class SpanLabelingTask(FinetuningTask):

@@ -4,33 +4,28 @@ Shape letters: B batch, T sequence length, D embedding size, V vocabulary size.
 """
 
 import dataclasses
-import functools
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
-from rich.console import Console
-from rich.progress import track
 
 from keras_fixedhead import (
     FixedHeadMaskedLM,
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
+    FixedHeadTokenizer,
 )
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.growth import backbone_of, input_batches
+from keras_fixedhead.progress import progress
 from training.convert import reference, transformers_encoder
 
 TOLERANCE = 1e-5
 
 _BATCH_SIZE = 16
-
-# Without a terminal, lines replace the progress bar.
-_SILENCE_SECONDS = 5
 
 
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
@@ -54,7 +49,9 @@ def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
 
 
 def inputs_of(
-    texts: Sequence[str], model: keras.Model, tokenizer
+    texts: Sequence[str],
+    model: keras.Model,
+    tokenizer: FixedHeadTokenizer | None,
 ) -> dict[str, np.ndarray]:
     """B texts as inputs of an encoder, int arrays `[B, T]`.
 
@@ -102,7 +99,7 @@ class Agreement:
     differences: dict[str, float] = dataclasses.field(default_factory=dict)
     largest: dict[str, float] = dataclasses.field(default_factory=dict)
 
-    def add(self, inputs: dict, theirs: dict, ours: dict):
+    def add(self, inputs: dict, theirs: dict, ours: dict) -> None:
         """Adds the outputs of a batch."""
         real = inputs["padding_mask"].astype(bool)
         self.texts += len(real)
@@ -122,7 +119,7 @@ class Agreement:
                     np.maximum(figures.get(name, 0.0), np.abs(x).max(initial=0))
                 )
 
-    def require(self, what: str):
+    def require(self, what: str) -> None:
         """Raises ValueError if an output differs by more than is allowed."""
         for name, difference in self.differences.items():
             # Not >, which is false for NaN.
@@ -155,6 +152,7 @@ def compare_to_source(
     NumPy, in float64.
     """
     batches = _batches(inputs)
+    encoded: Iterable[dict]
     if source.encode is not None:
         computed_by = source.origin
         encoded = map(source.encode, batches)
@@ -202,7 +200,7 @@ def compare_to_model(
     return _compare("the model before", outputs, after, batches)
 
 
-def tokenize_in_graph(tokenizer) -> Callable:
+def tokenize_in_graph(tokenizer: FixedHeadTokenizer) -> Callable:
     """A `FixedHeadTokenizer` as a function that runs in a graph, as served."""
     compiled = tf.function(
         tokenizer.tokenize_in_graph,
@@ -227,21 +225,14 @@ def _batches(inputs):
 def _compare(computed_by, outputs, model, batches):
     agreement = Agreement(computed_by)
     texts = sum(len(batch["token_ids"]) for batch in batches)
-    terminal = sys.stderr.isatty()
-    say = functools.partial(print, file=sys.stderr)
-    say(f"comparing outputs on {texts} texts with {computed_by}")
-    said = time.monotonic()
-    for batch, theirs in track(
-        zip(batches, outputs),
-        description="Comparing outputs",
-        total=len(batches),
-        console=Console(stderr=True),
-        disable=not terminal,
-    ):
-        agreement.add(batch, theirs, outputs_of(model, batch))
-        if not terminal and time.monotonic() - said > _SILENCE_SECONDS:
-            say(f"compared {agreement.texts} of {texts} texts")
-            said = time.monotonic()
+    print(
+        f"comparing outputs on {texts} texts with {computed_by}",
+        file=sys.stderr,
+    )
+    with progress("Comparing outputs", texts) as advance:
+        for batch, theirs in zip(batches, outputs):
+            agreement.add(batch, theirs, outputs_of(model, batch))
+            advance(len(batch["token_ids"]))
     return agreement
 
 

@@ -1,7 +1,6 @@
 """Reads a source, compares it with its conversion, grows it, writes it."""
 
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 
 import keras
 
-from keras_fixedhead import FixedHeadBackbone, growth
+from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer, growth
 from keras_fixedhead.convert import BertSource, to_hugging_face
 from keras_fixedhead.convert.bert_source import (
     SPECIAL_TOKEN_TEXTS,
@@ -53,53 +52,38 @@ def convert(config: "ConvertConfig") -> keras.Model:
         raise FileExistsError(
             f"{config.output} exists. Choose another --output, or remove it"
         )
-    say = functools.partial(print, file=sys.stderr)
-    say("reading the texts to compare on")
+    _say("reading the texts to compare on")
     texts = _read_texts(config)
-    metrics = {}
     # The slow comparisons come after everything that may be refused.
-    say(f"reading {config.source}")
-    source, model, tokenizer = _read_model(config)
-    models = [model]
-    changes = [
-        (name, change)
-        for name, change in {
-            "drop_layers": growth.drop_layers,
-            "max_sequence_length": growth.grow_positions,
-            "num_heads": functools.partial(growth.grow_heads, seed=config.seed),
-            "head_size": functools.partial(
-                growth.grow_head_size, seed=config.seed
-            ),
-        }.items()
-        if getattr(config, name) not in (None, ())
-    ]
-    for name, change in changes:
-        say(f"changing {name} to {getattr(config, name)}")
-        models.append(change(models[-1], getattr(config, name)))
-    _set_length_and_prompts(models[-1], config)
-    say(f"comparing token ids of {len(texts)} texts")
-    inputs = inputs_of(texts, model, tokenizer)
+    _say(f"reading {config.source}")
+    source, converted, tokenizer = _read_model(config)
+    model = converted
+    changes = []
+    seed = {"seed": config.seed}
+    for name, change, arguments in (
+        ("drop_layers", growth.drop_layers, {}),
+        ("max_sequence_length", growth.grow_positions, {}),
+        ("num_heads", growth.grow_heads, seed),
+        ("head_size", growth.grow_head_size, seed),
+    ):
+        value = getattr(config, name)
+        if value not in (None, ()):
+            _say(f"changing {name} to {value}")
+            before, model = model, change(model, value, **arguments)
+            changes.append((name, value, before, model))
+    _set_length_and_prompts(model, config)
+    _say(f"comparing token ids of {len(texts)} texts")
+    inputs = inputs_of(texts, converted, tokenizer)
+    metrics = {}
     if source is not None:
-        for line in _remarks(source, model, tokenizer, texts):
-            say(line)
-        agreement = compare_to_source(source, model, inputs)
+        for line in _remarks(source, converted, tokenizer, texts):
+            _say(line)
+        agreement = compare_to_source(source, converted, inputs)
         agreement.require("The conversion is not exact")
-        say(f"converted: {agreement}")
+        _say(f"converted: {agreement}")
         metrics["conversion"] = dataclasses.asdict(agreement)
-    for (name, _), before, model in zip(changes, models, models[1:]):
-        what = f"{name} {getattr(config, name)}"
-        if name == "drop_layers":
-            change = growth.output_change(before, model, inputs)
-            say(
-                f"{what}: outputs have a mean cosine similarity of "
-                f"{change.mean_cosine:.4f} to those before, and differ by "
-                f"{change.largest_difference:.2g} at most"
-            )
-        else:
-            change = compare_to_model(before, model, inputs)
-            change.require(f"{what} does not keep the outputs")
-            say(f"{what}: {change}")
-        metrics[name] = dataclasses.asdict(change)
+    for name, value, before, after in changes:
+        metrics[name] = _compare_change(name, value, before, after, inputs)
 
     def save(folder):
         model.save_to_preset(str(folder))
@@ -111,14 +95,34 @@ def convert(config: "ConvertConfig") -> keras.Model:
         text = json.dumps(record, indent=2, default=os.fspath)
         (folder / "run.json").write_text(f"{text}\n", encoding="utf-8")
 
-    say(f"writing {config.output}")
+    _say(f"writing {config.output}")
     config.output.parent.mkdir(parents=True, exist_ok=True)
     if config.to == "hugging_face":
         to_hugging_face(model, config.output)
     else:
         write_preset(config.output, model, save)
-    say(f"wrote {config.output}: {model.count_params():,} parameters")
+    _say(f"wrote {config.output}: {model.count_params():,} parameters")
     return model
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _compare_change(name, value, before, after, inputs):
+    """Prints and returns what changed; an error if it should be nothing."""
+    if name == "drop_layers":
+        change = growth.output_change(before, after, inputs)
+        _say(
+            f"{name} {value}: outputs have a mean cosine similarity of "
+            f"{change.mean_cosine:.4f} to those before, and differ by "
+            f"{change.largest_difference:.2g} at most"
+        )
+        return dataclasses.asdict(change)
+    agreement = compare_to_model(before, after, inputs)
+    agreement.require(f"{name} {value} does not keep the outputs")
+    _say(f"{name} {value}: {agreement}")
+    return dataclasses.asdict(agreement)
 
 
 def _read_texts(config):
@@ -157,7 +161,12 @@ def _read_model(config):
     return None, *read_own_preset(config.source, config.task)
 
 
-def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
+def _remarks(
+    source: BertSource,
+    model: keras.Model,
+    tokenizer: FixedHeadTokenizer | None,
+    texts: list[str],
+) -> Iterator[str]:
     """Yields what the user should know about a conversion."""
     unused = source.left_out(model)
     if unused:
@@ -193,14 +202,8 @@ def _remarks(source: BertSource, model, tokenizer, texts) -> Iterator[str]:
 
 
 def _set_length_and_prompts(model, config):
-    prompts = {
-        name: prompt
-        for name, prompt in (
-            ("query", config.query_prompt),
-            ("document", config.document_prompt),
-        )
-        if prompt is not None
-    }
+    prompts = {"query": config.query_prompt, "document": config.document_prompt}
+    prompts = {name: x for name, x in prompts.items() if x is not None}
     length = config.sequence_length
     if isinstance(model, FixedHeadBackbone):
         if prompts or length is not None:

@@ -4,6 +4,8 @@ Shape letters: B batch, T sequence length, D embedding size, N heads, H head
 size, I intermediate size, V vocabulary size.
 """
 
+import typing
+
 import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers, models, networks
@@ -51,7 +53,7 @@ def read_model_garden(
     model: tf.Module,
     origin: str = "a BERT of tf-models-official",
     vocabulary: list[str] | None = None,
-    **overrides,
+    **overrides: typing.Any,
 ) -> BertSource:
     """Reads a BERT of tf-models-official that has weights.
 
@@ -125,11 +127,8 @@ def read_model_garden(
     )
 
 
-def check_model(model: tf.Module, origin: str):
-    """Returns the encoder of a model; refuses all that is not a BERT.
-
-    The model may be without weights.
-    """
+def check_model(model: tf.Module, origin: str) -> tf.Module:
+    """Returns the encoder of a model, perhaps without weights, if a BERT."""
     encoder = model
     if type(model) is models.BertPretrainerV2:
         encoder = model.encoder_network

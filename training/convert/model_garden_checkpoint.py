@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import typing
 
 import tensorflow as tf
 import yaml
@@ -37,15 +38,14 @@ _ERRORS = (ArithmeticError, AttributeError, TypeError, ValueError)
 
 
 def read_model_garden_checkpoint(
-    path: str | pathlib.Path, **overrides
+    path: str | pathlib.Path, **overrides: typing.Any
 ) -> BertSource:
     """Reads a checkpoint of tf-models-official; see `read_model_garden`.
 
     `path` is a folder with a checkpoint, with `params.yaml` (its experiment)
     or `bert_config.json`, and perhaps `vocab.txt`; or the prefix of a
     checkpoint beside these. Of both configurations `params.yaml` counts,
-    which says more. `overrides` are attributes of `BertSource` that replace
-    or complete the files; none states `lowercase`.
+    which says more.
     """
     prefix = find_checkpoint(path)
     reader = open_checkpoint(prefix)

@@ -5,6 +5,7 @@ Shape letter: D embedding size (`hidden_size`).
 
 import pathlib
 import re
+import typing
 
 import numpy as np
 import tensorflow as tf
@@ -37,15 +38,17 @@ _NEXT_SENTENCE = {
     "cls/seq_relationship/output_weights": "cls/seq_relationship/kernel",
     "cls/seq_relationship/output_bias": "cls/seq_relationship/bias",
 }
-_SPELLED = {name: theirs for theirs, name in _NEXT_SENTENCE.items()}
+_SPELLED = {ours: theirs for theirs, ours in _NEXT_SENTENCE.items()}
 
 
-def read_original(path: str | pathlib.Path, **overrides) -> BertSource:
+def read_original(
+    path: str | pathlib.Path, **overrides: typing.Any
+) -> BertSource:
     """Reads a checkpoint of google-research/bert.
 
     `path` is a folder with `bert_config.json`, `vocab.txt` and a checkpoint,
     or the prefix of a checkpoint beside these. `overrides` are attributes of
-    `BertSource` that replace or complete the files; none states `lowercase`.
+    `BertSource`; the files do not state `lowercase`.
     """
     prefix = find_checkpoint(path)
     config = read_bert_config(prefix.parent / CONFIG)
@@ -135,16 +138,18 @@ def find_checkpoint(path: str | pathlib.Path) -> pathlib.Path:
     return prefix
 
 
-def open_checkpoint(prefix: pathlib.Path):
-    """Opens a checkpoint's reader, with an error that names a damaged index."""
+def open_checkpoint(prefix: pathlib.Path) -> typing.Any:
+    """Opens a `tf.train.load_checkpoint`; an error names a damaged index."""
     try:
         return tf.train.load_checkpoint(str(prefix))
     except _ERRORS as error:
         raise ValueError(f"{prefix}.index is damaged: {error}") from error
 
 
-def read_tensor(reader, name: str, prefix: pathlib.Path):
-    """Reads a tensor, with an error that names damaged data files."""
+def read_tensor(
+    reader: typing.Any, name: str, prefix: pathlib.Path
+) -> typing.Any:
+    """Reads a tensor; an error names damaged data files."""
     try:
         return reader.get_tensor(name)
     except _ERRORS as error:

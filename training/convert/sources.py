@@ -1,7 +1,9 @@
 """Recognizes the kind of a source and reads it."""
 
 import pathlib
+import typing
 
+import keras
 import keras_hub
 from keras_hub.src.utils import preset_utils
 
@@ -26,7 +28,7 @@ from training.convert.original import (
     read_original,
 )
 
-_TASKS = {
+_TASKS: dict[str, typing.Any] = {
     "text_embedder": FixedHeadTextEmbedder,
     "masked_lm": FixedHeadMaskedLM,
     "backbone": FixedHeadBackbone,
@@ -34,7 +36,9 @@ _TASKS = {
 
 
 def read_source(
-    source: str, truncation_side: str | None = None, **overrides
+    source: str,
+    truncation_side: str | None = None,
+    **overrides: typing.Any,
 ) -> BertSource:
     """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository.
 
@@ -86,7 +90,9 @@ def is_own_preset(source: str) -> bool:
     return config.get("class_name") == FixedHeadBackbone.__name__
 
 
-def read_own_preset(source: str, task: str) -> tuple:
+def read_own_preset(
+    source: str, task: str
+) -> tuple[keras.Model, FixedHeadTokenizer | None]:
     """Returns the model and tokenizer (or `None`) of our preset folder."""
     file = pathlib.Path(source, "task.json")
     found = read_json(file, default={}).get("class_name")

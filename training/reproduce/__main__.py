@@ -18,8 +18,6 @@ import os
 import pathlib
 import sys
 
-import tyro
-
 from training.engine import cli
 from training.reproduce.scales import SCALES
 
@@ -92,23 +90,21 @@ def reproduce(config: ReproduceConfig) -> int:
     return 128 + signum if signum else 0
 
 
+_command = cli.command(
+    reproduce,
+    ReproduceConfig,
+    "training.reproduce",
+    "Trains the grid of shapes of Bhojanapalli et al. 2020, with controls and "
+    "several seeds, and writes a verdict on each claim to RESULTS.md. The same "
+    "command continues an interrupted run.",
+)
+
+
 def main(args: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    config = tyro.cli(
-        ReproduceConfig,
-        args=args,
-        prog="python -m training.reproduce",
-        description="Trains the grid of shapes of Bhojanapalli et al. 2020, "
-        "with controls and several seeds, and writes a verdict on each claim "
-        "to RESULTS.md. The same command continues an interrupted run.",
-        use_underscores=True,
-    )
+    # Errors about a missing GPU, one for each worker, would bury the bars.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        return reproduce(config)
-    except (ValueError, OSError, RuntimeError) as error:
-        cli.say_error("training.reproduce", error)
-        return 1
+    return _command(args)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ class Cell:
     """A shape to train, or a kind of context to fit, and its purpose.
 
     `shape` has arguments of `FixedHeadBackbone` without vocabulary and
-    lengths; it is None for contexts. `contexts` is `dense` or `one_hot`; it
-    is None for language models.
+    lengths; it is empty for contexts. `contexts` is `dense` or `one_hot`; it
+    is empty for language models.
     """
 
     name: str
     why: str
-    shape: dict | None = None
-    contexts: str | None = None
+    shape: dict = dataclasses.field(default_factory=dict)
+    contexts: str = ""
 
     @property
     def width(self) -> int:

@@ -150,10 +150,9 @@ class Outcome:
     @property
     def opposite(self) -> bool:
         """Whether the whole interval contradicts the claim."""
-        return (
-            self.shown is not None
-            and self.difference - self.half_width > self.test.margin
-        )
+        if self.difference is None or self.half_width is None:
+            return False
+        return self.difference - self.half_width > self.test.margin
 
 
 @dataclasses.dataclass(frozen=True)

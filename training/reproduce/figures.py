@@ -23,11 +23,7 @@ def draw_language(
     confidence intervals, once the noise is known. Returns whether there was
     anything to draw.
     """
-    cells = {
-        cell.name: cell
-        for cell in plan.cells
-        if cell.contexts is None and metrics[cell.name]
-    }
+    cells = {c.name: c for c in plan.language_cells if metrics[c.name]}
     if not cells:
         return False
     figure = new_figure(11, 8)
@@ -42,15 +38,15 @@ def draw_language(
         first = next(iter(metrics[name].values()))
         return first["parameters"] / 1000
 
-    standard = ["standard_half", "standard", "standard_x2"]
-    standard += ["standard_x4", "standard_x8"]
-    fixed = ["standard", "heads_x2", "heads_x4", "heads_x8"]
-    wide = ["standard", "wide_x2", "wide_x4", "wide_x8"]
-    embedding = ["standard", "embedding_x2"]
-    grown = ["standard", "embedding_heads_x2"]
-    larger = ["standard_x2", "heads_x2", "sizes_x2", "sizes_x4"]
+    standard = "standard_half standard standard_x2 standard_x4 standard_x8"
+    fixed = "standard heads_x2 heads_x4 heads_x8"
+    wide = "standard wide_x2 wide_x4 wide_x8"
+    embedding = "standard embedding_x2"
+    grown = "standard embedding_heads_x2"
+    larger = "standard_x2 heads_x2 sizes_x2 sizes_x4"
     of_one_size = f"heads of {plan.scale.head_size}"
-    for axis, names, color, label in (
+    temperature = "with the temperature of the"
+    for axis, line, color, label in (
         (heads, standard, _STANDARD, "head size d / h"),
         (heads, wide, _WIDE, "d / h, feed-forward widened to match"),
         (heads, fixed, _FIXED, of_one_size),
@@ -59,20 +55,10 @@ def draw_language(
         (parameters, wide, _WIDE, f"d = {d}, wider feed-forward"),
         (parameters, fixed, _FIXED, f"d = {d}, more heads"),
         (sizes, larger, _FIXED, f"{2 * h} heads"),
-        (
-            sizes,
-            ["standard_x2_cold"],
-            _STANDARD,
-            "with the temperature of the largest",
-        ),
-        (
-            sizes,
-            ["sizes_x4_hot"],
-            _OTHER,
-            "with the temperature of the smallest",
-        ),
+        (sizes, "standard_x2_cold", _STANDARD, f"{temperature} largest"),
+        (sizes, "sizes_x4_hot", _OTHER, f"{temperature} smallest"),
     ):
-        names = [name for name in names if name in cells]
+        names = [name for name in line.split() if name in cells]
         if not names:
             continue
         if axis is parameters:
@@ -85,8 +71,8 @@ def draw_language(
             x, means, bars, color=color, label=label, capsize=3, **_POINTS
         )
 
-    named = ("heads_x4", "flops_x4", "deep_x2", "broad_x2", "deep_x3")
-    named = [name for name in (*named, "broad_x3") if name in cells]
+    named = "heads_x4 flops_x4 deep_x2 broad_x2 deep_x3 broad_x3".split()
+    named = [name for name in named if name in cells]
     if named:
         means, bars = points(named)
         controls.errorbar(
@@ -98,21 +84,17 @@ def draw_language(
     )
     controls.invert_yaxis()
     perplexity = "perplexity of a word piece"
+    count = "parameters with the embedding, thousands"
     for axis, title, x_label, y_label in (
         (heads, "More heads (Table 1, Fig. 3a)", "heads", perplexity),
         (
             parameters,
             "For as many parameters (Fig. 1, 3a, 4)",
-            "parameters with the embedding, thousands",
+            count,
             perplexity,
         ),
         (sizes, "Larger heads (Table 2B, Fig. 3b)", "head size", perplexity),
-        (
-            controls,
-            "Operations, depth and width; parameters",
-            perplexity,
-            "",
-        ),
+        (controls, "Operations, depth and width; parameters", perplexity, ""),
     ):
         _finish(axis, title, x_label, y_label, powers=axis in (heads, sizes))
     save_figure(figure, output)
@@ -126,11 +108,7 @@ def draw_contexts(plan: Plan, metrics: dict, output: pathlib.Path) -> bool:
     logits beside its bound. `metrics` are by cell and seed. Returns whether
     there was anything to draw.
     """
-    cells = [
-        cell
-        for cell in plan.cells
-        if cell.contexts is not None and metrics[cell.name]
-    ]
+    cells = [cell for cell in plan.context_cells if metrics[cell.name]]
     if not cells:
         return False
     sizes = plan.scale.context_head_sizes
@@ -138,57 +116,46 @@ def draw_contexts(plan: Plan, metrics: dict, output: pathlib.Path) -> bool:
     reached, logits = figure.subplots(1, 2)
     for cell, color in zip(cells, (_FIXED, _STANDARD)):
         found = list(metrics[cell.name].values())
-        label = cell.contexts.replace("_", "-")
-        # {metric: [head sizes, seeds]}
-        values = {
-            name: [[f[f"{name}_{size}"] for f in found] for size in sizes]
-            for name in ("kl", "log_error", "bound")
-        }
-        means = {name: np.mean(x, axis=1) for name, x in values.items()}
+        kind = cell.contexts.replace("_", "-")
+
+        def values(name, found=found):
+            """The metric as a list `[head sizes, seeds]`."""
+            return [[f[f"{name}_{size}"] for f in found] for size in sizes]
+
         # A single seed has no interval.
-        widths = [mean_interval(x, _CONFIDENCE) for x in values["kl"]]
+        widths = [mean_interval(x, _CONFIDENCE) for x in values("kl")]
         bars = [width if math.isfinite(width) else 0.0 for width in widths]
-        reached.errorbar(
-            sizes,
-            means["kl"],
-            bars,
-            color=color,
-            label=label,
-            capsize=3,
-            **_POINTS,
+        style = {"color": color, **_POINTS}
+        kl, error, bound = (
+            np.mean(values(name), axis=1)
+            for name in ("kl", "log_error", "bound")
         )
+        reached.errorbar(sizes, kl, bars, label=kind, capsize=3, **style)
+        logits.plot(sizes, error, label=f"{kind}, reached", **style)
         logits.plot(
             sizes,
-            means["log_error"],
-            color=color,
-            label=f"{label}, reached",
-            **_POINTS,
-        )
-        logits.plot(
-            sizes,
-            means["bound"],
+            bound,
             color=color,
             linestyle="--",
-            label=f"{label}, bound of theory.lowest_error",
+            label=f"{kind}, bound of theory.lowest_error",
         )
     reached.set_ylim(bottom=0.0)
     # At n - 1 the bound is 0 except for rounding, which is off this axis.
     logits.set_yscale("log")
     logits.set_ylim(bottom=0.05)
-    _finish(
-        reached,
-        "Divergence that a head reaches",
-        "head size",
-        "Kullback-Leibler divergence, nats",
-        powers=True,
-    )
-    _finish(
-        logits,
-        "Error of its logits, and the least there can be",
-        "head size",
-        "relative to all of the logits",
-        powers=True,
-    )
+    for axis, title, y_label in (
+        (
+            reached,
+            "Divergence that a head reaches",
+            "Kullback-Leibler divergence, nats",
+        ),
+        (
+            logits,
+            "Error of its logits, and the least there can be",
+            "relative to all of the logits",
+        ),
+    ):
+        _finish(axis, title, "head size", y_label, powers=True)
     save_figure(figure, output)
     return True
 

@@ -12,6 +12,7 @@ import shutil
 
 import numpy as np
 
+from training.engine.cli import RunFailed
 from training.reproduce.cells import Cell, grid
 from training.reproduce.scales import Scale
 
@@ -24,23 +25,23 @@ _PILOTS = ("standard", "heads_x4", "sizes_x4", "deep_x3")
 class Run:
     """One training of a cell.
 
-    In a trial of learning rates, `rate` is the one that is tried. It is None
-    in a run that counts.
+    In a trial of learning rates, `rate` is the one that is tried. It is 0 in a
+    run that counts.
     """
 
     cell: Cell
     seed: int
-    rate: float | None = None
+    rate: float = 0.0
 
     @property
     def split(self) -> str:
         """The text that the run is measured on."""
-        return "test" if self.rate is None else "tuning"
+        return "tuning" if self.rate else "test"
 
     @property
     def name(self) -> str:
         """Its folder within the work directory."""
-        if self.rate is not None:
+        if self.rate:
             return f"rates/{self.cell.name}/{self.rate:g}"
         return f"runs/{self.cell.name}/seed_{self.seed}"
 
@@ -52,6 +53,8 @@ class Plan:
         self.scale = scale
         self.workdir = workdir
         self.cells = grid(scale)
+        self.language_cells = [c for c in self.cells if not c.contexts]
+        self.context_cells = [c for c in self.cells if c.contexts]
         self.pilots = [
             Run(cell, 0, rate)
             for cell in self.cells
@@ -100,7 +103,7 @@ class Plan:
 
         A run that failed has infinitely many.
         """
-        found = {}
+        found: dict[tuple[int, int], dict[float, float]] = {}
         for run in self.pilots:
             record = self.record(run)
             nats = math.inf if record is None else record["figures"]["nats"]
@@ -141,7 +144,7 @@ def best_rate(nats: dict[float, float]) -> float:
     rates = sorted(nats)
     values = [nats[rate] for rate in rates]
     if not any(map(math.isfinite, values)):
-        raise RuntimeError(
+        raise RunFailed(
             "no learning rate led to a finite loss. "
             f"Tried: {', '.join(f'{rate:g}' for rate in rates)}"
         )

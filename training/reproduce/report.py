@@ -2,11 +2,15 @@
 
 import math
 import statistics
+from collections.abc import Iterable
 
 from keras_fixedhead.files import replaced, write_json
 from training.corpus.folder import Stream
 from training.reproduce.claims import (
     POWER,
+    Claims,
+    Noise,
+    Verdict,
     decide,
     estimate_noise,
     read_claims,
@@ -26,14 +30,11 @@ deviation gives the bars of the first picture, 95% intervals of means."""
 def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
     """Writes what the runs show into the work directory."""
     claims = read_claims()
-    records = {
-        cell.name: {
-            run.seed: record
-            for run in plan.runs
-            if run.cell == cell and (record := plan.record(run)) is not None
-        }
-        for cell in plan.cells
-    }
+    records: dict[str, dict[int, dict]] = {cell.name: {} for cell in plan.cells}
+    for run in plan.runs:
+        record = plan.record(run)
+        if record is not None:
+            records[run.cell.name][run.seed] = record
     metrics = {
         name: {seed: record["figures"] for seed, record in found.items()}
         for name, found in records.items()
@@ -42,9 +43,8 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
     noise = estimate_noise(
         [
             [found[seed]["nats"] for seed in sorted(found)]
-            for cell in plan.cells
-            if cell.contexts is None
-            and len(found := metrics[cell.name]) == plan.scale.seeds
+            for found in (metrics[cell.name] for cell in plan.language_cells)
+            if len(found) == plan.scale.seeds
         ]
     )
     verdicts = [
@@ -53,13 +53,12 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
     ]
     pictures = []
     try:
-        language, contexts = (
-            plan.workdir / f"{name}.png" for name in ("language", "contexts")
-        )
-        if draw_language(plan, metrics, noise, language):
-            pictures.append(language.name)
-        if draw_contexts(plan, metrics, contexts):
-            pictures.append(contexts.name)
+        path = plan.workdir / "language.png"
+        if draw_language(plan, metrics, noise, path):
+            pictures.append(path.name)
+        path = plan.workdir / "contexts.png"
+        if draw_contexts(plan, metrics, path):
+            pictures.append(path.name)
     except ModuleNotFoundError as error:
         print(f"no pictures: {error}")
     every = [r for found in records.values() for r in found.values()]
@@ -69,42 +68,28 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         for run in (*plan.pilots, *plan.runs)
         if (failure := plan.failure(run)) is not None
     }
-    text = "\n\n".join(
-        [
-            "# The claims of the paper, reproduced at a size that fits",
-            _head(plan, scale_name, stream, every, trials),
-            _CAUTION.format(confidence=claims.confidence),
-            _noise(plan, claims, noise),
-            "## Claims",
-            _table(
-                ("claim", "source", "verdict", "why"),
-                (
-                    (
-                        v.claim.says,
-                        v.claim.source,
-                        f"**{v.verdict}**",
-                        v.because,
-                    )
-                    for v in verdicts
-                ),
-            ),
-            *(f"![{name}]({name})" for name in pictures),
-            "## Comparisons",
-            _comparisons(verdicts),
-            "## Cells",
-            _cells(plan, records),
-            *_contexts(plan, metrics),
-            *_trials(plan),
-            *(
-                ["## Failed runs", _table(("run", "error"), failed.items())]
-                if failed
-                else ["No run failed."]
-            ),
-        ]
-    )
+    parts = [
+        "# The claims of the paper, reproduced at a size that fits",
+        _head(plan, scale_name, stream, every, trials),
+        _CAUTION.format(confidence=claims.confidence),
+        _noise(plan, claims, noise),
+        "## Claims",
+        _claims(verdicts),
+        *(f"![{name}]({name})" for name in pictures),
+        "## Comparisons",
+        _comparisons(verdicts),
+        "## Cells",
+        _cells(plan, records),
+        *_contexts(plan, metrics),
+        *_trials(plan),
+    ]
+    if failed:
+        parts += ["## Failed runs", _table(("run", "error"), failed.items())]
+    else:
+        parts.append("No run failed.")
     path = plan.workdir / "RESULTS.md"
     with replaced(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+        partial.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     write_json(
         plan.workdir / "results.json",
         {
@@ -147,7 +132,7 @@ def _head(plan, scale_name, stream, records, trials):
     return " ".join(lines)
 
 
-def _noise(plan, claims, noise):
+def _noise(plan: Plan, claims: Claims, noise: Noise | None) -> str:
     if noise is None:
         return "There are too few runs to estimate how much seeds alone differ."
     effect = noise.smallest_effect(plan.scale.seeds, claims.confidence)
@@ -159,21 +144,35 @@ def _noise(plan, claims, noise):
     )
 
 
-def _comparisons(verdicts):
+def _claims(verdicts: list[Verdict]) -> str:
+    return _table(
+        ("claim", "source", "verdict", "why"),
+        [
+            (v.claim.says, v.claim.source, f"**{v.verdict}**", v.because)
+            for v in verdicts
+        ],
+    )
+
+
+def _comparisons(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
         for outcome in verdict.outcomes:
-            test, shown = outcome.test, outcome.shown
-            margin = f" by less than {test.margin:g} more" * bool(test.margin)
-            answer = {True: "yes", False: "no", None: ""}[shown]
+            test = outcome.test
+            what = f"{test.lower} under {test.than}"
+            if test.margin:
+                what += f" by less than {test.margin:g} more"
+            difference = _format(outcome.difference, "+.4f")
+            if outcome.half_width is not None:
+                difference += f" ± {outcome.half_width:.4f}"
+            answer = {True: "yes", False: "no", None: ""}[outcome.shown]
             if outcome.opposite:
                 answer = "no: the opposite"
             rows.append(
                 (
                     verdict.claim.name,
-                    f"{test.lower} under {test.than}{margin}",
-                    _format(outcome.difference, "+.4f")
-                    + _format(outcome.half_width, ".4f", before=" ± "),
+                    what,
+                    difference,
                     outcome.seeds,
                     _format(test.smallest_effect, "g"),
                     answer,
@@ -184,31 +183,31 @@ def _comparisons(verdicts):
     return _table((*columns, "detectable, as expected", "shown"), rows)
 
 
-def _cells(plan, records):
+def _cells(plan: Plan, records: dict[str, dict[int, dict]]) -> str:
     rows = []
-    for cell in plan.cells:
-        if cell.contexts is not None:
-            continue
+    for cell in plan.language_cells:
         found = list(records[cell.name].values())
         metrics = [record["figures"] for record in found]
-        nats = [m["nats"] for m in metrics]
+        shape = cell.shape
+        nats = " ".join(f"{m['nats']:.4f}" for m in metrics)
         failed = sum(
             plan.failure(run) is not None
             for run in plan.runs
             if run.cell == cell
         )
+        if failed:
+            nats += f" {failed} failed"
         row = {
             "cell": cell.name,
             "why": cell.why,
-            "layers": cell.shape["num_layers"],
-            "d": cell.shape["hidden_dim"],
-            "heads": f"{cell.shape['num_heads']} x {cell.shape['head_size']}",
-            "feed-forward": cell.shape["intermediate_dim"],
-            "parameters, k": "",
-            "operations a token, k": "",
-            "rate": "",
-            "nats, by seed": " ".join(f"{x:.4f}" for x in nats)
-            + f" {failed} failed" * bool(failed),
+            "layers": shape["num_layers"],
+            "d": shape["hidden_dim"],
+            "heads": f"{shape['num_heads']} x {shape['head_size']}",
+            "feed-forward": shape["intermediate_dim"],
+            "parameters, k": _mean(metrics, "parameters", ",.0f", 1e-3),
+            "operations a token, k": _mean(metrics, "flops", ",.0f", 1e-3),
+            "rate": _mean(found, "rate", ".2g"),
+            "nats, by seed": nats,
             "perplexity": "",
             "rank of logits": _mean(metrics, "logit_effective_rank", ".1f"),
             "rank of attention": _mean(
@@ -217,55 +216,52 @@ def _cells(plan, records):
             "log of condition": _mean(metrics, "log_condition_number", ".1f"),
         }
         if found:
-            row |= {
-                "parameters, k": f"{metrics[0]['parameters'] / 1000:,.0f}",
-                "operations a token, k": f"{metrics[0]['flops'] / 1000:,.0f}",
-                "rate": f"{found[0]['rate']:.2g}",
-                "perplexity": f"{math.exp(statistics.fmean(nats)):.2f}",
-            }
+            mean = statistics.fmean(m["nats"] for m in metrics)
+            row["perplexity"] = f"{math.exp(mean):.2f}"
         rows.append(row)
     return _table(rows[0], (row.values() for row in rows))
 
 
-def _contexts(plan, metrics):
-    cells = [cell for cell in plan.cells if cell.contexts is not None]
-    rows = []
-    for size in plan.scale.context_head_sizes:
-        row = [size]
-        for cell in cells:
-            found = list(metrics[cell.name].values())
-            for name in ("kl", "log_error", "bound"):
-                row.append(_mean(found, f"{name}_{size}", ".4f"))
-        rows.append(row)
-    names = [
-        f"{cell.contexts.replace('_', '-')}: {metric}"
-        for cell in cells
-        for metric in ("KL, nats", "error of logits", "its bound")
-    ]
-    return [
+def _contexts(
+    plan: Plan, metrics: dict[str, dict[int, dict]]
+) -> tuple[str, str, str]:
+    columns = ["head size"]
+    rows: list[list] = [[size] for size in plan.scale.context_head_sizes]
+    for cell in plan.context_cells:
+        kind = cell.contexts.replace("_", "-")
+        found = list(metrics[cell.name].values())
+        for name, label in (
+            ("kl", "KL, nats"),
+            ("log_error", "error of logits"),
+            ("bound", "its bound"),
+        ):
+            columns.append(f"{kind}: {label}")
+            for row in rows:
+                row.append(_mean(found, f"{name}_{row[0]}", ".4f"))
+    return (
         "## Contexts",
         f"A single head fitted to contexts of {plan.scale.context_length} "
         "tokens; means over seeds. The error of the logits is relative to all "
         "of them, and the bound is the least error of a head of this size "
         "(`keras_fixedhead.theory.lowest_error`).",
-        _table(("head size", *names), rows),
-    ]
+        _table(columns, rows),
+    )
 
 
-def _trials(plan):
+def _trials(plan: Plan) -> tuple[str, ...]:
     if not plan.pilots:
-        return []
+        return ()
     rates = plan.scale.rates
     rows = []
     for size, trials in sorted(plan.trials().items()):
         nats = [
-            f"{trials[rate]:.4f}"
+            _format(trials[rate], ".4f")
             if math.isfinite(trials[rate])
             else "not there"
             for rate in rates
         ]
         rows.append([*size, *nats])
-    return [
+    return (
         "## Learning rates",
         "Nats on the tuning text by the number of layers and the width of all "
         "heads of a layer, from one run each with a seed that is not used "
@@ -273,23 +269,24 @@ def _trials(plan):
         "best, interpolated between widths and depths. Runs that learned "
         "nothing are not there; beside one, the best rate is taken itself.",
         _table(("layers", "width", *(f"{rate:g}" for rate in rates)), rows),
-    ]
-
-
-def _table(columns, rows):
-    def line(cells):
-        cells = (str(cell).replace("|", "\\|") for cell in cells)
-        return f"| {' | '.join(' '.join(c.split()) for c in cells)} |"
-
-    return "\n".join(
-        [line(columns), "|" + "---|" * len(columns), *map(line, rows)]
     )
 
 
-def _format(value, form, before=""):
-    return "" if value is None else before + format(value, form)
+def _table(columns: Iterable, rows: Iterable[Iterable]) -> str:
+    def line(cells):
+        cells = [" ".join(str(x).replace("|", "\\|").split()) for x in cells]
+        return f"| {' | '.join(cells)} |"
+
+    columns = list(columns)
+    rule = "|" + "---|" * len(columns)
+    return "\n".join([line(columns), rule, *map(line, rows)])
 
 
-def _mean(found, name, form):
+def _format(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _mean(found: list[dict], name: str, form: str, factor: float = 1) -> str:
+    """The mean of a metric over the runs that have it."""
     values = [f[name] for f in found if f.get(name) is not None]
-    return format(statistics.fmean(values), form) if values else ""
+    return format(statistics.fmean(values) * factor, form) if values else ""

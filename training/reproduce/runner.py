@@ -1,7 +1,8 @@
 """Makes the missing runs of a plan in worker processes.
 
 Workers stay from run to run, since imports take long. One that dies takes its
-run with it, and another replaces it.
+run with it, and another replaces it. (`concurrent.futures` would not say which
+run died, nor by which signal.)
 """
 
 import contextlib
@@ -20,49 +21,51 @@ import platform
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import rich.console
 import rich.progress
 
 from keras_fixedhead.files import write_json
-from training.corpus.folder import read_stream
-from training.engine.cli import held
-from training.reproduce import runs
+from training.corpus.folder import Stream, read_stream
+from training.engine.cli import RunFailed, handling, held
+from training.engine.records import differences
 from training.reproduce.plan import Plan, Run
+from training.reproduce.runs import CHECKPOINT, fit, frequency_nats, train
 from training.reproduce.scales import Scale
+
+_SPAWN = multiprocessing.get_context("spawn")
 
 # How long workers may take to save and leave.
 _LEAVE_SECONDS = 120
+# The least time between two reports of a worker.
+_REPORT_SECONDS = 1.0
+
+# A run fails unless its nats are at most this fraction of those that token
+# frequencies reach. Some runs learn no more than that from the start; one of
+# them would dominate the noise, and in a trial bend the parabola to lower
+# rates.
+_LEARNED = 0.97
 
 
 @contextlib.contextmanager
 def claimed(workdir: pathlib.Path, settings: dict) -> Iterator[None]:
-    """Creates and holds a work directory, so that no other process uses it.
-
-    `settings`, as JSON values, determine the runs. A directory of other
-    settings is an error that names them.
-    """
+    """Creates and locks a work directory for runs with these settings."""
     workdir.mkdir(parents=True, exist_ok=True)
     busy = f"`workdir` {str(workdir)!r} is in use by another process"
     with held(workdir, busy):
         path = workdir / "settings.json"
         settings = json.loads(json.dumps(settings))
-        if path.exists():
-            recorded = json.loads(path.read_text(encoding="utf-8"))
-            different = sorted(
-                name
-                for name in recorded.keys() | settings.keys()
-                if recorded.get(name) != settings.get(name)
-            )
-            if different:
-                raise ValueError(
-                    f"`workdir` {str(workdir)!r} holds runs that differ in "
-                    f"{', '.join(different)}. Choose another folder"
-                )
-        else:
+        if not path.exists():
             write_json(path, settings)
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        if recorded != settings:
+            raise ValueError(
+                f"`workdir` {str(workdir)!r} holds runs that differ in "
+                f"{', '.join(differences(recorded, settings))}. Choose "
+                "another folder"
+            )
         yield
 
 
@@ -83,209 +86,184 @@ def make_runs(
         # Not asked of a library, which would take hold of the GPU.
         gpu = any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
         workers = 1 if gpu else len(cpus)
-    shares = [frozenset(cpus[i::workers]) for i in range(workers)]
-    if workers == 1:
-        shares = [None]
-    deadline = None if minutes is None else time.time() + 60 * minutes
-    stop = multiprocessing.get_context("spawn").Event()
     received = []
 
     def ask_to_stop(signum, frame):
         received.append(signum)
-        stop.set()
+        pool.stop.set()
 
-    before = {
-        signum: signal.signal(signum, ask_to_stop)
-        for signum in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        with _Board(plan) as board:
-            _Pool(plan, data, shares, stop, deadline, board).make_runs()
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+    console = rich.console.Console(stderr=True)
+    with rich.progress.Progress(
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as bars:
+        pool = _Pool(
+            plan,
+            data,
+            [frozenset(cpus[i::workers]) for i in range(workers)],
+            None if minutes is None else time.time() + 60 * minutes,
+            bars,
+        )
+        with handling(
+            {signal.SIGINT: ask_to_stop, signal.SIGTERM: ask_to_stop}
+        ):
+            pool.make_runs()
     return received[0] if received else None
 
 
 @dataclasses.dataclass(eq=False)
 class _Worker:
+    """A process that makes one run at a time, with a bar for the run."""
+
     process: multiprocessing.process.BaseProcess
     connection: multiprocessing.connection.Connection
-    cpus: frozenset[int] | None
+    cpus: frozenset[int]
     ready: bool = False
     run: Run | None = None
+    bar: rich.progress.TaskID | None = None
 
 
-@dataclasses.dataclass
 class _Pool:
-    plan: Plan
-    data: pathlib.Path
-    # The CPUs of the workers that are not started; None is all.
-    free: list[frozenset[int] | None]
-    stop: multiprocessing.synchronize.Event
-    deadline: float | None
-    board: "_Board"
-    workers: list[_Worker] = dataclasses.field(default_factory=list)
+    """Workers, and bars on a terminal or elsewhere a line for each run.
 
-    def make_runs(self):
+    `free` are the CPUs of the workers that are not started.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        data: pathlib.Path,
+        free: list[frozenset[int]],
+        deadline: float | None,
+        bars: rich.progress.Progress,
+    ):
+        self.stop = _SPAWN.Event()
+        self._plan = plan
+        self._data = data
+        self._free = free
+        self._deadline = deadline
+        self._bars = bars
+        self._workers: list[_Worker] = []
+        runs = [*plan.pilots, *plan.runs]
+        done = sum(plan.record(run) is not None for run in runs)
+        self._all = bars.add_task("runs", total=len(runs), completed=done)
+
+    def make_runs(self) -> None:
         """Hands out runs until all are made or it is time to stop."""
         while True:
-            if self.deadline is not None and time.time() > self.deadline:
+            if self._deadline is not None and time.time() > self._deadline:
                 self.stop.set()
-            running = [w.run for w in self.workers if w.run is not None]
-            for run in self.plan.waiting():
+            running = [w.run for w in self._workers if w.run is not None]
+            for run in self._plan.waiting():
                 if run not in running and not self.stop.is_set():
                     self._hand_out(run)
-            if all(w.run is None for w in self.workers):
+            if all(w.run is None for w in self._workers):
                 break
             self._listen()
-        for w in self.workers:
-            w.connection.close()
-            w.process.join(_LEAVE_SECONDS)
+        for worker in self._workers:
+            worker.connection.close()
+            worker.process.join(_LEAVE_SECONDS)
 
     def _hand_out(self, run):
         """Gives a run to an idle worker, or to a new one if there may be."""
-        idle = [w for w in self.workers if w.run is None]
-        if not idle and not self.free:
+        idle = [w for w in self._workers if w.run is None]
+        if not idle and not self._free:
             return
-        chosen = idle[0] if idle else self._start(self.free.pop(0))
-        rate = None
-        if run.cell.contexts is None:
-            rate = run.rate or self.plan.rate(run.cell)
-        chosen.run = run
-        self.board.started(run)
-        chosen.connection.send((run, rate, self.plan.folder(run)))
+        worker = idle[0] if idle else self._start(self._free.pop(0))
+        scale = self._plan.scale
+        if run.cell.contexts:
+            rate = 0.0
+            updates = scale.context_steps * len(scale.context_head_sizes)
+        else:
+            rate = run.rate or self._plan.rate(run.cell)
+            updates = scale.steps
+        worker.run = run
+        worker.bar = self._bars.add_task(run.name, total=updates)
+        worker.connection.send((run, rate, self._plan.folder(run)))
 
     def _start(self, cpus):
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(
+        ours, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(
             target=work,
-            args=(theirs, self.stop, cpus, self.plan.scale, self.data),
+            args=(theirs, self.stop, cpus, self._plan.scale, self._data),
             daemon=True,
         )
         process.start()
         theirs.close()
-        self.workers.append(_Worker(process, ours, cpus))
-        return self.workers[-1]
+        self._workers.append(_Worker(process, ours, cpus))
+        return self._workers[-1]
 
     def _listen(self):
-        busy = {w.connection: w for w in self.workers if w.run is not None}
+        busy = {w.connection: w for w in self._workers if w.run is not None}
         for connection in multiprocessing.connection.wait([*busy], timeout=1.0):
-            w = busy[connection]
+            worker = busy[connection]
             try:
                 kind, *rest = connection.recv()
             except (EOFError, OSError):
-                self._bury(w)
+                self._bury(worker)
                 continue
             if kind == "ready":
-                w.ready = True
+                worker.ready = True
             elif kind == "updates":
-                self.board.advanced(w.run, *rest)
+                self._bars.update(worker.bar, completed=rest[0])
             else:
-                self.board.ended(w.run, kind, *rest)
-                w.run = None
+                self._end(worker, kind, *rest)
 
     def _bury(self, dead):
         """Records the run of a dead worker as failed."""
-        self.workers.remove(dead)
-        self.free.append(dead.cpus)
+        self._workers.remove(dead)
+        self._free.append(dead.cpus)
         dead.process.join(_LEAVE_SECONDS)
         code = dead.process.exitcode
         how = f"ended with status {code}"
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         if not dead.ready:
-            raise RuntimeError(f"a worker could not start: it {how}")
+            raise RunFailed(f"a worker could not start: it {how}")
         message = f"its process {how}"
-        folder = self.plan.folder(dead.run)
-        folder.mkdir(parents=True, exist_ok=True)
-        fail(folder, message)
-        self.board.ended(dead.run, "failed", message)
+        record_failure(self._plan.folder(dead.run), message)
+        self._end(dead, "failed", message)
 
-
-class _Board:
-    """Shows progress: bars on a terminal, elsewhere a line for each run."""
-
-    def __init__(self, plan):
-        self._scale = plan.scale
-        self._console = rich.console.Console(stderr=True)
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
-            rich.progress.MofNCompleteColumn(),
-            rich.progress.TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        runs = [*plan.pilots, *plan.runs]
-        done = sum(plan.record(run) is not None for run in runs)
-        self._all = self._bar.add_task("runs", total=len(runs), completed=done)
-        self._tasks = {}
-
-    def __enter__(self):
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error):
-        self._bar.stop()
-
-    def started(self, run):
-        scale = self._scale
-        updates = scale.steps
-        if run.cell.contexts is not None:
-            updates = scale.context_steps * len(scale.context_head_sizes)
-        self._tasks[run.name] = self._bar.add_task(run.name, total=updates)
-
-    def advanced(self, run, updates):
-        self._bar.update(self._tasks[run.name], completed=updates)
-
-    def ended(self, run, kind, error=None):
-        self._bar.remove_task(self._tasks.pop(run.name))
+    def _end(self, worker, kind, error=None):
+        name, worker.run = worker.run.name, None
+        self._bars.remove_task(worker.bar)
         if kind == "finished":
-            self._bar.advance(self._all)
-        if kind == "failed" or not self._console.is_terminal:
-            self._console.print(
-                f"{run.name}: {kind}{f': {error}' if error else ''}",
+            self._bars.advance(self._all)
+        if kind == "failed" or not self._bars.console.is_terminal:
+            self._bars.console.print(
+                f"{name}: {kind}{f': {error}' if error else ''}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
 
 
-# The least time between two reports.
-_REPORT_SECONDS = 1.0
-
-# A run fails unless its nats are at most this fraction of those that token
-# frequencies reach. Some runs learn no more than that from the start; one of
-# them would dominate the noise, and in a trial bend the parabola to lower
-# rates.
-_LEARNED = 0.97
-
-
 def work(
     connection: multiprocessing.connection.Connection,
     stop: multiprocessing.synchronize.Event,
-    cpus: frozenset[int] | None,
+    cpus: frozenset[int],
     scale: Scale,
     data: pathlib.Path,
 ) -> None:
     """Makes the runs that arrive on a connection, until it is closed.
 
-    It receives tuples of a `Run`, its learning rate or None, and its folder.
+    It receives tuples of a `Run`, its learning rate and its folder.
     It sends `("ready",)` once, `("updates", number)` now and then, and after
     each run `("finished",)`, `("failed", error)` or `("stopped",)`. Once `stop`
-    is set, a run saves its state and stops. `cpus` are this process's; None is
-    all.
+    is set, a run saves its state and stops. `cpus` are this process's.
     """
     # Ctrl-C reaches all processes; the one that hands out runs decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if cpus is not None:
-        os.sched_setaffinity(0, cpus)
+    os.sched_setaffinity(0, cpus)
     # TensorFlow's logs about many models in one process would bury the bars.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     stream = read_stream(data)
+    reported = 0.0
 
     def report(updates):
         nonlocal reported
@@ -295,53 +273,49 @@ def work(
 
     connection.send(("ready",))
     while True:
-        reported = time.monotonic()
         try:
             run, rate, folder = connection.recv()
         except EOFError:
             return
         try:
-            made = _make(
-                run,
-                rate,
-                folder,
-                scale,
-                stream,
-                stop.is_set,
-                report,
+            made = make_run(
+                run, rate, folder, scale, stream, stop.is_set, report
             )
             connection.send(("finished" if made else "stopped",))
         except BrokenPipeError:
             return  # the process that hands out runs is gone
         except Exception as error:
-            fail(folder, f"{type(error).__name__}: {error}", error)
+            message = f"{type(error).__name__}: {error}"
+            record_failure(folder, message, traceback.format_exc())
             connection.send(("failed", str(error)))
 
 
-def fail(
-    folder: pathlib.Path, message: str, error: Exception | None = None
-) -> None:
-    """Records in a run's folder that it failed."""
-    lines = traceback.format_exception(error) if error else []
-    write_json(
-        folder / "failed.json",
-        {"error": message, "traceback": "".join(lines), "finished": _now()},
-    )
-
-
-def _make(run, rate, folder, scale, stream, should_stop, report):
-    """Makes a run and returns whether it is finished."""
+def record_failure(folder: pathlib.Path, message: str, lines: str = "") -> None:
+    """Records in a run's folder that it failed, with a traceback's lines."""
     folder.mkdir(parents=True, exist_ok=True)
-    if run.cell.contexts is not None:
-        metrics = runs.fit(run.cell, scale, run.seed, should_stop, report)
+    failure = {"error": message, "traceback": lines, "finished": _now()}
+    write_json(folder / "failed.json", failure)
+
+
+def make_run(
+    run: Run,
+    rate: float,
+    folder: pathlib.Path,
+    scale: Scale,
+    stream: Stream,
+    should_stop: Callable[[], bool],
+    report: Callable[[int], None],
+) -> bool:
+    """Makes a run and returns whether it is finished; see `runs.train`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if run.cell.contexts:
+        metrics = fit(run.cell, scale, run.seed, should_stop, report)
     else:
-        metrics = runs.train(
-            run, rate, scale, stream, folder, should_stop, report
-        )
+        metrics = train(run, rate, scale, stream, folder, should_stop, report)
     if metrics is None:
         return False
-    if run.cell.contexts is None:
-        least = runs.frequency_nats(stream, run.split)
+    if not run.cell.contexts:
+        least = frequency_nats(stream, run.split)
         if metrics["nats"] > _LEARNED * least:
             raise ArithmeticError(
                 f"it learned no more than the frequencies of tokens: "
@@ -353,7 +327,7 @@ def _make(run, rate, folder, scale, stream, should_stop, report):
         {
             "cell": run.cell.name,
             "seed": run.seed,
-            "rate": rate,
+            "rate": rate or None,  # contexts have none
             "figures": metrics,
             "finished": _now(),
             "versions": {
@@ -364,7 +338,7 @@ def _make(run, rate, folder, scale, stream, should_stop, report):
             "hardware": _hardware(),
         },
     )
-    (folder / runs.CHECKPOINT).unlink(missing_ok=True)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return True
 
 

@@ -1,9 +1,15 @@
-"""One run of a language model: a cell, a seed and a learning rate.
+"""What one run computes: a language model, or heads fitted to contexts.
 
 The library's causal language model is trained as a plain Keras model by
-`compile` and `fit`, so that it runs on each backend.
+`compile` and `fit`, so that it runs on each backend. Contexts need no text and
+no language model: a single head is trained to attend as a matrix says. A dense
+random one has logits of full rank, so that each head smaller than the sequence
+misses part of it (Theorem 1 of https://arxiv.org/abs/2002.07028). One that
+attends to a single token for each token needs only a few dimensions to come
+near, with tokens on a circle.
 
-Shape letters: N tokens of a split, B sequences of a batch, T sequence length.
+Shape letters: N tokens of a split, B sequences of a batch, T sequence length of
+text, n of contexts, H head size.
 """
 
 import math
@@ -36,6 +42,12 @@ _CHECK_BATCHES = 25
 _PROBED = 16
 _EVALUATION_BATCH = 64
 
+# The share of a one-hot context that is spread over all tokens, since a
+# softmax is nowhere 0.
+_ELSEWHERE = 0.01
+# Standard deviation of a dense context's logits.
+_SCALE = 2.0
+
 
 def train(
     run: Run,
@@ -53,14 +65,11 @@ def train(
     the number of updates so far.
 
     The metrics are `parameters` with the embeddings; `flops` of a forward
-    pass per token without the logits; `nats`, the mean cross entropy of a
-    word piece of the run's split; means over heads, on part of
-    the test text, of `logit_effective_rank` and `attention_effective_rank`;
-    the mean over layers of `log_condition_number` (None if one is below full
-    rank); and `seconds` of all processes that trained the run.
+    pass per token without the logits; `nats`, the mean cross entropy of a word
+    piece of the run's split; those of `_attention`; and `seconds` of all
+    processes that trained the run.
     """
     checkpoint = folder / CHECKPOINT
-    tokens = stream.splits
     keras.utils.set_random_seed(run.seed)
     model = _model(run.cell, scale, stream.vocabulary_size)
     model.compile(
@@ -77,7 +86,7 @@ def train(
         started -= seconds
     if first < batches:
         windows = TokenWindows(
-            tokens["train"],
+            stream.splits["train"],
             scale.sequence_length,
             scale.batch_size // scale.parts,
             batches,
@@ -96,7 +105,7 @@ def train(
         if watch.done < batches:
             return None
     measured = TokenWindows(
-        tokens[run.split], scale.sequence_length, _EVALUATION_BATCH
+        stream.splits[run.split], scale.sequence_length, _EVALUATION_BATCH
     )
     nats = float(model.evaluate(measured, verbose=0))
     _check(nats, scale.steps)
@@ -105,7 +114,7 @@ def train(
         "parameters": model.count_params(),
         "flops": encoder_flops(shape, scale.sequence_length),
         "nats": nats,
-        **_attention(model, tokens["test"], scale),
+        **_attention(model, stream.splits["test"], scale),
         "seconds": time.monotonic() - started,
     }
 
@@ -142,44 +151,42 @@ class TokenWindows(keras.utils.PyDataset):
         seed: int = 0,
     ):
         super().__init__()
-        self._token_ids = token_ids
-        self._length = sequence_length
-        self._size = batch_size
-        self._first = first_batch
-        self._seed = seed
-        self._windows = (len(token_ids) - 1) // sequence_length
-        self._order = (None, None)  # an epoch and its order
-        self._shuffled = batches is not None
-        least = batch_size if self._shuffled else 1
-        if self._windows < least:
+        count = (len(token_ids) - 1) // sequence_length
+        shuffled = batches is not None
+        least = batch_size if shuffled else 1
+        if count < least:
             raise ValueError(
                 f"There must be at least {least} windows of {sequence_length} "
-                f"tokens. Received: {len(token_ids)} tokens, {self._windows} "
-                "windows"
+                f"tokens. Received: {len(token_ids)} tokens, {count} windows"
             )
-        self._batches = -(-self._windows // batch_size)
-        if self._shuffled:
+        # [windows, T + 1], each with the first token of the next one.
+        self._windows = np.lib.stride_tricks.sliding_window_view(
+            token_ids, sequence_length + 1
+        )[::sequence_length]
+        self._size = batch_size
+        self._first = first_batch
+        self._epoch_batches = count // batch_size if shuffled else None
+        self._seed = seed
+        self._epoch = None
+        self._order = np.arange(count)
+        self._batches = -(-count // batch_size)
+        if batches is not None:
             self._batches = batches - first_batch
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int:
         return self._batches
 
     def __getitem__(self, index):
         number = self._first + index
-        windows = np.arange(self._windows)
-        if self._shuffled:
-            epoch, number = divmod(number, self._windows // self._size)
-            if self._order[0] != epoch:
+        if self._epoch_batches is not None:
+            epoch, number = divmod(number, self._epoch_batches)
+            if self._epoch != epoch:
                 rng = np.random.default_rng([self._seed, epoch])
-                self._order = (epoch, rng.permutation(self._windows))
-            windows = self._order[1]
-        windows = windows[number * self._size :][: self._size]
-        # [B, T + 1]
-        places = windows[:, np.newaxis] * self._length + np.arange(
-            self._length + 1
-        )
-        tokens = np.asarray(self._token_ids[places], "int32")
+                self._epoch = epoch
+                self._order = rng.permutation(len(self._windows))
+        chosen = self._order[number * self._size :][: self._size]
+        tokens = self._windows[chosen].astype("int32")  # [B, T + 1]
         inputs = np.ascontiguousarray(tokens[:, :-1])
         return (
             {"token_ids": inputs, "padding_mask": np.ones_like(inputs)},
@@ -274,6 +281,11 @@ def _check(loss, step):
 
 
 def _attention(model, token_ids, scale):
+    """Metrics of attention on part of the text.
+
+    Means over heads of `logit_effective_rank` and `attention_effective_rank`,
+    and over layers of `log_condition_number`; None if one is below full rank.
+    """
     backbone = next(
         layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
     )
@@ -289,13 +301,6 @@ def _attention(model, token_ids, scale):
         },
         "log_condition_number": condition if math.isfinite(condition) else None,
     }
-
-
-# The share of a one-hot context that is spread over all tokens, since a
-# softmax is nowhere 0.
-_ELSEWHERE = 0.01
-# Standard deviation of a dense context's logits.
-_SCALE = 2.0
 
 
 def draw_context(kind: str, length: int, seed: int) -> np.ndarray:
@@ -335,8 +340,7 @@ def fit(
     The metrics are `kl_H`, the divergence that is reached; `log_error_H`, the
     error of the centred logits (root of summed squares) relative to all of
     them; `bound_H`, the least such error (`theory.lowest_error`); and
-    `seconds`. If `should_stop()` after a head, the result is None. `report`
-    takes the number of updates of all heads so far.
+    `seconds`. `should_stop` and `report` are as of `train`.
     """
     started = time.monotonic()
     context = draw_context(cell.contexts, scale.context_length, seed)

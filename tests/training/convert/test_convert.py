@@ -19,11 +19,12 @@ from keras_fixedhead import (
     FixedHeadMaskedLM,
     FixedHeadTextEmbedder,
     FixedHeadTokenizer,
+    progress,
 )
 from keras_fixedhead.convert import bert_source
 from tests.keras_fixedhead import hugging_face
 from tests.training.convert import original_bert
-from training.convert import check, conversion
+from training.convert import conversion
 from training.convert.__main__ import main
 from training.convert.check import Agreement
 
@@ -181,8 +182,10 @@ def test_left_truncation_is_given_up_by_a_flag(tmp_path, run):
 def test_long_comparisons_are_not_silent(
     run, sentence_transformer, monkeypatch
 ):
-    monkeypatch.setattr(check, "_SILENCE_SECONDS", 0)
-    assert "\ncompared 5 of 5 texts\n" in run(sentence_transformer)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0)
+    assert "\nComparing outputs: 100%  ETA 0:00:00\n" in run(
+        sentence_transformer
+    )
 
 
 def test_growth(tmp_path, run, sentence_transformer):

@@ -5,7 +5,9 @@ import math
 import pytest
 
 from keras_fixedhead.files import write_json
+from training.engine.cli import RunFailed
 from training.reproduce.plan import Plan, best_rate, between
+from training.reproduce.runner import record_failure
 from training.reproduce.scales import SCALES
 
 
@@ -13,12 +15,6 @@ def record(plan, run, nats):
     folder = plan.folder(run)
     folder.mkdir(parents=True)
     write_json(folder / "record.json", {"figures": {"nats": nats}})
-
-
-def fail(plan, run):
-    folder = plan.folder(run)
-    folder.mkdir(parents=True)
-    write_json(folder / "failed.json", {"error": "not finite"})
 
 
 def test_trials_come_first_then_cells_by_rank(tmp_path):
@@ -29,7 +25,7 @@ def test_trials_come_first_then_cells_by_rank(tmp_path):
     for run in plan.pilots[1:]:
         record(plan, run, 4.0)
     assert plan.waiting() == plan.pilots[:1]
-    fail(plan, plan.pilots[0])
+    record_failure(plan.folder(plan.pilots[0]), "not finite")
     assert plan.waiting() == plan.runs
     assert [run.name for run in plan.runs[:4]] == [
         "runs/standard/seed_1",
@@ -70,7 +66,7 @@ def test_the_best_rate_without_a_vertex(nats, best):
 
 
 def test_no_rate_with_a_finite_loss():
-    with pytest.raises(RuntimeError, match="Tried: 0.001, 0.002"):
+    with pytest.raises(RunFailed, match="Tried: 0.001, 0.002"):
         best_rate({1e-3: math.inf, 2e-3: math.inf})
 
 
@@ -89,11 +85,7 @@ def test_a_cell_has_the_rate_of_its_width_and_depth(tmp_path):
     best["deep_x3"] = lowest
     for run in plan.pilots:
         record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.name])))
-    rates = {
-        cell.name: plan.rate(cell)
-        for cell in plan.cells
-        if cell.contexts is None
-    }
+    rates = {cell.name: plan.rate(cell) for cell in plan.language_cells}
     assert rates["wide_x8"] == rates["standard"]
     assert rates["standard"] == pytest.approx(high, rel=0.2)
     assert rates["sizes_x4_hot"] == pytest.approx(lowest)

@@ -114,6 +114,8 @@ def test_help_waits_for_no_slow_import(name, answers):
     assert imports == []
     assert (status, err) == (0, "")
     assert f"python -m {name} " in out
+    if name.startswith("training."):
+        assert "\n\n\n" not in out
 
 
 @pytest.mark.parametrize(

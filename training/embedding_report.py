@@ -8,7 +8,7 @@ embedding, the first ones (Matryoshka) or its principal components, which are
 learned from the documents alone; with 4 bytes, 1 byte or 1 bit a dimension; in
 all documents or a part of them.
 
-`export.saved_model --embedding_dim` serves the first dimensions,
+Then `export.saved_model --embedding_dim` serves the first dimensions,
 `export.index --dimension --reduction pca --precision` the rest. A few hundred
 documents show differences in quality; differences in time need tens of
 thousands.

@@ -72,10 +72,8 @@ def write_pairs(folder: pathlib.Path) -> pathlib.Path:
 
 def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on pairs, with fields of any of its parts changed by name."""
-    common = _common(data, workdir, head_size=5)
-    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
     tiny = RetrieveConfig(
-        **common,
+        **_common(data, workdir, head_size=5, model=StartConfig),
         retrieval=RetrievalConfig(
             query_length=7, document_length=13, validation_pairs=8
         ),
@@ -119,10 +117,8 @@ def write_labelled(folder: pathlib.Path, count=60) -> pathlib.Path:
 
 def classification(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on `write_labelled`, with fields of any part changed."""
-    common = _common(data / "train.tsv", workdir, head_size=5)
-    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
     tiny = ClassifyConfig(
-        **common,
+        **_common(data / "train.tsv", workdir, head_size=5, model=StartConfig),
         classification=ClassificationConfig(
             validation=(str(data / "dev_one.tsv"), str(data / "dev_two.tsv")),
             sequence_length=17,
@@ -153,26 +149,18 @@ def questions(count=32) -> list[Question]:
     return made
 
 
+def _question(one):
+    answers = [{"text": a.text, "answer_start": a.start} for a in one.answers]
+    return {"id": one.id, "question": one.question, "answers": answers}
+
+
 def write_squad(folder: pathlib.Path, count=32) -> pathlib.Path:
     """Writes questions to train and to evaluate on, as SQuAD's."""
     folder.mkdir(parents=True, exist_ok=True)
     made = questions(count + 7)
     for name, mine in {"train": made[:count], "dev": made[count:]}.items():
         paragraphs = [
-            {
-                "context": question.context,
-                "qas": [
-                    {
-                        "id": question.id,
-                        "question": question.question,
-                        "answers": [
-                            {"text": a.text, "answer_start": a.start}
-                            for a in question.answers
-                        ],
-                    }
-                ],
-            }
-            for question in mine
+            {"context": one.context, "qas": [_question(one)]} for one in mine
         ]
         (folder / f"{name}.json").write_text(
             json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
@@ -183,10 +171,8 @@ def write_squad(folder: pathlib.Path, count=32) -> pathlib.Path:
 
 def squad(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on `write_squad`, with fields of any part changed."""
-    common = _common(data / "train.json", workdir, head_size=5)
-    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
     tiny = SquadConfig(
-        **common,
+        **_common(data / "train.json", workdir, head_size=5, model=StartConfig),
         spans=SpanLabelingConfig(
             validation=str(data / "dev.json"),
             sequence_length=17,
@@ -204,10 +190,10 @@ def rewrite(folder: pathlib.Path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def _common(data, workdir, head_size):
+def _common(data, workdir, head_size, model=ModelConfig):
     return {
         "config": "tiny",
-        "model": ModelConfig(
+        "model": model(
             num_layers=1,
             num_heads=3,
             hidden_dim=11,

@@ -101,7 +101,7 @@ class LanguageModelTask(CorpusTask):
             )
         documents = sum(len(shard.document_lengths) for shard in heldout)
         pieces = sum(int(shard.document_lengths.sum()) for shard in heldout)
-        words = sum(shard.words for shard in heldout)
+        words = sum(shard.words or 0 for shard in heldout)
         # Ends are pieces and words.
         self._pieces_per_word = (pieces + documents) / (words + documents)
         self._preprocessor = FixedHeadCausalLMPreprocessor(

@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.packing import Packing
 from training.corpus.tokenized import check_shards, read_corpus
+from training.engine.configs import ExperimentConfig
 from training.engine.encoder import refuse_differences
 from training.engine.preset import weights_sha256
 from training.engine.task import SequenceTask, losses_and_hits, mean_share
@@ -23,7 +24,7 @@ class CorpusTask(SequenceTask):
 
     part: str
 
-    def __init__(self, config):
+    def __init__(self, config: ExperimentConfig):
         self.config = config
         model, length = config.model, self._examples.sequence_length
         if length > model.max_sequence_length:

@@ -159,18 +159,17 @@ class TrainingVerb:
                 f"Received: {name}",
             )
             sys.exit(USAGE)
-        listed = "\n".join(
-            f"  {name}: "
-            + re.sub(r"\s*\n\s*", "\n    ", function.__doc__ or "")
-            for name, function in self._named_runs.items()
-        )
+        listed = ""
+        for named, function in self._named_runs.items():
+            lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())
+            listed += f"\n  {named}: " + "\n    ".join(lines)
         default = self._named_runs[name]()
         return tyro.cli(
             type(default),
             args=args,
             prog=f"python -m {self._name}",
             description=f"{description(self._doc)}\n\n"
-            f"Named configurations:\n{listed}",
+            f"Named configurations:{listed}",
             default=default,
             config=(tyro.conf.OmitArgPrefixes,),
             use_underscores=True,

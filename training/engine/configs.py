@@ -14,22 +14,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictConfig:
-    """What every task predicts with; see `training/tasks.py`."""
-
-    task: str
-    """What the model does."""
-    model: pathlib.Path
-    """Preset of the task, such as WORKDIR/preset of training.finetune."""
-    input: str
-    """File to predict for."""
-    output: pathlib.Path
-    """File to write."""
-    batch_size: int = 64
-    """Sequences computed at once."""
-
-
 _Part = TypeVar("_Part", bound="DataclassInstance")
 
 # Weights in bfloat16 are too coarse for small updates; gradients in float16
@@ -188,6 +172,22 @@ class HeadConfig:
     lowercase: bool | None = None
     """Whether the tokenizer lowercases and strips accents. None: as init does,
     else yes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """What every task predicts with; see `training/tasks.py`."""
+
+    task: str
+    """What the model does."""
+    model: pathlib.Path
+    """Preset of the task, such as WORKDIR/preset of training.finetune."""
+    input: str
+    """File to predict for."""
+    output: pathlib.Path
+    """File to write."""
+    batch_size: int = 64
+    """Sequences computed at once."""
 
 
 def named_run(kind: type[_Part], /, **flags: Any) -> _Part:

@@ -77,59 +77,6 @@ def shuffled(
     )
 
 
-# AutoGraph has nothing to convert in datasets and updates, but takes seconds to
-# search all functions that they call.
-@tf.autograph.experimental.do_not_convert
-def training_batches(
-    read: Callable,
-    count: int,
-    global_batch_size: int,
-    seed: int,
-    first_step: int,
-    context: tf.distribute.InputContext,
-) -> tf.data.Dataset:
-    """Returns the endless batches that a worker's replicas take in turn.
-
-    `read` makes a batch of the examples of some numbers, int32 `[M]`.
-    """
-    share = Share.of(context, global_batch_size)
-
-    def divided(_, numbers):
-        return tf.reshape(numbers[share.rows], [share.replicas, share.size])
-
-    return (
-        shuffled(count, global_batch_size, seed, first_step)
-        .map(divided)
-        .unbatch()
-        .map(read, num_parallel_calls=tf.data.AUTOTUNE)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-@tf.autograph.experimental.do_not_convert
-def evaluation_batches(
-    read: Callable,
-    count: int,
-    global_batch_size: int,
-    context: tf.distribute.InputContext,
-) -> tf.data.Dataset:
-    """Returns the batches of an evaluation that a worker's replicas take.
-
-    `read` makes a dictionary of the examples of some numbers, int64 `[M]`; it
-    gets `index`, too: these numbers, or -1 where an example is padding.
-    """
-
-    def numbered(numbers):
-        return {**read(tf.maximum(numbers, 0)), "index": numbers}
-
-    mine = evaluation_numbers(count, global_batch_size, context)
-    return (
-        tf.data.Dataset.from_tensor_slices(mine)
-        .map(numbered, num_parallel_calls=tf.data.AUTOTUNE)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
 def evaluation_numbers(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
 ) -> np.ndarray:
@@ -170,31 +117,51 @@ class ExampleBatches(abc.ABC):
     def reader(self, examples: Any) -> Callable:
         """Returns a function from numbers of examples, `[M]`, to a batch."""
 
+    # AutoGraph has nothing to convert in datasets, but takes seconds to search
+    # all functions that they call.
+    @tf.autograph.experimental.do_not_convert
     def training(
         self,
         examples: Any,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
-        """Endless shuffled batches; see `training_batches`."""
-        return training_batches(
-            self.reader(examples),
-            len(examples),
-            self.global_batch_size,
-            self.seed,
-            first_step,
-            context,
+        """Endless shuffled batches, which a worker's replicas take in turn."""
+        share = Share.of(context, self.global_batch_size)
+
+        def divided(_, numbers):
+            return tf.reshape(numbers[share.rows], [share.replicas, share.size])
+
+        return (
+            shuffled(
+                len(examples), self.global_batch_size, self.seed, first_step
+            )
+            .map(divided)
+            .unbatch()
+            .map(self.reader(examples), num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
         )
 
+    @tf.autograph.experimental.do_not_convert
     def evaluation(
         self, examples: Any, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """Every example once, in order; see `evaluation_batches`."""
-        return evaluation_batches(
-            self.reader(examples),
-            len(examples),
-            self.global_batch_size,
-            context,
+        """Every example once, in order, and `index`: its number.
+
+        -1 is that of an example that fills up a batch.
+        """
+        read = self.reader(examples)
+
+        def numbered(numbers):
+            return {**read(tf.maximum(numbers, 0)), "index": numbers}
+
+        mine = evaluation_numbers(
+            len(examples), self.global_batch_size, context
+        )
+        return (
+            tf.data.Dataset.from_tensor_slices(mine)
+            .map(numbered, num_parallel_calls=tf.data.AUTOTUNE)
+            .prefetch(tf.data.AUTOTUNE)
         )
 
 

@@ -22,7 +22,11 @@ from training.corpus.chunks import (
     texts,
 )
 from training.corpus.tokenized import Shard
-from training.engine.configs import check_at_least, check_fraction
+from training.engine.configs import (
+    check_at_least,
+    check_fraction,
+    check_positive,
+)
 from training.masked_lm.configs import MaskedLMConfig
 
 
@@ -273,12 +277,9 @@ class PretrainingBatches(ChunkBatches):
 
 
 def _check(config):
-    if not 0.0 < config.mask_selection_rate <= 1.0:
-        raise ValueError(
-            "`mask_selection_rate` must be over 0 and at most 1. "
-            f"Received: {config.mask_selection_rate}"
-        )
+    check_positive(mask_selection_rate=config.mask_selection_rate)
     check_fraction(
+        mask_selection_rate=config.mask_selection_rate,
         mask_token_rate=config.mask_token_rate,
         random_token_rate=config.random_token_rate,
     )

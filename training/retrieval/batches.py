@@ -80,14 +80,6 @@ class Pairs:
         """The document that answers each query."""
         return [self.texts[key] for key in self.keys[:, 1]]
 
-    @property
-    def negatives(self) -> list[tuple[str, ...]]:
-        """The documents that do not answer each query."""
-        return [
-            tuple(self.texts[key] for key in keys)
-            for keys in self.negative_keys
-        ]
-
     def __len__(self):
         return len(self.queries)
 
@@ -182,7 +174,8 @@ class PairBatches(ExampleBatches):
         queries = tf.constant(pairs.queries)
         sentences = _sentences(pairs.documents)
         keys = tf.constant(pairs.keys)
-        negatives = _ragged(pairs.negatives, tf.string)
+        # The empty text stands where a pair has too few negatives.
+        all_documents = tf.constant([*pairs.texts, ""])
         negative_keys = _ragged(pairs.negative_keys, tf.int64)
         # Runs without hard negatives keep the draws they always had.
         num_draws = 6 if self.config.hard_negatives else 5
@@ -210,12 +203,16 @@ class PairBatches(ExampleBatches):
             texts = {"query": query, "document": document}
             features = {"keys": tf.gather(keys, indices)}
             if self.config.hard_negatives:
-                texts["negative"], features["negative_keys"] = _draw_negatives(
-                    tf.gather(negatives, indices),
+                numbers = _draw_negatives(
                     tf.gather(negative_keys, indices),
                     draws[:, 5],
                     self.config.hard_negatives,
                 )
+                # -1 becomes the number of the empty text.
+                texts["negative"] = tf.gather(
+                    all_documents, numbers % (len(pairs.texts) + 1)
+                )
+                features["negative_keys"] = numbers
             return {**self._tokenize(texts), **features}
 
         return (
@@ -263,25 +260,22 @@ def _ragged(rows, dtype):
     )
 
 
-def _draw_negatives(negatives, keys, draws, count):
+def _draw_negatives(keys, draws, count):
     """Draws `count` of each pair's negatives, each at most once.
 
-    Takes ragged tensors `[M, negatives]` and floats `[M]` in `[0, 1)`, which
-    decide where to begin. Returns texts and keys `[M H]`, empty and -1 where a
-    pair has fewer.
+    Takes numbers, ragged `[M, negatives]`, and floats `[M]` in `[0, 1)`, which
+    decide where to begin. Returns numbers `[M H]`, -1 where a pair has fewer.
     """
-    counts = negatives.row_lengths()[:, None]  # [M, 1]
+    counts = keys.row_lengths()[:, None]  # [M, 1]
     place = tf.range(count, dtype=tf.int64)[None, :]  # [1, H]
     first = scaled(draws, tf.maximum(counts[:, 0], 1))[:, None]
     column = (first + place) % tf.maximum(counts, 1)
-    is_one = tf.reshape(place < counts, [-1])
-    rows = tf.reshape(negatives.row_starts()[:, None] + column, [-1])
+    rows = keys.row_starts()[:, None] + column
     # The last entry is for pairs that have too few.
-    texts = tf.concat([negatives.values, [""]], axis=0)
     numbers = tf.concat([keys.values, tf.constant([-1], tf.int64)], axis=0)
     last = tf.size(numbers, tf.int64) - 1
-    chosen = tf.where(is_one, rows, last)
-    return tf.gather(texts, chosen), tf.gather(numbers, chosen)
+    chosen = tf.where(place < counts, rows, last)
+    return tf.gather(numbers, tf.reshape(chosen, [-1]))
 
 
 def _cut_query(queries, sentences, draws, probability):

@@ -1,14 +1,211 @@
-"""Texts from files, and as inputs of an encoder."""
+"""Texts, labelled or not: every format, what is left out, bad rows."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
-from tests.training import tiny
-from training.corpus.texts import read_texts
-from training.engine.global_batch import tokenized
+from training.corpus.texts import NO_LABEL, read_examples, read_texts
+
+NLI = ("entailment", "neutral", "contradiction")
+DATA = pathlib.Path(__file__).parents[4] / "shared" / "data" / "nli"
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def rows(examples):
+    second = examples.second or [None] * len(examples)
+    names = [examples.names[label] for label in examples.labels]
+    return list(zip(examples.first, second, names))
+
+
+def test_glue_table(tmp_path):
+    """Columns of its own names among others, no quoting, no consensus."""
+    path = write(
+        tmp_path / "dev_matched.tsv",
+        "index\tsentence1\tsentence2\tlabel1\tgold_label",
+        '0\t"She said\tno "way" \tneutral\tneutral',
+        "1\ta\tb\tneutral\t-",
+        "",
+        "2\té\u2028f\tg\tentailment\tentailment",
+    )
+    examples = read_examples(path)
+    assert rows(examples) == [
+        ('"She said', 'no "way" ', "neutral"),
+        ("é\u2028f", "g", "entailment"),
+    ]
+    assert examples.names == ("entailment", "neutral")
+    assert examples.labels.dtype == np.int32
+    assert examples.left_out == {NO_LABEL: 1}
+    named = read_examples(path, labels=NLI)
+    assert named.names == NLI and named.labels.tolist() == [1, 0]
+
+
+def test_json_lines_are_the_same(tmp_path):
+    path = write(
+        tmp_path / "dev.jsonl",
+        *(
+            json.dumps({"sentence1": a, "sentence2": b, "gold_label": label})
+            for a, b, label in (
+                ("a", "b", "yes"),
+                ("c", "", "-"),
+                ("d", "e", "no"),
+            )
+        ),
+    )
+    examples = read_examples(path)
+    assert rows(examples) == [("a", "b", "yes"), ("d", "e", "no")]
+    assert examples.left_out == {NO_LABEL: 1}
+    numbered = write(
+        tmp_path / "numbered.jsonl",
+        '{"t": "a", "n": 10}',
+        '{"t": "b", "n": -1}',
+        '{"t": "c", "n": 9}',
+    )
+    examples = read_examples(numbered, columns=("t", "n"))
+    # In the order of numbers, which that of their names is not.
+    assert examples.names == ("9", "10")
+    assert examples.labels.tolist() == [1, 0] and examples.second is None
+
+
+def test_quoted_table(tmp_path):
+    path = write(tmp_path / "x.csv", "n,text", '1,"a, ""b""', 'c"', "0,d")
+    examples = read_examples(path, columns=("text", "n"), labels=("no", "yes"))
+    assert rows(examples) == [('a, "b"\nc', None, "yes"), ("d", None, "no")]
+
+
+def test_table_without_a_header(tmp_path):
+    path = write(
+        tmp_path / "cola.tsv", "gj04\t1\t\tIt is.", "gj04\t0\t*\tIs it"
+    )
+    examples = read_examples(path, columns=("3", "1"))
+    assert rows(examples) == [("It is.", None, "1"), ("Is it", None, "0")]
+    with pytest.raises(
+        ValueError, match="cola.tsv:1: must have the columns 4 "
+    ):
+        read_examples(path, columns=("4", "1"))
+
+
+def test_labels_go_by_their_names(tmp_path):
+    """Numbers in one file and names in another, as of SNLI and MNLI."""
+    header = "premise\thypothesis\tlabel"
+    path = write(tmp_path / "x.tsv", header, "a\tb\t2", "c\td\t0")
+    named = read_examples(path, labels=NLI)
+    assert rows(named) == [("a", "b", NLI[2]), ("c", "d", NLI[0])]
+    again = named.renumbered(("contradiction", "entailment"), "x.tsv")
+    assert rows(again) == rows(named) and again.labels.tolist() == [0, 1]
+    # Which is which, nobody said.
+    with pytest.raises(ValueError, match="x.tsv must have the labels entail"):
+        read_examples(path).renumbered(NLI, "x.tsv")
+    # A name that is a number is the name.
+    stars = read_examples(path, labels=("2", "1", "0"))
+    assert stars.labels.tolist() == [0, 2]
+
+
+def test_checksum_is_of_the_content(tmp_path):
+    path = write(tmp_path / "x.tsv", "text\tlabel", "a\t1", "b\t0")
+    same = write(tmp_path / "y.csv", "label,text", "1,a", "0,b")
+    assert read_examples(path).sha256 == read_examples(same).sha256
+    other = write(tmp_path / "z.tsv", "text\tlabel", "a\t0", "b\t1")
+    assert read_examples(path).sha256 != read_examples(other).sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "columns", "message"),
+    [
+        ("x.tsv", ["a\tb", "1\t2"], (), "x.tsv:1: .* sentence1 .*: a b"),
+        ("x.tsv", ["text\tlabel", "a"], (), "x.tsv:2: must have 2 .*ved 1"),
+        ("x.tsv", ["text\tlabel", "a\t"], (), "x.tsv:2: 'label' must not"),
+        ("x.tsv", ["text\tlabel", "a\t-"], (), "x.tsv must hold .*: 1 without"),
+        ("x.tsv", [], (), "x.tsv: must have the columns"),
+        ("x.tsv", ["a\tb"], ("a",), "`columns` must be those .* Received: a"),
+        ("x.tsv", ["a\tb"], ("c", "b"), "x.tsv:1: .* columns c b. Rec.* a b"),
+        ("x.md", ["a"], (), r"x.md: must end in .tsv, .txt, .csv or .jsonl"),
+        ("x.csv", ["text,label", '"a'], (), "x.csv:2: unexpected end of data"),
+        ("x.jsonl", ["[]"], (), "x.jsonl:1: .* JSON object"),
+        ("x.jsonl", ['{"text": "a"}'], (), "x.jsonl:1: must have the columns"),
+        (
+            "x.jsonl",
+            ['{"text": "a", "label": 0}', '{"text": 1, "label": 0}'],
+            (),
+            "x.jsonl:2: 'text' must be a string. Received: 1",
+        ),
+        (
+            "x.jsonl",
+            ['{"text": "a", "label": 0}', '{"text": "b"}'],
+            (),
+            "x.jsonl:2: must have the columns text label. Received: text",
+        ),
+        (
+            "x.jsonl",
+            ['{"text": "a", "label": 0.5}'],
+            (),
+            "x.jsonl:1: 'label' must be a name or a whole number. .* 0.5",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, lines, columns, message):
+    with pytest.raises(ValueError, match=message):
+        read_examples(write(tmp_path / name, *lines), columns)
+
+
+@pytest.mark.parametrize("label", ["maybe", "3", "-2"])
+def test_bad_labels_are_named(tmp_path, label):
+    path = write(tmp_path / "x.tsv", "text\tlabel", "a\t0", f"b\t{label}")
+    with pytest.raises(ValueError, match=rf"x.tsv:3: .*0 to 2. .*'{label}'"):
+        read_examples(path, labels=NLI)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "x.tsv").write_bytes(b"text\tlabel\na\xff\t0\n")
+    with pytest.raises(ValueError, match="x.tsv is not UTF-8"):
+        read_examples(tmp_path / "x.tsv")
+
+
+@pytest.mark.filterwarnings("ignore:label.. is deprecated:DeprecationWarning")
+def test_tensorflow_datasets(tmp_path):
+    tfds.core.add_data_dir(tmp_path)
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="inference",
+        version="1.2.3",
+        data_dir=tmp_path,
+        split_datasets={
+            "train": tf.data.Dataset.from_tensor_slices(
+                {
+                    "premise": ["a", "é", "c"],
+                    "hypothesis": ["d", "e", "f"],
+                    "label": [2, 0, -1],
+                    "idx": [0, 1, 2],
+                }
+            )
+        },
+        features=tfds.features.FeaturesDict(
+            {
+                "premise": tfds.features.Text(),
+                "hypothesis": tfds.features.Text(),
+                "label": tfds.features.ClassLabel(names=NLI),
+                "idx": tf.int32,
+            }
+        ),
+        disable_shuffling=True,
+    )
+    # As `--data` hands it over.
+    examples = read_examples(pathlib.Path("tfds:inference"))
+    expected = [("a", "d", NLI[2]), ("é", "e", NLI[0])]
+    assert rows(examples) == expected
+    assert examples.left_out == {NO_LABEL: 1}
+    part = read_examples("tfds:inference:train[1:]", labels=NLI)
+    assert rows(part) == expected[1:]
+    with pytest.raises(ValueError, match="Unknown split 'dev'"):
+        read_examples("tfds:inference:dev")
+    with pytest.raises(ValueError, match="must have the columns text label"):
+        read_examples("tfds:inference", columns=("text", "label"))
 
 
 def test_a_text_a_line(tmp_path):
@@ -65,27 +262,19 @@ def test_missing_file(tmp_path):
         read_texts(tmp_path / "missing.txt")
 
 
-def test_tokenized_to_one_size_or_the_longest():
-    preprocessor = tiny.embedder(prompts={"query": "one two "}).preprocessor
-    texts = tf.constant(["red", "green blue", "cat " * 19])
-    longest, fixed = (
-        tokenized(preprocessor, texts[:2], "query", 13, fixed_size)
-        for fixed_size in (False, True)
-    )
-    assert longest["token_ids"].shape == (2, 6)
-    for name, values in longest.items():
-        assert fixed[name].shape == (2, 13)
-        np.testing.assert_array_equal(fixed[name][:, :6], values)
-        assert not np.any(fixed[name][:, 6:])  # [PAD] is the first
-    cut = tokenized(preprocessor, texts, None, 7, fixed_size=False)
-    assert cut["token_ids"].shape == (3, 7)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def in_graph(text):
-        features = tokenized(preprocessor, text, None, 7, fixed_size=True)
-        # XLA compiles for sizes it knows.
-        assert [x.shape.as_list() for x in features.values()] == [[None, 7]] * 3
-        return features
-
-    for name, values in in_graph(texts).items():
-        np.testing.assert_array_equal(values, cut[name])
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason=f"wants files in {DATA}")
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("mnli_dev_matched.jsonl", 9815),
+        ("snli_train_33k.tsv", 33069),
+        ("snli_validation.tsv", 9842),
+        ("snli_test.tsv", 9824),
+    ],
+)
+def test_real_files(name, count):
+    examples = read_examples(DATA / name, labels=NLI)
+    assert len(examples) + examples.left_out.total() == count
+    shares = np.bincount(examples.labels) / len(examples)
+    assert len(shares) == 3 and (abs(shares - 1 / 3) < 0.03).all()

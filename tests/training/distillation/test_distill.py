@@ -82,11 +82,9 @@ def make_task(data, tmp_path_factory):
     @functools.cache
     def made(**changes):
         changes = {"dropout": 0.0, **LOSSES, **changes}
-        task = DistillationTask(make(data, workdir, **changes))
         keras.utils.set_random_seed(3)
         with get_strategy("one_device").scope():
-            task.build()
-        return task
+            return CASE.task(data, workdir, **changes)
 
     return made
 

@@ -73,6 +73,9 @@ def test_schedule_round_trip():
         ({"warmup_steps": 100}, "`warmup_steps` .* Received: 100"),
         ({"warmup_steps": -1}, "`warmup_steps` .* Received: -1"),
         ({"optimizer": "adam"}, "`optimizer` must be .* Received: 'adam'"),
+        ({"learning_rate": -0.1}, "`learning_rate` is out .*: -0.1"),
+        ({"beta_2": 1.0}, "`beta_2` is out .* Received: 1.0"),
+        ({"clip_norm": 0.0}, "`clip_norm` is out .* Received: 0.0"),
     ],
 )
 def test_bad_values_are_named(change, message):

@@ -1,86 +1,14 @@
-"""Preparing text: what it holds in memory, and what it does not do again."""
+"""Preparing text by Beam, in other processes: it warns of missing packages."""
 
-import concurrent.futures
-import contextlib
 import json
-import random
 import subprocess
 import sys
-import threading
-import time
-import types
 
 import pytest
 
 from tests.training import tiny, workers
-from training.prepare import shards, text
-from training.prepare.configs import TextConfig
-from training.prepare.sources import Sample
-
-
-def test_reading_waits_for_writing(tmp_path, monkeypatch):
-    num_workers = 3
-    # A unit for each worker and one that waits, beside them the document that
-    # begins the next one, and the one that showed that it does not end it.
-    bound = num_workers + 2
-    lock, full = threading.Lock(), threading.Event()
-    ahead, written = [], []
-
-    def documents(tally):
-        for number in range(97):
-            with lock:
-                ahead.append(number + 1 - len(written))
-            if ahead[-1] == bound:
-                full.set()
-            yield "train", b"document %d" % number
-
-    def write(work, name, documents, lowercase):
-        # So slow that who does not wait is far ahead.
-        assert full.wait(timeout=30)
-        time.sleep(0.005)
-        with lock:
-            written.append(name)
-
-    @contextlib.contextmanager
-    def pool(workers):
-        with concurrent.futures.ThreadPoolExecutor(workers) as threads:
-            yield threads
-
-    monkeypatch.setattr(text, "worker_pool", pool)
-    monkeypatch.setattr(shards, "write_part", write)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "vocabulary.txt").touch()
-    text.tokenize(
-        TextConfig(
-            output=tmp_path,
-            source=(),
-            shard_megabytes=1e-6,
-            workers=num_workers,
-        ),
-        types.SimpleNamespace(documents=documents, num_bytes=0),
-        tmp_path,
-    )
-    assert sorted(written) == [f"train-{n:05}" for n in range(97)]
-    assert max(ahead) == bound
-
-
-def test_sample_stays_small():
-    draw = random.Random(3)
-    documents = [draw.randbytes(draw.randint(1, 31)) for _ in range(499)]
-    sample = Sample(1009, seed=5)
-    sizes = []
-    for document in documents:
-        sample.add(document)
-        sizes.append(sum(map(len, sample.documents())))
-    assert max(sizes) <= 1009
-    # And full, but for less than the document put out last.
-    assert min(sizes[200:]) > 1009 - 31
-    # One alone may be longer.
-    sample = Sample(7, seed=5)
-    for document in [b"a document", b"another document", b"the third one"]:
-        sample.add(document)
-        assert len(sample.documents()) == 1
-
+from tests.training.prepare.verb import ROOT, command, documents_of
+from training.corpus.tokenized import read_corpus
 
 _BEAM_TWICE = """
 import json, pathlib, sys
@@ -114,7 +42,6 @@ def test_beam_writes_what_is_missing(tmp_path):
         (tmp_path / "work" / name).mkdir(parents=True)
     vocabulary = "".join(f"{token}\n" for token in tiny.VOCABULARY)
     (tmp_path / "work" / "data" / "vocabulary.txt").write_text(vocabulary)
-    # In a process of its own: Beam warns of what is not installed.
     done = subprocess.run(
         [sys.executable, "-c", _BEAM_TWICE, str(tmp_path)],
         cwd=workers.ROOT,
@@ -130,3 +57,56 @@ def test_beam_writes_what_is_missing(tmp_path):
     assert changed == {
         name for name in before if name.startswith("train-00001.")
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", [None, "DirectRunner"])
+def test_lines_that_are_documents(tmp_path, vocabulary, runner):
+    lines = ["the cat runs.", "cats", "the dog.", "the cat runs.", "a cat."]
+    for name in ("train", "heldout"):
+        (tmp_path / f"{name}.tokens").write_text("\n".join([*lines, "", ""]))
+        lines = lines[::2]
+    output = tmp_path / "data"
+    flags = {
+        "source": tmp_path / "train.tokens",
+        "heldout_source": tmp_path / "heldout.tokens",
+        "vocabulary": vocabulary,
+        "output": output,
+    }
+    if runner:
+        flags["beam"] = f"runner={runner}"
+    subprocess.run(
+        command("--lines_are_documents", **flags), cwd=ROOT, check=True
+    )
+    corpus = read_corpus(output)
+    for shards, documents, words in (
+        (corpus.train, 5, 11),
+        (corpus.heldout, 3, 7),
+    ):
+        assert len(documents_of(shards)) == documents
+        assert sum(shard.words for shard in shards) == words
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["arguments"]["lines_are_documents"] is True
+
+
+@pytest.mark.slow
+def test_beam_makes_the_same_documents(made, tmp_path):
+    expected, flags = made
+    output = tmp_path / "data"
+    subprocess.run(
+        command(output=output, beam="runner=DirectRunner", **flags),
+        cwd=ROOT,
+        check=True,
+    )
+    manifests = [
+        json.loads((folder / "manifest.json").read_text())
+        for folder in (expected, output)
+    ]
+    for name in ("counts", "left_out", "vocabulary_sha256", "versions"):
+        assert manifests[0][name] == manifests[1][name]
+    corpora = [read_corpus(folder) for folder in (expected, output)]
+    for split in ("train", "heldout"):
+        shards, beams = (getattr(corpus, split) for corpus in corpora)
+        assert 1 < len(beams) < len(shards)
+        assert sorted(documents_of(beams)) == sorted(documents_of(shards))
+    assert list(tmp_path.iterdir()) == [output]

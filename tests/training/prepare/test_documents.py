@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import random
 import re
 
 import pytest
@@ -16,6 +17,7 @@ from training.prepare import documents
 from training.prepare.documents import Tally, read_file, read_text
 from training.prepare.sources import (
     File,
+    Sample,
     Sources,
     find_sources,
     without,
@@ -359,3 +361,21 @@ def test_held_out_documents(tmp_path):
     )
     _, whole = splits(0.0, 3, rest=heldout)
     assert whole == {"train": 3_001, "heldout": 3_001}
+
+
+def test_sample_stays_small():
+    draw = random.Random(3)
+    documents = [draw.randbytes(draw.randint(1, 31)) for _ in range(499)]
+    sample = Sample(1009, seed=5)
+    sizes = []
+    for document in documents:
+        sample.add(document)
+        sizes.append(sum(map(len, sample.documents())))
+    assert max(sizes) <= 1009
+    # And full, but for less than the document put out last.
+    assert min(sizes[200:]) > 1009 - 31
+    # One alone may be longer.
+    sample = Sample(7, seed=5)
+    for document in [b"a document", b"another document", b"the third one"]:
+        sample.add(document)
+        assert len(sample.documents()) == 1

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from keras_fixedhead.beir import read_collection, write_beir
+from tests.training.prepare.verb import content, flags_of
 from training.corpus.pairs import (
     Pair,
     as_beir,
@@ -37,20 +38,7 @@ def vocabulary(tmp_path):
 
 
 def prepare(*args, **flags):
-    words = [
-        word
-        for name, value in flags.items()
-        for word in (f"--{name}", str(value))
-    ]
-    return main(["pairs", *args, *words])
-
-
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return main(flags_of("pairs", *args, **flags))
 
 
 def test_writes_the_whole_folder(tmp_path, source, capsys):
@@ -134,25 +122,6 @@ def test_repeats_say_so_and_other_arguments_need_overwrite(
     assert prepare("--overwrite", seed=1, **flags) == 0
     assert content(output) == first
     assert set(tmp_path.iterdir()) == {source, vocabulary, output}
-
-
-def test_takes_what_it_writes(tmp_path, source, vocabulary):
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert prepare(source=source, vocabulary=vocabulary, output=first) == 0
-    pairs, _ = read_pairs(first / "heldout")
-    assert (
-        prepare(
-            source=first / "heldout",
-            vocabulary=vocabulary,
-            heldout=0.5,
-            output=second,
-        )
-        == 0
-    )
-    train = read_jsonl(second / "train.jsonl")
-    heldout, _ = read_pairs(second / "heldout")
-    assert len(train) + len(heldout) == len(pairs)
-    assert {p.document for p in heldout} < {p.document for p in pairs}
 
 
 def test_holds_another_source_out_as_it_is(tmp_path, source, vocabulary):

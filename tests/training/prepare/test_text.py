@@ -1,115 +1,36 @@
 """The verb `training.prepare text`: whole, resumable, the same everywhere."""
 
+import concurrent.futures
 import contextlib
-import gzip
 import hashlib
 import json
 import os
-import pathlib
-import random
 import subprocess
-import sys
+import threading
 import time
+import types
 
 import psutil
 import pytest
-import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
+from tests.training.prepare.verb import (
+    ROOT,
+    SPECIAL,
+    command,
+    content,
+    documents_of,
+    flags_of,
+)
 from training.corpus.tokenized import read_corpus
+from training.prepare import shards, text
 from training.prepare.__main__ import main
+from training.prepare.configs import TextConfig
 from training.prepare.workers import worker_pool
 
-ROOT = pathlib.Path(__file__).parents[3]
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = ["the", "cat", "café", "Dog", "runs", "eats", "reading", ".", "猫"]
 
-
-def text(draw, lines):
-    return [
-        " ".join(draw.choices(WORDS, k=draw.randint(2, 30)))
-        for _ in range(lines)
-    ]
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A folder of every kind of file, and the good documents in it."""
-    folder = tmp_path_factory.mktemp("source")
-    draw = random.Random(3)
-    documents = [text(draw, draw.randint(1, 4)) for _ in range(331)]
-    joined = ["\n".join(document) + "\n\n" for document in documents]
-    (folder / "a.txt").write_text(
-        "".join(joined[:97]) + "one\n\n\u200b\nthe cat"
-    )
-    (folder / "b.jsonl").write_text(
-        "".join(json.dumps({"text": d}) + "\n" for d in joined[97:200])
-        + '{"text": ""}\n'
-    )
-    with gzip.open(folder / "c.txt.gz", "wb") as stream:
-        stream.write("".join(joined[200:]).encode() + b"the cat\xff\n\xad\n")
-    cat = ["the cat"]
-    return folder, [*documents[:97], cat, *documents[97:], cat]
-
-
-@pytest.fixture(scope="module")
-def vocabulary(tmp_path_factory):
-    path = tmp_path_factory.mktemp("vocabulary") / "given.txt"
-    known = [*SPECIAL, "the", "cat", "cafe", "dog", "run", "##s", ".", "o"]
-    path.write_text("".join(f"{token}\n" for token in known))
-    return path
-
-
-def arguments(*args, **flags):
-    flags = [
-        word
-        for name, value in flags.items()
-        for word in (f"--{name}", str(value))
-    ]
-    return ["text", *map(str, args), *flags]
-
-
-def command(*args, **flags):
-    return [
-        sys.executable, "-m", "training.prepare", *arguments(*args, **flags)
-    ]  # fmt: skip
-
-
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def documents_of(shards):
-    """The lines of ids of the documents, in order."""
-    found = []
-    paths = [str(shard.path) for shard in shards]
-    for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        ids = iter(features["token_ids"].int64_list.value)
-        lengths = features["line_lengths"].int64_list.value
-        found.append([[next(ids) for _ in range(n)] for n in lengths])
-        assert not list(ids)
-    return found
-
-
-@pytest.fixture(scope="module")
-def made(source, vocabulary, tmp_path_factory):
-    """A run that nothing interrupts, of one document a shard."""
-    output = tmp_path_factory.mktemp("made") / "new" / "data"
-    flags = {
-        "source": source[0],
-        "vocabulary": vocabulary,
-        "heldout": 0.2,
-        "shard_megabytes": 0.0001,
-        "seed": 5,
-    }
-    assert main(arguments(output=output, workers=1, **flags)) == 0
-    assert list(output.parent.iterdir()) == [output]
-    return output, flags
+def prepare(*args, **flags):
+    return main(flags_of("text", *args, **flags))
 
 
 def test_holds_every_document(source, made, vocabulary):
@@ -161,17 +82,17 @@ def test_holds_every_document(source, made, vocabulary):
 def test_made_before(made, source, capsys):
     output, flags = made
     before = content(output)
-    assert main(arguments(output=output, workers=3, **flags)) == 0
+    assert prepare(output=output, workers=3, **flags) == 0
     assert "made before" in capsys.readouterr().out
-    assert main(arguments(output=output, **flags | {"seed": 6})) == 1
+    assert prepare(output=output, **flags | {"seed": 6}) == 1
     assert "--overwrite" in capsys.readouterr().err
     path = source[0] / "a.txt"
     with touched(path):
-        assert main(arguments(output=output, **flags)) == 1
+        assert prepare(output=output, **flags) == 1
         assert "files that have changed" in capsys.readouterr().err
     # What it was made of need not be there any more.
     aside = source[0].rename(source[0].with_name("aside"))
-    assert main(arguments(output=output, **flags)) == 0
+    assert prepare(output=output, **flags) == 0
     aside.rename(source[0])
     assert main(["pairs", "--overwrite", "--output", str(output)]) == 1
     assert "must be a new folder, or one that" in capsys.readouterr().err
@@ -197,7 +118,7 @@ def test_output_among_the_sources(source, vocabulary, capsys):
     folder, _ = source
     for named in (folder, folder.with_name("sour*")):
         flags = {"source": named, "vocabulary": vocabulary}
-        assert main(arguments(output=folder / "x" / "data", **flags)) == 1
+        assert prepare(output=folder / "x" / "data", **flags) == 1
         assert "must lie outside" in capsys.readouterr().err
     assert not (folder / "x").exists()
 
@@ -211,7 +132,7 @@ def test_killed_and_continued(made, source, tmp_path, capsys):
     try:
         wait_for(lambda: len(list(work.glob("parts/*.json"))) > 40)
         # Not two at a time.
-        assert main(arguments(**flags)) == 1
+        assert prepare(**flags) == 1
         assert "by another process" in capsys.readouterr().err
     finally:
         workers = psutil.Process(run.pid).children(recursive=True)
@@ -225,20 +146,20 @@ def test_killed_and_continued(made, source, tmp_path, capsys):
     assert 40 < len(names) < len(list(expected.glob("*.tfrecord")))
     assert not output.exists()
 
-    assert main(arguments(**flags | {"seed": 6})) == 1
+    assert prepare(**flags | {"seed": 6}) == 1
     assert "differs in seed" in capsys.readouterr().err
     with touched(source[0] / "a.txt"):
-        assert main(arguments(**flags)) == 1
+        assert prepare(**flags) == 1
         assert "differs in sources" in capsys.readouterr().err
 
     given = flags["vocabulary"]
     with touched(given):
-        assert main(arguments(**flags)) == 1
+        assert prepare(**flags) == 1
         assert "differs in files" in capsys.readouterr().err
 
     # What a worker left that was killed while it wrote.
     (work / "data" / ".train-00042.tfrecord.1234.partial").write_text("half")
-    assert main(arguments(workers=2, **flags)) == 0
+    assert prepare(workers=2, **flags) == 0
     assert content(output) == content(expected)
     assert list(tmp_path.iterdir()) == [output]
     for path, stat in finished.items():
@@ -261,7 +182,7 @@ def test_learns_the_vocabulary_from_training_text(source, tmp_path, capsys):
         "vocabulary_size": 60,
         "output": output,
     }
-    assert main(arguments("--no_lowercase", **flags)) == 0
+    assert prepare("--no_lowercase", **flags) == 0
     corpus = read_corpus(output)
     assert not corpus.lowercase
     assert {"text", "a", "a3word"} < set(corpus.vocabulary)
@@ -307,7 +228,7 @@ def test_learns_the_vocabulary_from_training_text(source, tmp_path, capsys):
 )
 def test_wrong_arguments_are_one_line(source, tmp_path, capsys, flags, message):
     flags = {"source": source[0], "output": tmp_path / "data"} | flags
-    assert main(arguments(**flags)) == 1
+    assert prepare(**flags) == 1
     error = capsys.readouterr().err
     assert error.startswith("training.prepare: error: ") and message in error
     assert len(error.splitlines()) == 1
@@ -341,12 +262,11 @@ def test_what_fails_for_good_leaves_nothing(
     if vocabulary is not None:
         flags["vocabulary"] = given
     given.write_text("\n".join(vocabulary or SPECIAL))
-    assert main(arguments(output=tmp_path / "data", **flags)) == 1
+    assert prepare(output=tmp_path / "data", **flags) == 1
     assert message in capsys.readouterr().err
     assert set(tmp_path.iterdir()) == {source, given}
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_error():
     with pytest.raises(ChildProcessError, match="--workers .*now 1"):
@@ -354,56 +274,47 @@ def test_a_worker_that_is_killed_is_an_error():
             pool.submit(os._exit, 1).result()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("runner", [None, "DirectRunner"])
-def test_lines_that_are_documents(tmp_path, vocabulary, runner):
-    lines = ["the cat runs.", "cats", "the dog.", "the cat runs.", "a cat."]
-    for name in ("train", "heldout"):
-        (tmp_path / f"{name}.tokens").write_text("\n".join([*lines, "", ""]))
-        lines = lines[::2]
-    output = tmp_path / "data"
-    flags = {
-        "source": tmp_path / "train.tokens",
-        "heldout_source": tmp_path / "heldout.tokens",
-        "vocabulary": vocabulary,
-        "output": output,
-    }
-    if runner:
-        flags["beam"] = f"runner={runner}"
-    # In a process of its own: Beam warns of what is not installed.
-    subprocess.run(
-        command("--lines_are_documents", **flags), cwd=ROOT, check=True
-    )
-    corpus = read_corpus(output)
-    for shards, documents, words in (
-        (corpus.train, 5, 11),
-        (corpus.heldout, 3, 7),
-    ):
-        assert len(documents_of(shards)) == documents
-        assert sum(shard.words for shard in shards) == words
-    manifest = json.loads((output / "manifest.json").read_text())
-    assert manifest["arguments"]["lines_are_documents"] is True
+def test_reading_waits_for_writing(tmp_path, monkeypatch):
+    num_workers = 3
+    # A unit for each worker and one that waits, beside them the document that
+    # begins the next one, and the one that showed that it does not end it.
+    bound = num_workers + 2
+    lock, full = threading.Lock(), threading.Event()
+    ahead, written = [], []
 
+    def documents(tally):
+        for number in range(97):
+            with lock:
+                ahead.append(number + 1 - len(written))
+            if ahead[-1] == bound:
+                full.set()
+            yield "train", b"document %d" % number
 
-@pytest.mark.slow
-def test_beam_makes_the_same_documents(made, tmp_path):
-    expected, flags = made
-    output = tmp_path / "data"
-    # In a process of its own: Beam warns of what is not installed.
-    subprocess.run(
-        command(output=output, beam="runner=DirectRunner", **flags),
-        cwd=ROOT,
-        check=True,
+    def write(work, name, documents, lowercase):
+        # So slow that who does not wait is far ahead.
+        assert full.wait(timeout=30)
+        time.sleep(0.005)
+        with lock:
+            written.append(name)
+
+    @contextlib.contextmanager
+    def pool(workers):
+        with concurrent.futures.ThreadPoolExecutor(workers) as threads:
+            yield threads
+
+    monkeypatch.setattr(text, "worker_pool", pool)
+    monkeypatch.setattr(shards, "write_part", write)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "vocabulary.txt").touch()
+    text.tokenize(
+        TextConfig(
+            output=tmp_path,
+            source=(),
+            shard_megabytes=1e-6,
+            workers=num_workers,
+        ),
+        types.SimpleNamespace(documents=documents, num_bytes=0),
+        tmp_path,
     )
-    manifests = [
-        json.loads((folder / "manifest.json").read_text())
-        for folder in (expected, output)
-    ]
-    for name in ("counts", "left_out", "vocabulary_sha256", "versions"):
-        assert manifests[0][name] == manifests[1][name]
-    corpora = [read_corpus(folder) for folder in (expected, output)]
-    for split in ("train", "heldout"):
-        shards, beams = (getattr(corpus, split) for corpus in corpora)
-        assert 1 < len(beams) < len(shards)
-        assert sorted(documents_of(beams)) == sorted(documents_of(shards))
-    assert list(tmp_path.iterdir()) == [output]
+    assert sorted(written) == [f"train-{n:05}" for n in range(97)]
+    assert max(ahead) == bound

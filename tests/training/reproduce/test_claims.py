@@ -31,10 +31,6 @@ def figures(**cells):
     }
 
 
-def verdict(claim, known, seen=NOISE, scale="cpu"):
-    return decide(claim, scale, known, seen, 0.99).verdict
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_each_claim_is_about_cells_that_there_are(scale):
     scale = SCALES[scale]
@@ -66,20 +62,45 @@ def test_the_effect_that_was_said_to_be_detectable():
                 assert test.smallest_effect == pytest.approx(effect, rel=0.05)
 
 
-A_UNDER_B = Claim("name", "source", "says", (Comparison("a", "b"),))
+def claim(*tests, **arguments):
+    comparisons = tuple(Comparison(*test) for test in tests)
+    return Claim("name", "source", "says", comparisons, **arguments)
+
+
+A_UNDER_B = claim(("a", "b"))
+BOTH = claim(("a", "b"), ("b", "c"))
+NO_WORSE = claim(("a", "b", 0.05))
+TOO_SMALL = claim(("a", "b"), not_testable={"cpu": "too small"})
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "expected"),
+    ("claim", "known", "expected"),
     [
-        ([1.0, 1.1, 1.2], [1.1, 1.2, 1.3], REPRODUCED),
-        ([1.0, 1.1, 1.2], [1.01, 1.11, 1.21], NOT_REPRODUCED),
-        ([1.1, 1.2, 1.3], [1.0, 1.1, 1.2], NOT_REPRODUCED),
-        ([1.0, 1.1, 1.2], [], UNDECIDED),
+        (A_UNDER_B, {"a": [1, 1.1, 1.2], "b": [1.1, 1.2, 1.3]}, REPRODUCED),
+        (
+            A_UNDER_B,
+            {"a": [1, 1.1, 1.2], "b": [1.01, 1.11, 1.21]},
+            NOT_REPRODUCED,
+        ),
+        (A_UNDER_B, {"a": [1.1, 1.2, 1.3], "b": [1, 1.1, 1.2]}, NOT_REPRODUCED),
+        (A_UNDER_B, {"a": [1, 1.1, 1.2], "b": []}, UNDECIDED),
+        (BOTH, {"a": [1] * 3, "b": [1.1] * 3, "c": [1.2] * 3}, REPRODUCED),
+        (BOTH, {"a": [1] * 3, "b": [1.1] * 3, "c": [1.1] * 3}, NOT_REPRODUCED),
+        # One that is the other way round decides, whatever is missing.
+        (BOTH, {"a": [1.1] * 3, "b": [1] * 3}, NOT_REPRODUCED),
+        (BOTH, {"a": [1] * 3, "b": [1.1] * 3}, UNDECIDED),
+        (A_UNDER_B, {"a": [1.01] * 3, "b": [1] * 3}, NOT_REPRODUCED),
+        (NO_WORSE, {"a": [1.01] * 3, "b": [1] * 3}, REPRODUCED),
+        (NO_WORSE, {"a": [1.1] * 3, "b": [1] * 3}, NOT_REPRODUCED),
+        (TOO_SMALL, {"a": [1] * 3, "b": [2] * 3}, NOT_TESTABLE),
     ],
 )
-def test_verdicts(a, b, expected):
-    assert verdict(A_UNDER_B, figures(a=a, b=b)) == expected
+def test_verdicts(claim, known, expected):
+    found = decide(claim, "cpu", figures(**known), NOISE, 0.99)
+    assert found.verdict == expected
+    if claim is TOO_SMALL:
+        found = decide(claim, "gpu", figures(**known), NOISE, 0.99)
+        assert found.verdict == REPRODUCED
 
 
 def test_a_difference_is_of_the_seeds_that_both_have():
@@ -98,47 +119,21 @@ def test_one_seed_decides_nothing():
     assert outcome.seeds == 1 and outcome.difference == pytest.approx(-8.0)
 
 
-def test_all_tests_of_a_claim_must_hold():
-    claim = Claim("", "", "", (Comparison("a", "b"), Comparison("b", "c")))
-    known = figures(a=[1.0] * 3, b=[1.1] * 3, c=[1.2] * 3)
-    assert verdict(claim, known) == REPRODUCED
-    assert verdict(claim, known | figures(c=[1.1] * 3)) == NOT_REPRODUCED
-    # One that is the other way round decides, whatever is missing.
-    assert verdict(claim, figures(a=[1.1] * 3, b=[1.0] * 3)) == NOT_REPRODUCED
-    assert verdict(claim, figures(a=[1.0] * 3, b=[1.1] * 3)) == UNDECIDED
-
-
-def test_a_margin_is_for_what_is_no_worse():
-    known = figures(a=[1.01] * 3, b=[1.0] * 3)
-    no_worse = Claim("", "", "", (Comparison("a", "b", margin=0.05),))
-    assert verdict(A_UNDER_B, known) == NOT_REPRODUCED
-    assert verdict(no_worse, known) == REPRODUCED
-    assert verdict(no_worse, figures(a=[1.1] * 3, b=[1.0] * 3)) == (
-        NOT_REPRODUCED
-    )
-
-
-def test_what_cannot_be_tested_is_not_decided():
-    claim = Claim("", "", "", (Comparison("a", "b"),), {"cpu": "too small"})
-    known = figures(a=[1.0] * 3, b=[2.0] * 3)
-    assert verdict(claim, known) == NOT_TESTABLE
-    assert verdict(claim, known, scale="gpu") == REPRODUCED
-
-
 def test_other_figures_have_a_noise_of_their_own():
-    claim = Claim("", "", "", (Comparison("a:kl_4", "b:kl_4"),))
+    compared = claim(("a:kl_4", "b:kl_4"))
     known = {
         "a": {1: {"kl_4": 1.0}, 2: {"kl_4": 1.1}, 3: {"kl_4": 1.0}},
         "b": {1: {"kl_4": 3.0}, 2: {"kl_4": 3.0}, 3: {"kl_4": 3.1}},
     }
-    [outcome] = decide(claim, "cpu", known, None, 0.99).outcomes
+    found = decide(compared, "cpu", known, None, 0.99)
+    [outcome] = found.outcomes
     low, _ = stats.t.interval(
         0.99, 2, *(lambda x: (x.mean(), stats.sem(x)))(
             np.array([-2.0, -1.9, -2.1])
         )
     )  # fmt: skip
     assert outcome.difference - outcome.half_width == pytest.approx(low)
-    assert verdict(claim, known, None) == REPRODUCED
+    assert found.verdict == REPRODUCED
 
 
 def test_noise_leaves_out_cells_and_seeds():

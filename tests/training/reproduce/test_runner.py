@@ -26,7 +26,8 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return write_stream(tmp_path_factory.mktemp("runner") / "text")
+    folder = tmp_path_factory.mktemp("runner") / "text"
+    return write_stream(folder, learnable=True)
 
 
 def test_runs_are_made_and_reported(data, tmp_path, capfd):

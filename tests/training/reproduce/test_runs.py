@@ -20,7 +20,8 @@ from training.reproduce.runs import TokenWindows
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
-    return read_stream(write_stream(tmp_path_factory.mktemp("runs") / "text"))
+    folder = tmp_path_factory.mktemp("runs") / "text"
+    return read_stream(write_stream(folder, learnable=False))
 
 
 def train(stream, folder, stop_after=None, scale=SCALE):

@@ -1,4 +1,4 @@
-"""A grid of tiny models, and a text that they learn."""
+"""A grid of tiny models, and texts for them."""
 
 import dataclasses
 import json
@@ -39,13 +39,14 @@ def plan_of(workdir: pathlib.Path, *names: str, **changes) -> Plan:
     return plan
 
 
-def write_stream(folder: pathlib.Path) -> pathlib.Path:
-    """Writes a stream in which each token is followed by the next one."""
+def write_stream(folder: pathlib.Path, *, learnable: bool) -> pathlib.Path:
+    """Writes tokens at random, or each followed by the next one."""
     folder.mkdir()
+    rng = np.random.default_rng(3)
     counts = {"tokens in the vocabulary": VOCABULARY_SIZE}
     for split, count in (("train", 601), ("tuning", 211), ("test", 307)):
-        tokens = 5 + np.arange(count) % 19
-        np.save(folder / f"{split}.npy", tokens.astype("<u2"))
+        kinds = np.arange(count) if learnable else rng.integers(0, 19, count)
+        np.save(folder / f"{split}.npy", (5 + kinds % 19).astype("<u2"))
         counts[f"{split} tokens"] = count
     manifest = {"kind": "stream", "counts": counts}
     (folder / "manifest.json").write_text(json.dumps(manifest))

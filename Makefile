@@ -59,9 +59,10 @@ test-slow: setup .venv/torch/installed ## Run what takes long or wants real data
 	KERAS_BACKEND=torch .venv/torch/bin/python -m pytest \
 		-m "not slow and not any_backend" tests/keras_fixedhead
 
-lint: setup ## Check style
+lint: setup ## Check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 format: setup ## Mend style
 	$(BIN)/ruff check --fix

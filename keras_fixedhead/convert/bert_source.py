@@ -195,7 +195,8 @@ class BertSource:
             model = FixedHeadTextEmbedder(
                 backbone,
                 preprocessor,
-                pooling_mode=self.pooling_mode,
+                # `_preprocessor` refuses None.
+                pooling_mode=str(self.pooling_mode),
                 normalize=self.normalize is not False,
             )
         elif task == "masked_lm":

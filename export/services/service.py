@@ -299,11 +299,15 @@ def _answered(service, inputs, padded, tell):
 
 
 def _stack(arrays: list[np.ndarray]) -> np.ndarray:
-    """Concatenates rows, `[N, T]` padded to the largest T."""
+    """Concatenates rows, `[N, T]` padded to the largest T as models do."""
     if arrays[0].ndim == 1:
         return np.concatenate(arrays)
     shape = sum(map(len, arrays)), max(array.shape[1] for array in arrays)
     stacked, start = np.zeros(shape, np.result_type(*arrays)), 0
+    if stacked.dtype.kind == "f" and any(
+        (array == golden.PADDING).any() for array in arrays
+    ):
+        stacked[:] = golden.PADDING
     for array in arrays:
         end = start + len(array)
         stacked[start:end, : array.shape[1]] = array

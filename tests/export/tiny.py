@@ -85,9 +85,10 @@ def new_causal_lm(unused=0, **options):
     return model
 
 
-def new_labeler():
+def new_labeler(**sizes):
     """A span labeler whose windows are soon full."""
     return _new_task(
         keras_fixedhead.FixedHeadSpanLabeler,
+        backbone=sizes,
         preprocessor={"document_stride": 5, "max_question_length": 7},
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from export import services
 from export.files import card, golden
 from keras_fixedhead import context_windows
 from tests.export import serving, tiny
@@ -64,3 +65,15 @@ class TestSpanLabeler(kinds.KindTests):
         # What the gate asked was clear, and not of empty contexts alone.
         case = golden.load(folder).cases["serving_default"]
         assert len(set(case.outputs["answer"][case.decided])) > 5
+
+
+def test_golden_logits_at_padding_are_the_model_s():
+    """Rows of many batches: of the longest one, and of shorter ones."""
+    labeler = tiny.new_labeler(vocabulary_size=9_000, max_sequence_length=160)
+    service = services.of(labeler, labeler.preprocessor)
+    case = services.golden_cases(service)["from_token_ids"]
+    assert len(case.decided) > 64
+    padding = case.inputs["padding_mask"] == 0
+    assert padding[32:64].any(axis=1).all()
+    for logits in case.outputs.values():
+        np.testing.assert_array_equal(logits == golden.PADDING, padding)

@@ -82,3 +82,20 @@ def as_numpy(outputs):
         )
 
     return keras.tree.map_structure(convert, outputs)
+
+
+def real(outputs, inputs):
+    """The outputs of real tokens, and of rows that have any."""
+    mask = inputs["padding_mask"] == 1
+
+    def choose(x):
+        return x[mask if x.shape[:2] == mask.shape else mask.any(1)]
+
+    return keras.tree.map_structure(choose, as_numpy(outputs))
+
+
+def assert_close(outputs, expected, **tolerance):
+    def check(x, y):
+        np.testing.assert_allclose(x, y, **tolerance)
+
+    keras.tree.map_structure(check, outputs, expected)

@@ -3,34 +3,20 @@
 import itertools
 
 import keras
-import keras_hub
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_fixedhead import FixedMultiHeadAttention
 from keras_fixedhead.convert import from_multi_head_attention
+from tests.keras_fixedhead.attention_inputs import (
+    SIZES,
+    mask,
+    normal,
+    randomize,
+)
 
-# Primes, all different, so that a swapped axis cannot pass.
-B, T, S, D, E, N, H = 2, 5, 7, 11, 13, 3, 17
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def mask(*shape, seed=1):
-    """A random mask whose rows each allow their first position."""
-    mask = np.random.default_rng(seed).random(shape) < 0.6
-    mask[..., 0] = True
-    return mask
-
-
-def randomize(layer):
-    for i, variable in enumerate(layer.weights):
-        if "seed" not in variable.path:
-            variable.assign(0.3 * normal(*variable.shape, seed=i))
-    return layer
+B, T, S, D, E, N, H = SIZES
 
 
 def output_and_gradients(layer, *inputs, **kwargs):
@@ -163,23 +149,22 @@ class TestAgainstKeras:
         )
 
     def test_self_attention_with_implicit_masks(self):
+        """They have their effect, and are handed on."""
         ids = np.array([[1, 2, 3, 0, 0], [4, 1, 2, 3, 1]])
-        embedding = keras.layers.Embedding(6, D, mask_zero=True)
+        real = ids != 0
+        x = keras.layers.Embedding(6, D, mask_zero=True)(ids)
         theirs = keras.layers.MultiHeadAttention(N, H)
-        x = embedding(ids)
         theirs(x, x)
         ours = from_multi_head_attention(randomize(theirs))
-        expected = theirs(embedding(ids), embedding(ids))
-        output = ours(embedding(ids))
-        real = ids != 0
+        expected = ops.convert_to_numpy(theirs(x, x))
+        output = ours(x)
         np.testing.assert_allclose(
-            ops.convert_to_numpy(output)[real],
-            ops.convert_to_numpy(expected)[real],
-            atol=1e-5,
+            ops.convert_to_numpy(output)[real], expected[real], atol=1e-5
         )
-        np.testing.assert_array_equal(
-            ops.convert_to_numpy(keras.src.backend.get_keras_mask(output)),
-            real,
+        np.testing.assert_allclose(
+            keras.layers.GlobalAveragePooling1D()(output),
+            [row[mask].mean(0) for row, mask in zip(expected, real)],
+            atol=1e-4,
         )
 
     @pytest.mark.parametrize(
@@ -291,10 +276,8 @@ class TestAgainstNumpy:
             explicit["query_mask"][:, :, None]
             & (explicit["value_mask"] & explicit["key_mask"])[:, None]
         )
-        expected, _ = numpy_attention(
-            layer, ops.convert_to_numpy(x), ops.convert_to_numpy(x),
-            allowed[:, None],
-        )  # fmt: skip
+        plain = ops.convert_to_numpy(x)
+        expected, _ = numpy_attention(layer, plain, plain, allowed[:, None])
         np.testing.assert_allclose(
             layer(x, x, x, **explicit), expected, atol=1e-5
         )
@@ -375,14 +358,22 @@ class TestAgainstNumpy:
         assert not ops.convert_to_numpy(ops.any(output != 0))
 
     @pytest.mark.parametrize(
-        "head_size", [(2, 3, 5), (3, 3, 2), (2, 5, 5), (7, 7, 7)]
+        ("head_size", "scale"),
+        [
+            ((2, 3, 5), None),
+            ((3, 3, 2), None),
+            ((2, 5, 5), 0.3),
+            ((7, 7, 7), None),
+            ((2, 5, 5), 1),
+            (H, 0.7),
+        ],
     )
-    def test_heads_of_different_sizes(self, head_size):
-        layer = self.layer(head_size)
+    def test_head_sizes_and_scales(self, head_size, scale):
+        layer = self.layer(head_size, attention_scale=scale)
         query, value = normal(B, T, D), normal(B, S, E)
         attention_mask = mask(B, N, T, S)
         expected, expected_scores = numpy_attention(
-            layer, query, value, attention_mask
+            layer, query, value, attention_mask, scale
         )
         output, scores = layer(
             query,
@@ -404,340 +395,4 @@ class TestAgainstNumpy:
         expected, _ = numpy_attention(layer, query, value, allowed)
         np.testing.assert_allclose(
             layer(query, value, use_causal_mask=causal), expected, atol=1e-5
-        )
-
-    @pytest.mark.parametrize(
-        ("head_size", "scale"), [(H, 0.7), ([2, 5, 5], 0.3), ([2, 5, 5], 1)]
-    )
-    def test_attention_scale(self, head_size, scale):
-        layer = self.layer(head_size, attention_scale=scale)
-        assert layer.attention_scales == (scale,) * N
-        query, value, allowed = normal(B, T, D), normal(B, S, E), mask(B, T, S)
-        expected, expected_scores = numpy_attention(
-            layer, query, value, allowed[:, None], scale
-        )
-        output, scores = layer(
-            query, value, attention_mask=allowed, return_attention_scores=True
-        )
-        np.testing.assert_allclose(output, expected, atol=1e-5)
-        np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
-
-
-class TestCache:
-    """A part of a sequence at a time, the keys and values before it kept."""
-
-    @pytest.mark.parametrize(
-        ("head_size", "attention_window"), [([2, 3, 3], None), (H, 3)]
-    )
-    def test_parts_equal_the_whole(self, float64, head_size, attention_window):
-        layer = FixedMultiHeadAttention(
-            N, head_size, attention_window, dtype="float64"
-        )
-        x = normal(B, S, D)
-        value_mask = mask(B, S)
-        layer.build(x.shape)
-        randomize(layer)
-        expected, expected_scores = layer(
-            x,
-            value_mask=value_mask,
-            use_causal_mask=True,
-            return_attention_scores=True,
-        )
-        # What is still to come does not matter.
-        cache = 1e3 * normal(B, 2, S, sum(layer.head_sizes))
-        start = 0
-        for length in (3, 1, 3):
-            stop = start + length
-            output, scores, cache = layer(
-                x[:, start:stop],
-                value_mask=value_mask,
-                use_causal_mask=True,
-                return_attention_scores=True,
-                cache=cache,
-                cache_update_index=start,
-            )
-            np.testing.assert_allclose(
-                output, expected[:, start:stop], rtol=1e-12, atol=1e-12
-            )
-            np.testing.assert_allclose(
-                scores, expected_scores[:, :, start:stop], atol=1e-12
-            )
-            start = stop
-        assert start == S
-        np.testing.assert_allclose(cache[:, 0], layer.key(x), atol=1e-12)
-        np.testing.assert_allclose(cache[:, 1], layer.value(x), atol=1e-12)
-
-    def test_equals_kerashub(self):
-        theirs = keras_hub.layers.CachedMultiHeadAttention(N, H)
-        query, value = normal(B, 2, D), normal(B, 2, D, seed=1)
-        theirs.build(query.shape, value.shape)
-        ours = from_multi_head_attention(randomize(theirs))
-        attention_mask, cache = mask(B, 2, S), normal(B, 2, S, N, H, seed=2)
-        expected, expected_cache = theirs(
-            query,
-            value,
-            attention_mask=attention_mask,
-            cache=cache,
-            cache_update_index=3,
-        )
-        output, cache = ours(
-            query,
-            value,
-            attention_mask=attention_mask,
-            cache=cache.reshape(B, 2, S, N * H),
-            cache_update_index=3,
-        )
-        np.testing.assert_allclose(output, expected, atol=1e-5)
-        np.testing.assert_allclose(
-            cache, ops.reshape(expected_cache, cache.shape), atol=1e-6
-        )
-
-    def test_an_implicit_mask_is_of_queries_alone(self):
-        """It is as long as the part, not as the cache."""
-        ids = np.array([[1, 0], [2, 3]])
-        x = keras.layers.Embedding(5, D, mask_zero=True)(ids)
-        layer = FixedMultiHeadAttention(N, H)
-        layer.build((B, T, D))
-        cache = normal(B, 2, S, N * H)
-        output, _ = layer(x, cache=cache, cache_update_index=0)
-        expected, _ = layer(
-            ops.convert_to_numpy(x),
-            query_mask=ids != 0,
-            cache=cache,
-            cache_update_index=0,
-        )
-        np.testing.assert_allclose(output, expected, atol=1e-6)
-
-    def test_symbolic_shapes(self):
-        layer = FixedMultiHeadAttention(N, H, output_dim=19)
-        *outputs, cache = layer(
-            keras.Input((T, D)),
-            return_attention_scores=True,
-            cache=keras.Input((2, S, N * H)),
-            cache_update_index=1,
-        )
-        assert [x.shape for x in outputs] == [(None, T, 19), (None, N, T, S)]
-        assert cache.shape == (None, 2, S, N * H)
-
-    @pytest.mark.parametrize(
-        ("shape", "index", "message"),
-        [
-            (
-                (B, 2, S, N * H),
-                None,
-                "together.*a cache, cache_update_index=None",
-            ),
-            (None, 3, "together.*no cache, cache_update_index=3"),
-            ((B, 2, S, N, H), 0, r"\(batch, 2, length, 51\).*\(2, 2, 7, 3, 17"),
-            ((B, 3, S, N * H), 0, r"\(batch, 2, length, 51\).*\(2, 3, 7, 51"),
-            ((B, 2, S, H), 0, r"\(batch, 2, length, 51\).*\(2, 2, 7, 17"),
-            ((B, 2, S, N * H), 3, "room for 5 .* of 7.*update_index=3"),
-            ((B, 2, S, N * H), -1, "cache_update_index=-1"),
-        ],
-        ids=str,
-    )
-    def test_bad_caches(self, shape, index, message):
-        layer = FixedMultiHeadAttention(N, H)
-        layer.build((B, T, D))
-        with pytest.raises(ValueError, match=message):
-            layer(
-                normal(B, T, D),
-                cache=None if shape is None else normal(*shape),
-                cache_update_index=index,
-            )
-
-
-def test_head_size_is_the_sequence_length_and_stays_it():
-    inputs = keras.Input((T, 32))
-    model = keras.Model(inputs, FixedMultiHeadAttention(7)(inputs))
-    layer = model.layers[-1]
-    assert layer.head_size == T
-    assert layer.query.kernel.shape == (32, 7 * T)
-    again = FixedMultiHeadAttention.from_config(layer.get_config())
-    again.build((None, 2 * T, 32))
-    assert again.head_size == T
-
-
-def test_unknown_length_without_head_size_is_an_error():
-    with pytest.raises(ValueError, match="Pass `head_size`"):
-        FixedMultiHeadAttention(N)(keras.Input((None, D)))
-
-
-def test_saved_layout():
-    """What files hold: it is never to change."""
-    layer = FixedMultiHeadAttention(N, H, name="a")
-    layer.build((B, T, D), (B, S, E), (B, S, 19))
-    assert {w.path: w.shape for w in layer.weights} == {
-        "a/query/kernel": (D, N * H),
-        "a/query/bias": (N * H,),
-        "a/key/kernel": (19, N * H),
-        "a/key/bias": (N * H,),
-        "a/value/kernel": (E, N * H),
-        "a/value/bias": (N * H,),
-        "a/attention_output/kernel": (N * H, D),
-        "a/attention_output/bias": (D,),
-    }
-
-
-def test_every_option_survives_get_config():
-    arguments = dict(
-        num_heads=N,
-        head_size=[2, 3, 5],
-        attention_window=4,
-        attention_scale=0.3,
-        dropout=0.25,
-        use_bias=False,
-        output_dim=19,
-        kernel_initializer=keras.initializers.HeNormal(seed=3),
-        bias_initializer="ones",
-        kernel_regularizer=keras.regularizers.L2(0.1),
-        bias_regularizer=keras.regularizers.L1(0.2),
-        kernel_constraint=keras.constraints.NonNeg(),
-        bias_constraint=keras.constraints.UnitNorm(),
-        seed=5,
-        name="a",
-        dtype="mixed_bfloat16",
-        trainable=False,
-    )
-    layer = FixedMultiHeadAttention(**arguments)
-    config = layer.get_config()
-    assert set(config) == set(arguments)
-    for name, value in arguments.items():
-        if isinstance(value, (int, float, list)):
-            assert config[name] == value
-    again = FixedMultiHeadAttention.from_config(config)
-    assert again.get_config() == config
-    assert again.kernel_regularizer.l2 == pytest.approx(0.1)
-
-
-def test_clone_model():
-    inputs = keras.Input((T, D))
-    model = keras.Model(inputs, FixedMultiHeadAttention(N)(inputs))
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    x = normal(B, T, D)
-    np.testing.assert_allclose(clone(x), model(x), atol=1e-6)
-
-
-def test_dropout_acts_in_training_only():
-    layer = FixedMultiHeadAttention(N, H, dropout=0.5)
-    x = normal(B, T, D)
-    plain = layer(x)
-    np.testing.assert_array_equal(layer(x, training=False), plain)
-    dropped = layer(x, training=True)
-    assert np.abs(ops.convert_to_numpy(dropped - plain)).max() > 1e-3
-
-
-def test_symbolic_shapes_with_scores():
-    layer = FixedMultiHeadAttention(N, H, output_dim=19)
-    output, scores = layer(
-        keras.Input((T, D)), keras.Input((S, E)), return_attention_scores=True
-    )
-    assert output.shape == (None, T, 19)
-    assert scores.shape == (None, N, T, S)
-    assert layer.compute_output_shape((B, T, D)) == (B, T, 19)
-
-
-@pytest.mark.parametrize("head_size", [H, [2, 3, 5]])
-def test_lora(head_size, tmp_path):
-    inputs = keras.Input((T, D))
-    layer = FixedMultiHeadAttention(N, head_size)
-    model = keras.Model(inputs, layer(inputs))
-    x = normal(B, T, D)
-    before = ops.convert_to_numpy(model(x))
-    for projection in (layer.query, layer.value):
-        projection.enable_lora(2)
-    np.testing.assert_allclose(model(x), before, atol=1e-6)
-    layer.query.lora_kernel_b.assign(normal(2, sum(layer.head_sizes)))
-    after = ops.convert_to_numpy(model(x))
-    assert abs(after - before).max() > 1e-3
-    model.save(tmp_path / "lora.keras")
-    again = keras.models.load_model(tmp_path / "lora.keras")
-    np.testing.assert_allclose(again(x), after, atol=1e-5)
-
-
-# Keras warns of every layer that has nothing to quantize.
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
-@pytest.mark.parametrize("head_size", [H, [2, 3, 5]])
-def test_int8(head_size, tmp_path):
-    inputs = keras.Input((T, D))
-    layer = FixedMultiHeadAttention(N, head_size)
-    model = keras.Model(inputs, layer(inputs))
-    x = normal(B, T, D)
-    before = ops.convert_to_numpy(model(x))
-    model.quantize("int8")
-    assert layer.query.kernel.dtype == "int8"
-    after = ops.convert_to_numpy(model(x))
-    np.testing.assert_allclose(after, before, atol=0.05)
-    model.save(tmp_path / "int8.keras")
-    again = keras.models.load_model(tmp_path / "int8.keras")
-    np.testing.assert_allclose(again(x), after, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_heads": 0}, "num_heads=0"),
-        ({"num_heads": -1}, "num_heads=-1"),
-        ({"num_heads": 2.0}, "num_heads=2.0"),
-        ({"num_heads": True}, "num_heads=True"),
-        ({"head_size": 0}, "head_size=0"),
-        ({"head_size": "8"}, "head_size='8'"),
-        ({"head_size": [2, 3]}, r"3 heads.*head_size=\[2, 3\]"),
-        ({"head_size": [2, 3, -1]}, "head_size=-1"),
-        ({"attention_window": 0}, "attention_window=0"),
-        ({"attention_scale": 0}, "attention_scale=0"),
-        ({"attention_scale": -0.1}, "attention_scale=-0.1"),
-        ({"attention_scale": float("inf")}, "attention_scale=inf"),
-        ({"attention_scale": float("nan")}, "attention_scale=nan"),
-        ({"attention_scale": True}, "attention_scale=True"),
-        ({"attention_scale": "1"}, "attention_scale='1'"),
-        ({"attention_scale": [0.1] * 3}, "attention_scale=.0.1"),
-        ({"output_dim": 1.5}, "output_dim=1.5"),
-        ({"dropout": 1.0}, "dropout=1.0"),
-        ({"dropout": "0.1"}, "dropout='0.1'"),
-    ],
-    ids=str,
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        FixedMultiHeadAttention(**{"num_heads": 3, "head_size": H, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"key_dim": 64}, "`key_dim`. Pass `head_size`. .*key_dim=64"),
-        ({"sliding_window": 3}, "Pass `attention_window`"),
-        ({"output_shape": 5}, "Pass `output_dim`"),
-        ({"flash_attention": True}, "Leave it out"),
-    ],
-    ids=str,
-)
-def test_arguments_of_keras_layer_point_to_ours(arguments, message):
-    with pytest.raises(TypeError, match=message):
-        FixedMultiHeadAttention(3, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "masks", "message"),
-    [
-        ([(T, D)], {}, r"`query` must have rank 3.*\(5, 11\)"),
-        ([(B, T, D), (B, S, 3, E)], {}, "`(key|value)` must have rank 3"),
-        ([(B, T, D), (B, S, E), (B, T, E)], {}, "the same length"),
-        ([(B, T, D)], {"value_mask": (B, S)}, r"`value_mask`.*\(2, 7\)"),
-        ([(B, T, D)], {"key_mask": (B, T, 1)}, "`key_mask`"),
-        ([(B, T, D)], {"query_mask": (3, T)}, "`query_mask`"),
-        ([(B, T, D)], {"attention_mask": (B, S, T)}, r"\(2, 7, 5\)"),
-        ([(B, T, D)], {"attention_mask": (B, 2, T, T)}, r"\(2, 2, 5, 5\)"),
-        ([(B, T, D)], {"attention_mask": (T,)}, "rank 2 or 3 or 4"),
-    ],
-    ids=str,
-)
-def test_bad_inputs(inputs, masks, message):
-    layer = FixedMultiHeadAttention(N, H)
-    with pytest.raises(ValueError, match=message):
-        layer(
-            *(normal(*shape) for shape in inputs),
-            **{name: np.ones(shape, bool) for name, shape in masks.items()},
         )

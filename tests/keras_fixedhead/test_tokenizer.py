@@ -1,5 +1,6 @@
 """The tokenizer against Hugging Face's, in the graph and outside of it."""
 
+import functools
 import json
 import os
 import random
@@ -81,12 +82,14 @@ needs_tensorflow = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[True, False], ids=["lowercase", "cased"])
+@pytest.fixture(
+    scope="module", params=[True, False], ids=["lowercase", "cased"]
+)
 def ours(request, vocabulary):
     return FixedHeadTokenizer(vocabulary, lowercase=request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "special"])
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "special"])
 def with_letters(request, ours):
     """A tokenizer of every letter that odd texts become, and Hugging Face's."""
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=ours.lowercase)
@@ -113,13 +116,17 @@ def ids_of(theirs, texts):
     return [row.ids for row in rows]
 
 
-def in_graph(tokenizer, texts):
+@functools.cache
+def graph_of(tokenizer):
     import tensorflow as tf
 
-    tokenize = tf.function(
+    return tf.function(
         tokenizer, input_signature=[tf.TensorSpec([None], tf.string)]
     )
-    return tokenize(tf.constant(texts)).to_list()
+
+
+def in_graph(tokenizer, texts):
+    return graph_of(tokenizer)(texts).to_list()
 
 
 def odd_texts(count):
@@ -132,17 +139,21 @@ def odd_texts(count):
         yield text
 
 
-def test_equals_hugging_face(ours):
-    theirs = berts_tokenizer(ours.get_vocabulary(), ours.lowercase)
-    texts = [*TEXTS, *SPECIAL_TEXTS]
-    assert ours(texts) == ids_of(theirs, texts)
+in_both = pytest.mark.parametrize(
+    "tokenize",
+    [
+        pytest.param(in_graph, marks=needs_tensorflow),
+        lambda tokenizer, texts: tokenizer(texts),
+    ],
+    ids=["graph", "python"],
+)
 
 
-@needs_tensorflow
-def test_the_graph_equals_hugging_face(ours):
+@in_both
+def test_equals_hugging_face(ours, tokenize):
     theirs = berts_tokenizer(ours.get_vocabulary(), ours.lowercase)
     texts = [*TEXTS, *SPECIAL_TEXTS]
-    assert in_graph(ours, texts) == ids_of(theirs, texts)
+    assert tokenize(ours, texts) == ids_of(theirs, texts)
 
 
 @needs_tensorflow
@@ -192,26 +203,64 @@ def test_odd_texts(with_letters):
         assert not differ, f"{len(differ)} differ: {ascii(differ[:3])}"
 
 
+@pytest.mark.any_backend
 def test_offsets_of_odd_texts(with_letters):
     ours, theirs = with_letters
+    whole = 0
     for text in odd_texts(211):
         ids, starts, ends = ours.tokenize_with_offsets(text)
         assert ids == ours(text)
         expected = theirs.encode(text, add_special_tokens=False).offsets
         assert starts == [start for start, _ in expected]
         assert starts == sorted(starts) and ends == sorted(ends), ascii(text)
-        for (start, other), end in zip(expected, ends):
+        for i, start, end, (_, other) in zip(ids, starts, ends, expected):
             assert 0 <= start < other <= end <= len(text), ascii(text)
             # We count accents that were removed to the letter before.
             assert not ours(text[other:end]), ascii(text)
+            token = ours.id_to_token(i)
+            # Alone, a piece of a word or an accent is another token.
+            if not token.startswith(("##", "[UNK]")) and not (
+                unicodedata.category(token[0]).startswith("M")
+            ):
+                assert ours(text[start:end])[:1] == [i], ascii(text)
+                whole += 1
+    assert whole > 600
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Attention heads", ["Attention", "head", "s"]),
+        (" a\u00adtion, b ", ["a", "tion", ",", "b"]),
+        ("cafe\u0301 b", ["c", "a", "f", "e\u0301", "b"]),
+        ("İb", ["İ", "b"]),
+        ("Σaς ΣAΣ", ["Σ", "a", "ς", "Σ", "A", "Σ"]),
+        ("a中b", ["a", "中", "b"]),
+        ("x🙂y [SEP]", ["x🙂y", "[", "S", "E", "P", "]"]),
+        ("", []),
+        (" \ufffd\n", []),
+    ],
+)
+def test_what_stands_there(vocabulary, text, expected):
+    tokenizer = FixedHeadTokenizer([*vocabulary, "##σ", "##ς", "##中"])
+    ids, starts, ends = tokenizer.tokenize_with_offsets(text)
+    assert [text[i:j] for i, j in zip(starts, ends)] == expected
+    assert ids == tokenizer(text)
+
+
+@pytest.mark.any_backend
+def test_a_word_that_is_too_long_is_one_token(vocabulary):
+    tokenizer = FixedHeadTokenizer(vocabulary)
+    ids, starts, ends = tokenizer.tokenize_with_offsets("b " + "é" * 101 + " a")
+    assert ids[1] == tokenizer.unk_token_id
+    assert list(zip(starts, ends)) == [(0, 1), (2, 103), (104, 105)]
 
 
 @pytest.mark.parametrize("letter", "aéก\U0001e900")
-@pytest.mark.parametrize("tokenize", [in_graph, lambda ours, x: ours(x)])
+@in_both
 def test_the_longest_word(tokenize, letter):
     """A hundred characters, whatever their number of bytes."""
-    if tokenize is in_graph and keras.backend.backend() != "tensorflow":
-        pytest.skip("the graph's tokenizer")
     ours = FixedHeadTokenizer(
         [*SPECIAL_TOKENS, letter, f"##{letter}", "b"], lowercase=False
     )
@@ -267,10 +316,9 @@ def test_a_long_text_and_ones_without_words(ours):
 def test_one_text_in_a_graph(ours):
     import tensorflow as tf
 
-    data = tf.data.Dataset.from_tensor_slices(["attention head", ""]).map(ours)
-    assert [ids.numpy().tolist() for ids in data] == ours(
-        ["attention head", ""]
-    )
+    texts = ["attention head", ""]
+    data = tf.data.Dataset.from_tensor_slices(texts).map(ours)
+    assert [ids.numpy().tolist() for ids in data] == ours(texts)
 
 
 def test_special_tokens_in_a_text_are_text(ours):
@@ -329,6 +377,8 @@ def test_what_is_no_text_is_an_error(vocabulary, text):
     tokenizer = FixedHeadTokenizer(vocabulary)
     with pytest.raises(TypeError, match="Texts must be strings"):
         tokenizer.tokenize(["head", text])
+    with pytest.raises(TypeError, match="`text` must be a string.*b'head'"):
+        tokenizer.tokenize_with_offsets(b"head")
 
 
 def test_one_text_and_many(ours):

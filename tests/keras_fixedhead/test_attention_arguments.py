@@ -1,0 +1,196 @@
+"""The layer's arguments: what they make, what is saved, what is refused."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_fixedhead import FixedMultiHeadAttention
+from tests.keras_fixedhead.attention_inputs import SIZES, normal
+
+B, T, S, D, E, N, H = SIZES
+
+
+def test_head_size_is_the_sequence_length_and_stays_it():
+    inputs = keras.Input((T, 32))
+    model = keras.Model(inputs, FixedMultiHeadAttention(7)(inputs))
+    layer = model.layers[-1]
+    assert layer.head_size == T
+    assert layer.query.kernel.shape == (32, 7 * T)
+    again = FixedMultiHeadAttention.from_config(layer.get_config())
+    again.build((None, 2 * T, 32))
+    assert again.head_size == T
+
+
+def test_unknown_length_without_head_size_is_an_error():
+    with pytest.raises(ValueError, match="Pass `head_size`"):
+        FixedMultiHeadAttention(N)(keras.Input((None, D)))
+
+
+def test_saved_layout():
+    """What files hold: it is never to change."""
+    layer = FixedMultiHeadAttention(N, H, name="a")
+    layer.build((B, T, D), (B, S, E), (B, S, 19))
+    assert {w.path: w.shape for w in layer.weights} == {
+        "a/query/kernel": (D, N * H),
+        "a/query/bias": (N * H,),
+        "a/key/kernel": (19, N * H),
+        "a/key/bias": (N * H,),
+        "a/value/kernel": (E, N * H),
+        "a/value/bias": (N * H,),
+        "a/attention_output/kernel": (N * H, D),
+        "a/attention_output/bias": (D,),
+    }
+
+
+def test_every_option_survives_get_config():
+    arguments = dict(
+        num_heads=N,
+        head_size=[2, 3, 5],
+        attention_window=4,
+        attention_scale=0.3,
+        dropout=0.25,
+        use_bias=False,
+        output_dim=19,
+        kernel_initializer=keras.initializers.HeNormal(seed=3),
+        bias_initializer="ones",
+        kernel_regularizer=keras.regularizers.L2(0.1),
+        bias_regularizer=keras.regularizers.L1(0.2),
+        kernel_constraint=keras.constraints.NonNeg(),
+        bias_constraint=keras.constraints.UnitNorm(),
+        seed=5,
+        name="a",
+        dtype="mixed_bfloat16",
+        trainable=False,
+    )
+    layer = FixedMultiHeadAttention(**arguments)
+    config = layer.get_config()
+    assert set(config) == set(arguments)
+    for name, value in arguments.items():
+        if isinstance(value, (int, float, list)):
+            assert config[name] == value
+    again = FixedMultiHeadAttention.from_config(config)
+    assert again.get_config() == config
+    assert again.kernel_regularizer.l2 == pytest.approx(0.1)
+
+
+def test_dropout_acts_in_training_only():
+    layer = FixedMultiHeadAttention(N, H, dropout=0.5)
+    x = normal(B, T, D)
+    plain = layer(x)
+    np.testing.assert_array_equal(layer(x, training=False), plain)
+    dropped = layer(x, training=True)
+    assert np.abs(ops.convert_to_numpy(dropped - plain)).max() > 1e-3
+
+
+def test_symbolic_shapes_with_scores():
+    layer = FixedMultiHeadAttention(N, H, output_dim=19)
+    output, scores = layer(
+        keras.Input((T, D)), keras.Input((S, E)), return_attention_scores=True
+    )
+    assert output.shape == (None, T, 19)
+    assert scores.shape == (None, N, T, S)
+    assert layer.compute_output_shape((B, T, D)) == (B, T, 19)
+
+
+def test_lora(tmp_path):
+    inputs = keras.Input((T, D))
+    layer = FixedMultiHeadAttention(N, [2, 3, 5])
+    model = keras.Model(inputs, layer(inputs))
+    x = normal(B, T, D)
+    before = ops.convert_to_numpy(model(x))
+    for projection in (layer.query, layer.value):
+        projection.enable_lora(2)
+    np.testing.assert_allclose(model(x), before, atol=1e-6)
+    layer.query.lora_kernel_b.assign(normal(2, sum(layer.head_sizes)))
+    after = ops.convert_to_numpy(model(x))
+    assert abs(after - before).max() > 1e-3
+    model.save(tmp_path / "lora.keras")
+    again = keras.models.load_model(tmp_path / "lora.keras")
+    np.testing.assert_allclose(again(x), after, atol=1e-5)
+
+
+# Keras warns of every layer that has nothing to quantize.
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
+def test_int8(tmp_path):
+    inputs = keras.Input((T, D))
+    layer = FixedMultiHeadAttention(N, [2, 3, 5])
+    model = keras.Model(inputs, layer(inputs))
+    x = normal(B, T, D)
+    before = ops.convert_to_numpy(model(x))
+    model.quantize("int8")
+    assert layer.query.kernel.dtype == "int8"
+    after = ops.convert_to_numpy(model(x))
+    np.testing.assert_allclose(after, before, atol=0.05)
+    model.save(tmp_path / "int8.keras")
+    again = keras.models.load_model(tmp_path / "int8.keras")
+    np.testing.assert_allclose(again(x), after, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"num_heads": -1}, "num_heads=-1"),
+        ({"num_heads": 2.0}, "num_heads=2.0"),
+        ({"num_heads": True}, "num_heads=True"),
+        ({"head_size": 0}, "head_size=0"),
+        ({"head_size": "8"}, "head_size='8'"),
+        ({"head_size": [2, 3]}, r"3 heads.*head_size=\[2, 3\]"),
+        ({"head_size": [2, 3, -1]}, "head_size=-1"),
+        ({"attention_window": 0}, "attention_window=0"),
+        ({"attention_scale": 0}, "attention_scale=0"),
+        ({"attention_scale": -0.1}, "attention_scale=-0.1"),
+        ({"attention_scale": float("inf")}, "attention_scale=inf"),
+        ({"attention_scale": float("nan")}, "attention_scale=nan"),
+        ({"attention_scale": True}, "attention_scale=True"),
+        ({"attention_scale": "1"}, "attention_scale='1'"),
+        ({"attention_scale": [0.1] * 3}, "attention_scale=.0.1"),
+        ({"output_dim": 1.5}, "output_dim=1.5"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"dropout": "0.1"}, "dropout='0.1'"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FixedMultiHeadAttention(**{"num_heads": 3, "head_size": H, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"key_dim": 64}, "`key_dim`. Pass `head_size`. .*key_dim=64"),
+        ({"sliding_window": 3}, "Pass `attention_window`"),
+        ({"output_shape": 5}, "Pass `output_dim`"),
+        ({"flash_attention": True}, "Leave it out"),
+    ],
+    ids=str,
+)
+def test_arguments_of_keras_layer_point_to_ours(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        FixedMultiHeadAttention(3, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "masks", "message"),
+    [
+        ([(T, D)], {}, r"`query` must have rank 3.*\(5, 11\)"),
+        ([(B, T, D), (B, S, 3, E)], {}, "`(key|value)` must have rank 3"),
+        ([(B, T, D), (B, S, E), (B, T, E)], {}, "the same length"),
+        ([(B, T, D)], {"value_mask": (B, S)}, r"`value_mask`.*\(2, 7\)"),
+        ([(B, T, D)], {"key_mask": (B, T, 1)}, "`key_mask`"),
+        ([(B, T, D)], {"query_mask": (3, T)}, "`query_mask`"),
+        ([(B, T, D)], {"attention_mask": (B, S, T)}, r"\(2, 7, 5\)"),
+        ([(B, T, D)], {"attention_mask": (B, 2, T, T)}, r"\(2, 2, 5, 5\)"),
+        ([(B, T, D)], {"attention_mask": (T,)}, "rank 2 or 3 or 4"),
+    ],
+    ids=str,
+)
+def test_bad_inputs(inputs, masks, message):
+    layer = FixedMultiHeadAttention(N, H)
+    with pytest.raises(ValueError, match=message):
+        layer(
+            *(normal(*shape) for shape in inputs),
+            **{name: np.ones(shape, bool) for name, shape in masks.items()},
+        )

@@ -1,6 +1,7 @@
 """Files that BERT formats share, read with errors that name the file."""
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,12 +66,13 @@ _KINDS = {
 
 
 def read_json(
-    path: pathlib.Path, default: Any = None, kind: type = dict
+    path: str | os.PathLike, default: Any = None, kind: type = dict
 ) -> Any:
     """Reads a JSON file that holds a `kind`, `dict` or `list`.
 
     Without a `default`, a missing file is an error.
     """
+    path = pathlib.Path(path)
     if default is not None and not path.exists():
         return default
     try:
@@ -95,7 +97,7 @@ def read_field(
     record: Mapping,
     name: str,
     kind: type,
-    path: pathlib.Path,
+    path: str | os.PathLike,
     default: Any = None,
 ) -> Any:
     """Reads a value from a JSON object of the file `path`.

@@ -7,6 +7,7 @@ python -m training.prepare stream --data runs/novels/data --output runs/stream
 
 import os
 import sys
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -43,17 +44,15 @@ def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
     Console().print(table)
 
 
-def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
-    config = tyro.extras.subcommand_cli_from_dict(
-        {"pairs": PairsConfig, "text": TextConfig, "stream": StreamConfig},
-        prog="python -m training.prepare",
-        description="Turns text into a data folder.",
-        args=args,
-        use_underscores=True,
-    )
-    return cli.run(prepare, config, "training.prepare")
-
+main = cli.command(
+    prepare,
+    # tyro takes a union; Python has no type for that yet.
+    Annotated[PairsConfig, tyro.conf.subcommand("pairs")]  # type: ignore[arg-type]
+    | Annotated[TextConfig, tyro.conf.subcommand("text")]
+    | Annotated[StreamConfig, tyro.conf.subcommand("stream")],
+    "training.prepare",
+    "Turns text into a data folder.",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

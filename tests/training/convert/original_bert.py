@@ -63,9 +63,9 @@ def original_tensors(seed=7):
     }
 
 
-def write_original(folder, tensors, config=None, name="bert_model.ckpt"):
+def write_original(folder, tensors, name="bert_model.ckpt"):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bert_config.json").write_text(json.dumps(config or CONFIG))
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     tf.raw_ops.SaveV2(
         prefix=str(folder / name),
@@ -74,3 +74,25 @@ def write_original(folder, tensors, config=None, name="bert_model.ckpt"):
         tensors=list(tensors.values()),
     )
     return folder
+
+
+def make_inputs():
+    """Inputs of three texts, the shorter ones padded: int32 `[B, T]`."""
+    rng = np.random.default_rng(3)
+    shape = 3, 11
+    return {
+        "token_ids": rng.integers(0, 29, shape).astype("int32"),
+        "segment_ids": rng.integers(0, 2, shape).astype("int32"),
+        "padding_mask": (np.arange(11) < [[11], [7], [2]]).astype("int32"),
+    }
+
+
+def assert_same(found, expected, atol=1e-5):
+    """Compares an encoder's outputs for `make_inputs`, where it attends."""
+    real = make_inputs()["padding_mask"].astype(bool)
+    for name in ("sequence_output", "pooled_output"):
+        a, b = np.asarray(found[name]), np.asarray(expected[name])
+        if name == "sequence_output":
+            a, b = a[real], b[real]
+        assert a.std() > 0.1
+        np.testing.assert_allclose(a, b, rtol=0, atol=atol, err_msg=name)

@@ -19,7 +19,7 @@ import safetensors.numpy
 from keras_fixedhead import convert, growth
 from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
-from tests.training.convert.test_convert import figures
+from tests.training.convert.texts import figures
 from training.convert import transformers_encoder
 from training.convert.__main__ import main
 from training.prepare.docstrings import read_docstrings

@@ -107,7 +107,7 @@ def touched(path):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=180):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

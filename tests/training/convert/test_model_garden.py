@@ -127,101 +127,80 @@ def test_a_pretrainer_without_next_sentences():
     assert_same(source.encode(make_inputs()), official)
 
 
-def encoder_with(**arguments):
-    return networks.BertEncoderV2(**SIZES, **arguments)
+def without_weights(**arguments):
+    return networks.BertEncoderV2(**{**SIZES, **arguments})
 
 
-def pretrainer_with(head=None, **arguments):
+def with_weights(**arguments):
+    return make_encoder("v2", **arguments)
+
+
+def with_heads(*heads, **arguments):
     return models.BertPretrainerV2(
-        shared_encoder("v2"),
-        classification_heads=[head] if head else [],
-        **arguments,
+        shared_encoder("v2"), classification_heads=[*heads], **arguments
     )
 
 
-class OwnMaskedLM(layers.MaskedLM):
-    """As its base, for all that is known."""
+def with_head(**arguments):
+    return with_heads(make_head(**arguments))
 
 
-def own_masked_lm():
-    return OwnMaskedLM(shared_encoder("v2").get_embedding_table())
+def with_many_classes():
+    return with_heads(
+        layers.MultiClsHeads(15, [("a", 2)], name="next_sentence")
+    )
 
 
-def with_another_masked_lm():
-    pretrainer = pretrainer_with(mlm_activation=GELUS["gelu"])
+def with_own_masked_lm():
+    class Own(layers.MaskedLM):
+        pass
+
+    table = shared_encoder("v2").get_embedding_table()
+    return with_heads(customized_masked_lm=Own(table))
+
+
+def with_another_activation():
+    pretrainer = with_heads(mlm_activation=GELUS["gelu"])
     pretrainer(pretrainer.inputs)
     return pretrainer
 
 
-def scaled_embeddings():
-    return layers.OnDeviceEmbedding(29, 15, scale_factor=2.0)
+def with_scaled_embeddings():
+    table = layers.OnDeviceEmbedding(29, 15, scale_factor=2.0)
+    return without_weights(embedding_layer=table)
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "arguments", "message"),
     [
-        (lambda: encoder_with(norm_first=True), "this has norm_first=True"),
-        (lambda: encoder_with(embedding_width=7), "this has embedding_width=7"),
-        (lambda: encoder_with(output_range=1), "this has output_range=1"),
-        (
-            lambda: encoder_with(embedding_layer=scaled_embeddings()),
-            "embedding_layer=.*must be None",
-        ),
-        (
-            lambda: make_encoder("v2", inner_activation=tf.nn.silu),
-            "one activation.*: another",
-        ),
-        (
-            lambda: make_encoder("v2", inner_activation=tf.tanh),
-            "one activation.*: tanh",
-        ),
-        (encoder_with, "this has no weights yet"),
-        (pretrainer_with, "this has no weights yet"),
-        (
-            lambda: networks.AlbertEncoder(29, 7, hidden_size=15),
-            "Received: .*AlbertEncoder",
-        ),
-        (
-            lambda: pretrainer_with(make_head(inner_dim=7)),
-            "next_sentence.*inner_dim=7",
-        ),
-        (
-            lambda: pretrainer_with(make_head(inner_dim=0)),
-            "next_sentence.*inner_dim=0",
-        ),
-        (
-            lambda: pretrainer_with(make_head(num_classes=3)),
-            "next_sentence.*num_classes=3",
-        ),
-        (
-            lambda: pretrainer_with(make_head(cls_token_idx=1)),
-            "next_sentence.*cls_token_idx=1",
-        ),
-        (
-            lambda: pretrainer_with(make_head(activation="relu")),
-            "next_sentence.*activation=",
-        ),
-        (
-            lambda: pretrainer_with(make_head(name="topics")),
-            "Received: topics",
-        ),
-        (
-            lambda: pretrainer_with(
-                layers.MultiClsHeads(15, [("a", 2)], name="next_sentence")
-            ),
-            "ClassificationHead.*MultiClsHeads",
-        ),
-        (
-            lambda: pretrainer_with(customized_masked_lm=own_masked_lm()),
-            "Received: OwnMaskedLM",
-        ),
-        (with_another_masked_lm, "`mlm_activation`.*: gelu, gelu_approx"),
+        (without_weights, {}, "this has no weights yet"),
+        (with_heads, {}, "this has no weights yet"),
+        (without_weights, {"norm_first": True}, "this has norm_first=True"),
+        (without_weights, {"embedding_width": 7}, "this has embedding_width=7"),
+        (without_weights, {"output_range": 1}, "this has output_range=1"),
+        (with_scaled_embeddings, {}, "embedding_layer=.*must be None"),
+        (with_weights, {"inner_activation": tf.nn.silu}, "one act.*: another"),
+        (with_weights, {"inner_activation": tf.tanh}, "one activat.*: tanh"),
+        (with_another_activation, {}, "`mlm_activation`.*: gelu, gelu_appro"),
+        (with_own_masked_lm, {}, "Received: Own"),
+        (with_head, {"inner_dim": 7}, "next_sentence.*inner_dim=7"),
+        (with_head, {"inner_dim": 0}, "next_sentence.*inner_dim=0"),
+        (with_head, {"num_classes": 3}, "next_sentence.*num_classes=3"),
+        (with_head, {"cls_token_idx": 1}, "next_sentence.*cls_token_idx=1"),
+        (with_head, {"activation": "relu"}, "next_sentence.*activation="),
+        (with_head, {"name": "topics"}, "Received: topics"),
+        (with_many_classes, {}, "ClassificationHead.*MultiClsHeads"),
     ],
-    ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_what_has_no_equivalent_is_refused(make, message):
+def test_what_has_no_equivalent_is_refused(make, arguments, message):
     with pytest.raises(ValueError, match=message):
-        read_model_garden(make(), origin="this")
+        read_model_garden(make(**arguments), origin="this")
+
+
+def test_other_classes_are_refused():
+    albert = networks.AlbertEncoder(29, embedding_width=7, hidden_size=15)
+    with pytest.raises(ValueError, match="Received: .*AlbertEncoder"):
+        read_model_garden(albert)
 
 
 def test_a_pooler_without_tanh_is_refused(monkeypatch):

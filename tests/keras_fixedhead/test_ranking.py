@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_fixedhead.bm25 import BM25
+from keras_fixedhead.ranking import BM25
 from keras_fixedhead.retrieval import bm25
 
 pytestmark = pytest.mark.any_backend

@@ -26,6 +26,10 @@ from training.engine.configs import (
 from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
 from training.question_answering.configs import SpanLabelingConfig, SquadConfig
 from training.retrieval.configs import RetrievalConfig, RetrieveConfig
+from training.token_classification.configs import (
+    TokenClassificationConfig,
+    TokenLabelsConfig,
+)
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "
@@ -122,6 +126,39 @@ def classification(data: pathlib.Path, workdir: pathlib.Path, **changes):
         classification=ClassificationConfig(
             validation=(str(data / "dev_one.tsv"), str(data / "dev_two.tsv")),
             sequence_length=17,
+            vocabulary=data / "vocabulary.txt",
+        ),
+    )
+    return changed(tiny, **changes)
+
+
+def write_labelled_words(folder: pathlib.Path) -> pathlib.Path:
+    """Writes sentences in which two of eight words are of an entity."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(7)
+    for name, count in {"train": 200, "dev": 31}.items():
+        lines = []
+        for _ in range(count):
+            inside = False
+            for number in rng.integers(0, 8, rng.integers(1, 9)):
+                label = "O" if number > 1 else "I-x" if inside else "B-x"
+                inside = number < 2
+                lines.append(f"{WORDS[number]}\t{label}\n")
+            lines.append("\n")
+        (folder / f"{name}.conll").write_text("".join(lines))
+    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
+    return folder
+
+
+def token_labels(data: pathlib.Path, workdir: pathlib.Path, **changes):
+    """A tiny run on `write_labelled_words`, with fields of any part changed."""
+    tiny = TokenLabelsConfig(
+        **_common(
+            data / "train.conll", workdir, head_size=5, model=StartConfig
+        ),
+        tokens=TokenClassificationConfig(
+            validation=str(data / "dev.conll"),
+            sequence_length=9,  # most sentences fit
             vocabulary=data / "vocabulary.txt",
         ),
     )

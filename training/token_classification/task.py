@@ -28,6 +28,7 @@ from training.engine.task import (
     FinetuningTask,
     in_order,
     losses_and_hits,
+    mean_share,
     outputs_by_length,
 )
 from training.token_classification.configs import Prediction, TokenLabelsConfig
@@ -268,29 +269,19 @@ class TokenClassificationTask(FinetuningTask):
         return {**super().totals(batch), "words": words}
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        logits = self._logits(batch, training=True)
+        logits = self.compute(self.model.classify_packed, batch, training=True)
         numbers = batch["numbers"]
         losses, hits = losses_and_hits(logits, tf.maximum(numbers - 1, 0))
-        # The share of each word in the mean; no other token counts.
-        share = tf.cast(numbers > 0, losses.dtype) / tf.cast(
-            totals["words"], losses.dtype
-        )
-        return tf.reduce_sum(losses * share), {
-            "accuracy": tf.reduce_sum(hits * share)
+        # Tokens that are not the first of a word do not count.
+        counted = tf.cast(numbers > 0, losses.dtype)
+        words = totals["words"]
+        return mean_share(losses * counted, words), {
+            "accuracy": mean_share(hits * counted, words)
         }
 
-    def _logits(self, batch, training):
-        """Returns a float tensor `[M, T, C]`."""
-        return self.model.classify_packed(
-            self.model_inputs(batch),
-            training=training,
-            fixed_size=not self.config.run.packed,
-        )
-
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
-        classes = tf.argmax(
-            self._logits(batch, training=False), axis=-1, output_type=tf.int32
-        )
+        logits = self.compute(self.model.classify_packed, batch)
+        classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
         # All batches need one length to be concatenated.
         missing = self._preprocessor.sequence_length - tf.shape(classes)[1]
         return {

@@ -1,95 +1,99 @@
-"""Token classification as a verb: what it learns and predicts, its errors."""
-
-import dataclasses
+"""Token classification: what it learns and predicts."""
 
 import numpy as np
 import pytest
 
 from keras_fixedhead import FixedHeadTokenClassifier
 from tests.training import tiny
+from tests.training.batch_tests import BATCH, BatchesTests
+from tests.training.task_tests import Case, TaskTests
 from training import finetune, predict
-from training.engine.configs import StartConfig
-from training.token_classification.configs import (
-    TokenClassificationConfig,
-    TokenLabelsConfig,
+from training.token_classification.configs import NAMED_RUNS
+from training.token_classification.task import (
+    LabelledWindows,
+    TokenBatches,
+    read_sentences,
 )
-from training.token_classification.task import read_sentences
 
 # KerasHub's tasks have a compile() of their own.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`compile\\(\\)` was not called as part of model loading"
 )
-CHANGES = {
-    "steps": 90, "global_batch_size": 20, "learning_rate": 0.02,
-    "dropout": 0.0, "head_dropout": 0.0, "warmup_steps": 10,
-    "log_interval": 30, "evaluation_interval": 90, "checkpoint_interval": 30,
-}  # fmt: skip
-ONE_STEP = {
-    "steps": 1, "log_interval": 1, "warmup_steps": 0,
-    "evaluation_interval": 1, "checkpoint_interval": 1,
-}  # fmt: skip
 
-
-def flags(data, workdir, **changes):
-    common = tiny._common(data / "train.conll", workdir, head_size=5)
-    common["model"] = StartConfig(**dataclasses.asdict(common["model"]))
-    config = TokenLabelsConfig(
-        **common,
-        tokens=TokenClassificationConfig(
-            validation=str(data / "dev.conll"),
-            sequence_length=9,  # most sentences fit
-            vocabulary=data / "vocabulary.txt",
-        ),
-    )
-    config = tiny.changed(config, **CHANGES | changes)
-    args = tiny.flags(config, "token_labels")
-    place = args.index("--column")
-    return args[:place] + args[place + 2 :]
+CASE = Case(
+    finetune,
+    NAMED_RUNS,
+    tiny.token_labels,
+    {
+        "steps": 90,
+        "global_batch_size": 20,
+        "learning_rate": 0.02,
+        "warmup_steps": 10,
+        "dropout": 0.0,
+        "head_dropout": 0.0,
+        "log_interval": 30,
+        "evaluation_interval": 90,
+        "checkpoint_interval": 30,
+    },
+)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Sentences in which a word begins an entity if it is one of four, and
-    another one after it continues it."""
-    folder = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(7)
-    for name, count in {"train": 200, "dev": 31}.items():
-        lines = []
-        for _ in range(count):
-            inside = False
-            for number in rng.integers(0, 8, rng.integers(1, 9)):
-                if number < 2:
-                    label = "I-x" if inside else "B-x"
-                else:
-                    label = "O"
-                inside = number < 2
-                lines.append(f"{tiny.WORDS[number]}\t{label}\n")
-            lines.append("\n")
-        (folder / f"{name}.conll").write_text("".join(lines))
-    (folder / "vocabulary.txt").write_text("\n".join(tiny.VOCABULARY) + "\n")
-    return folder
+    return tiny.write_labelled_words(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
-def workdir(data, tmp_path_factory):
-    """A finished run, from scratch."""
-    workdir = tmp_path_factory.mktemp("run") / "train"
-    assert finetune.main(flags(data, workdir)) == 0
-    return workdir
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
-def test_run_learns(workdir):
-    first, *_, last = (m for m in tiny.metrics(workdir) if "f1" in m)
+class TestVerb(TaskTests):
+    case = CASE
+    required = ("--validation", "dev.conll")
+    other = {"head_dropout": 0.5}
+    refused = [
+        ({"vocabulary": None}, "`vocabulary` must .* vocabulary=None"),
+        ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
+        ({"sequence_length": 18}, "length=17. Received: 18"),
+        ({"head_dropout": 1.0}, "`head_dropout` .* Received: 1.0"),
+        ({"column": 0}, "`column` must be over 0.* Received: 0"),
+        ({"column": 5}, "train.conll:1: must have a word and a label"),
+        ({"validation": "none.conll"}, "none.conll"),
+    ]
+
+
+class TestBatches(BatchesTests):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def made(cls, model):
+        return TokenBatches(BATCH, model.preprocessor, 3, False)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def examples(cls, data, model):
+        sentences = read_sentences(data / "dev.conll")
+        return LabelledWindows(sentences, model.preprocessor, model.labels)
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return FixedHeadTokenClassifier.from_preset(str(run.preset))
+
+
+def test_run_learns(run, model):
+    first, *_, last = (m for m in run.records if "f1" in m)
     assert last["f1"] > 0.75 > 0.3 > first["f1"]
     assert last["accuracy"] > 0.9
+    assert model.labels == ["B-x", "I-x", "O"]
 
 
-def test_predicts_what_the_run_measured(data, workdir, tmp_path, capsys):
+def test_predicts_what_the_run_measured(data, run, tmp_path, capsys):
     output = tmp_path / "found.conll"
     args = ["--task", "token_classification", "--output", str(output)]
-    args += ["--model", str(workdir / "preset"), "--batch_size", "7"]
+    args += ["--model", str(run.preset), "--batch_size", "7"]
     assert predict.main([*args, "--input", str(data / "dev.conll")]) == 0
-    *_, last = tiny.metrics(workdir)
+    *_, last = run.records
     assert f"f1 {last['f1']:.4f}" in capsys.readouterr().out
     found, true = map(read_sentences, (output, data / "dev.conll"))
     assert found.words == true.words
@@ -102,39 +106,20 @@ def test_predicts_what_the_run_measured(data, workdir, tmp_path, capsys):
     assert "accuracy" not in capsys.readouterr().out
 
 
-def test_the_loss_is_the_mean_over_words(data, tmp_path):
-    """Rows of a batch have different numbers of words, and of pieces."""
-    # Without padding to the right length, and with.
-    losses = [
-        tiny.metrics(workdir)[1]["loss"]
-        for workdir in (tmp_path / "packed", tmp_path / "padded")
-        if finetune.main(
-            flags(data, workdir, packed=workdir.name == "packed", **ONE_STEP)
-        )
-        == 0
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    model = FixedHeadTokenClassifier.from_preset(
-        str(tmp_path / "packed/preset")
+def test_one_label_is_an_error(data, tmp_path, capsys):
+    (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
+    (tmp_path / "vocabulary.txt").write_bytes(
+        (data / "vocabulary.txt").read_bytes()
     )
-    assert model.labels == ["B-x", "I-x", "O"]
-    assert losses[0] == pytest.approx(np.log(3), abs=0.2)
-
-
-def test_bad_data(data, tmp_path, capsys):
-    (tmp_path / "one.conll").write_text("a\tO\nb\tO\n")
-    args = flags(data, tmp_path / "run")
-    args[args.index("--data") + 1] = str(tmp_path / "one.conll")
-    assert finetune.main(args) == 1
-    error = capsys.readouterr().err
+    error = CASE.error(capsys, tmp_path, tmp_path / "run")
     assert "must have at least two labels. Received: O" in error
 
 
-def test_labels_that_training_lacks_are_wrong(data, tmp_path, capsys):
+def test_labels_that_training_lacks_are_wrong(data, tmp_path):
     path = tmp_path / "dev.conll"
     path.write_text(f"{tiny.WORDS[0]}\tB-y\n{tiny.WORDS[5]}\tO\n")
-    args = flags(data, tmp_path / "run", validation=str(path), **ONE_STEP)
-    assert finetune.main(args) == 0
-    assert "count as wrong: B-y" in capsys.readouterr().err
-    *_, last = tiny.metrics(tmp_path / "run")
-    assert last["accuracy"] <= 0.5
+    task = CASE.task(data, tmp_path, validation=str(path))
+    assert "count as wrong: B-y" in task.warnings[0]
+    classes = np.array([[0, 0, 2, 0, 0, 0, 0, 0, 0]])
+    figures = task.figures({"index": np.array([0]), "classes": classes})
+    assert figures["accuracy"] == 0.5

@@ -74,8 +74,8 @@ def test_json_lines(preset, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--sequence_length": "2"}, "over 2 .* the 17 positions.*=2"),
-        ({"--sequence_length": "18"}, "over 2 .* the 17 positions.*=18"),
+        ({"--sequence_length": "2"}, "over 2 .* most 17, .*Received: 2"),
+        ({"--sequence_length": "18"}, "over 2 .* most 17, .*Received: 18"),
         ({"--count": "0"}, "`count` must be a positive integer"),
         ({"--model": "nowhere"}, "`model` must be a preset folder.*nowhere"),
         ({"--texts": "nothing.txt"}, "No such file.*nothing.txt"),

@@ -16,6 +16,12 @@ def randomize(model):
     return model
 
 
+def softmax_entropy(scores):
+    """The mean entropy of rows `[B, N, T, S]` that attend, per head."""
+    scores = ops.convert_to_numpy(scores).astype("float64")
+    return scipy.stats.entropy(scores, axis=-1).mean((0, 2))
+
+
 def numpy_figures(query, key, value, allowed, scale=None):
     """One head on one sequence; only its real tokens."""
     scale = scale or 1 / np.sqrt(query.shape[1])

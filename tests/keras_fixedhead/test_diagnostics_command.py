@@ -19,53 +19,66 @@ from keras_fixedhead.diagnostics.report import attention_figure
 pytestmark = pytest.mark.any_backend
 
 
+@pytest.fixture(scope="module")
+def embedder(make_embedder):
+    return make_embedder(head_size=[3, 6])
+
+
+@pytest.fixture(scope="module")
+def preset(embedder, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("preset"))
+    embedder.save_to_preset(folder)
+    return folder
+
+
 @pytest.fixture
-def preset(make_embedder, tmp_path):
-    embedder = make_embedder(head_size=[3, 6])
-    embedder.save_to_preset(str(tmp_path / "preset"))
-    return tmp_path / "preset", embedder
+def files(tmp_path):
+    (tmp_path / "texts.txt").write_text("a b c\n\nattention\nhead . , a b\n")
+    (tmp_path / "texts.jsonl").write_text(
+        '{"_id": 3, "text": "a b"}\n{"text": 3}\n'
+    )
+    (tmp_path / "empty.txt").write_text("\n\n")
+    return tmp_path
 
 
-def test_figures_and_picture(preset, tmp_path, capsys):
-    folder, embedder = preset
-    texts = tmp_path / "texts.txt"
-    texts.write_text("a b c\n\nattention\nhead . , a b\n", encoding="utf-8")
-    report = attention_report(embedder, ["a b c", "attention"])
-    arguments = ["--model", str(folder), "--texts", str(texts), "--count", "2"]
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def run_json(capsys, *arguments):
     assert main([*arguments, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_figures_and_picture(preset, embedder, files, capsys):
+    report = attention_report(embedder, ["a b c", "attention"])
+    arguments = ["--model", preset, "--texts", str(files / "texts.txt")]
+    arguments += ["--count", "2"]
     expected = json.loads(json.dumps(dataclasses.asdict(report)))
     for kind in ("heads", "layers"):
         for head in expected[kind]:
             if not np.isfinite(head["condition_number"]):
                 head["condition_number"] = None
-    assert printed == expected
+    assert run_json(capsys, *arguments) == expected
 
-    picture = tmp_path / "report.png"
+    before = names(files)
+    picture = files / "report.png"
     assert main([*arguments, "--output", str(picture)]) == 0
     out = capsys.readouterr().out
     assert "2 sequences of 4.0 tokens, the longest of 5" in out
     assert "3 of 6 heads are smaller" in out
     assert f"wrote {picture}" in out
     assert matplotlib.image.imread(picture).std() > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "preset",
-        "report.png",
-        "texts.txt",
-    ]
+    assert names(files) == before | {"report.png"}
 
 
-def test_json_lines(preset, tmp_path, capsys):
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"_id": 3, "text": "a b"}\n{"text": 3}\n', "utf-8")
-    arguments = ["--model", str(preset[0]), "--texts", str(texts)]
-    one = [*arguments, "--count", "1", "--json"]
-    assert main(one) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_json_lines(preset, files, capsys):
+    arguments = ["--model", preset, "--texts", str(files / "texts.jsonl")]
+    one = [*arguments, "--count", "1"]
+    report = run_json(capsys, *one)
     assert report["sequences"] == 1
     assert report["heads"][0]["longest_length"] == 4
-    assert main([*one, "--sequence_length", "3"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = run_json(capsys, *one, "--sequence_length", "3")
     assert report["heads"][0]["longest_length"] == 3
     assert main(arguments) == 1
     assert '"text". Received' in capsys.readouterr().err
@@ -88,18 +101,16 @@ def test_json_lines(preset, tmp_path, capsys):
     ],
 )
 def test_what_is_wrong_is_named(
-    preset, tmp_path, capsys, monkeypatch, change, message
+    preset, files, capsys, monkeypatch, change, message
 ):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "texts.txt").write_text("a b\n", encoding="utf-8")
-    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
-    before = sorted(path.name for path in tmp_path.iterdir())
-    arguments = {"--model": "preset", "--texts": "texts.txt", **change}
+    monkeypatch.chdir(files)
+    before = names(files)
+    arguments = {"--model": preset, "--texts": "texts.txt", **change}
     assert main([x for pair in arguments.items() for x in pair]) == 1
     error = capsys.readouterr().err
     assert error.startswith("keras_fixedhead.diagnostics: error: ")
     assert re.search(message, error)
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert names(files) == before
 
 
 def test_the_picture_shows_the_figures(make_backbone, inputs):

@@ -42,34 +42,29 @@ def test_what_is_written_is_the_report(model, inputs, tmp_path):
     summaries.close()
     assert report == attention_report(model, inputs)
     events = read(tmp_path / "logs")
-    tags = set(events.Tags()["scalars"])
-    for name in (
-        "logit_rank",
-        "logit_effective_rank",
-        "attention_rank",
-        "attention_effective_rank",
-        "entropy",
-    ):
-        for layer in (0, 1):
-            tag = f"attention_{name}/layer_0{layer}"
-            tags.remove(tag)
-            [event] = events.Scalars(tag)
-            assert event.step == 17
-            heads = report.heads_of(layer)
-            assert event.value == pytest.approx(
-                np.mean([getattr(head, name) for head in heads]), rel=1e-6
-            )
+    expected = {"attention/bottlenecked_heads": 4}
     for layer in (0, 1):
-        tag = f"attention_condition_number/layer_0{layer}"
-        tags.remove(tag)
+        place, heads = f"layer_0{layer}", report.heads_of(layer)
+        for name in (
+            "logit_rank",
+            "logit_effective_rank",
+            "attention_rank",
+            "attention_effective_rank",
+            "entropy",
+        ):
+            expected[f"attention_{name}/{place}"] = np.mean(
+                [getattr(head, name) for head in heads]
+            )
+        expected[f"attention_condition_number/{place}"] = report.layers[
+            layer
+        ].condition_number
+    found = {}
+    for tag in events.Tags()["scalars"]:
         [event] = events.Scalars(tag)
-        expected = report.layers[layer].condition_number
-        assert event.value == pytest.approx(expected, rel=1e-6)
-    [event] = events.Scalars("attention/bottlenecked_heads")
-    assert event.value == 4
-    [event] = events.Scalars("attention/seconds")
-    assert event.value > 0
-    assert tags == {"attention/bottlenecked_heads", "attention/seconds"}
+        assert event.step == 17
+        found[tag] = event.value
+    assert found.pop("attention/seconds") > 0
+    assert found == pytest.approx(expected, rel=1e-6)
     [image] = events.Images("attention")
     assert image.step == 17
     assert image.encoded_image_string.startswith(b"\x89PNG")
@@ -99,9 +94,7 @@ def test_curves_without_matplotlib(model, inputs, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("every", "at_once", "steps"),
     [
-        pytest.param(2, 1, [0, 2, 4, 6], marks=pytest.mark.slow),
         pytest.param(4, 1, [0, 4, 6], marks=pytest.mark.slow),
-        pytest.param(50, 1, [0, 6], marks=pytest.mark.slow),
         # Keras calls back after the third and the sixth update.
         (2, 3, [0, 3, 6]),
     ],

@@ -1,10 +1,7 @@
 """The planner's command: tables to read, or JSON and nothing else."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
+import re
 
 import pytest
 
@@ -28,29 +25,15 @@ def run_json(capsys, line):
     return json.loads(run(capsys, f"{line} --json"))
 
 
-@pytest.mark.slow
-def test_json_alone_is_printed():
-    completed = subprocess.run(
-        [sys.executable, "-m", "keras_fixedhead.planner", "--json",
-         "--preset", "fixed_d512_p128_h8"],
-        cwd=pathlib.Path(__file__).parents[2],
-        env=os.environ,
-        check=True,
-        capture_output=True,
-        text=True,
-    )  # fmt: skip
-    record = json.loads(completed.stdout)
-    assert record["parameters"] == 167_690_044
-    assert record["preset"] == "fixed_d512_p128_h8"
-    assert record["published"]["mnli"] == 83.5
-
-
 def test_a_preset(capsys):
     record = run_json(capsys, "--preset bert_base --sequence_length 512")
     assert record["parameters"] == 110_106_428
     assert record["encoder_parameters"] == 109_482_240
     assert record["sequence_length"] == 512
     assert record["published"] is None
+    record = run_json(capsys, "--preset fixed_d512_p128_h8")
+    assert record["preset"] == "fixed_d512_p128_h8"
+    assert record["published"]["mnli"] == 83.5
     text = run(capsys, "--preset bert_base")
     for part in "110,106,428", "109,482,240", "437,928,960", "144 of 144":
         assert part in text
@@ -115,17 +98,17 @@ def test_leaner(capsys):
         ("--preset bert_base --num_layers 3", "`num_layers` does not go"),
         ("--preset bert_base --without_pooler", "`without_pooler` does not"),
         ("--preset bert_base --count 3", "`count` goes with `parameters`"),
+        ("--preset bert_base --count 0", "`count` goes with `parameters`"),
         ("--preset bert_base --share 0.9", "`share` goes with `leaner`"),
         ("--preset bert_base --leaner --share 2", "`share` must be"),
         ("--preset lm1b_d256_p32_h8 --sequence_length 512", "at most the 256"),
         ("--num_layers 3", "Missing: num_heads, hidden_dim"),
         (SIZES.replace("5", "-5"), "`num_heads` must be a positive"),
         ("--parameters 1M", "`parameters` must be at least"),
-        ("--parameters 1.5", "`parameters` must be a positive whole number"),
-        ("--parameters M", "`parameters` must be a positive whole number"),
-        ("--parameters inf", "`parameters` must be a positive whole number"),
-        ("--parameters nanM", "`parameters` must be a positive whole number"),
-        ("--parameters 1G", "Received: parameters='1G'"),
+        *(
+            (f"--parameters {x}", f"whole number.*Received: parameters='{x}'")
+            for x in ("1.5", "M", "inf", "nanM", "1G")
+        ),
         ("--parameters 9M --leaner", "`leaner` does not go"),
         ("--parameters 9M --preset bert_base", "`preset` does not go"),
     ],
@@ -134,10 +117,7 @@ def test_errors(capsys, line, message):
     assert main([*line.split(), "--json"]) == 1
     printed, errors = capsys.readouterr()
     assert printed == ""
-    assert (
-        errors.startswith("keras_fixedhead.planner: error: ")
-        and message in errors
-    )
+    assert re.search(f"^keras_fixedhead.planner: error: .*{message}", errors)
 
 
 def test_help(capsys):

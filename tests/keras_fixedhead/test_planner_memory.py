@@ -82,24 +82,28 @@ def xla_memory(shape, batch_size, length, predictions=0, whole_step=False):
     return step.compile().memory_analysis()
 
 
-def slow(*case):
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
 @on_jax
 @pytest.mark.parametrize(
     "changes, batch_size, length, predictions, tolerance",
     [
-        slow({}, 32, 131, 0, 0.1),
-        slow(
-            {"dropout": 0.0, "num_heads": 23, "head_size": 5}, 32, 131, 0, 0.1
-        ),
-        slow({"hidden_dim": 523}, 41, 101, 0, 0.1),
         ({"head_size": (HALVES, 59), "dropout": 0.0}, 32, 131, 0, 0.1),
-        slow({"vocabulary_size": 29989}, 32, 131, 19, 0.1),
-        slow({"max_sequence_length": 1021, "dropout": 0.0}, 5, 1021, 0, 0.1),
         # Fewer tokens: XLA computes some of the norms' numbers twice.
         ({"dropout": 0.0}, 7, 131, 7, 0.25),
+        *(
+            pytest.param(*case, 0.1, marks=pytest.mark.slow)
+            for case in [
+                ({}, 32, 131, 0),
+                (
+                    {"dropout": 0.0, "num_heads": 23, "head_size": 5},
+                    32,
+                    131,
+                    0,
+                ),
+                ({"hidden_dim": 523}, 41, 101, 0),
+                ({"vocabulary_size": 29989}, 32, 131, 19),
+                ({"max_sequence_length": 1021, "dropout": 0.0}, 5, 1021, 0),
+            ]
+        ),
     ],
 )
 def test_as_xla_allots(changes, batch_size, length, predictions, tolerance):

@@ -17,17 +17,11 @@ from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 pytestmark = pytest.mark.any_backend
 
 MILLION = 10**6
-EMBEDDING_DIMS = [None, 128, 193, 256, 512, 768, 1024]
 
 
 def sizes_of(suggestion):
-    shape = suggestion.shape
-    return (
-        shape.hidden_dim,
-        shape.num_layers,
-        shape.num_heads,
-        shape.head_size,
-    )
+    names = ("hidden_dim", "num_layers", "num_heads", "head_size")
+    return tuple(getattr(suggestion.shape, name) for name in names)
 
 
 def reasons(suggestion):
@@ -40,30 +34,18 @@ def total(**sizes):
     return ParameterCount.of(EncoderShape(**arguments)).total
 
 
-def possible():
-    for millions in (10, 30, 110, 200, 340):
-        for length in (64, 128, 512):
-            for dim in EMBEDDING_DIMS:
-                # One layer with one head is what has to fit.
-                least = total(
-                    num_layers=1,
-                    num_heads=1,
-                    hidden_dim=dim or 128,
-                    head_size=min(length, dim or 128),
-                    intermediate_dim=4 * (dim or 128),
-                )
-                if least <= millions * MILLION:
-                    yield millions * MILLION, length, dim
-
-
-@pytest.mark.parametrize(("budget", "length", "dim"), list(possible()))
-def test_what_holds_for_all(budget, length, dim):
+@pytest.mark.parametrize("length", [64, 128, 512])
+@pytest.mark.parametrize(
+    ("millions", "dim"),
+    [(10, None), (30, 193), (110, None), (110, 768), (340, 193), (340, 1024)],
+)
+def test_what_holds_for_all(millions, dim, length):
+    budget = millions * MILLION
     suggestions = suggest(budget, length, embedding_dim=dim)
     assert 1 <= len(suggestions) <= 6
     marks = [s.cost.bottlenecked for s in suggestions]
     assert marks == sorted(marks)
-    if (budget, length, dim) != (30 * MILLION, 64, 768):  # no layer fits
-        assert any(s.standard_heads for s in suggestions)
+    assert any(s.standard_heads for s in suggestions)
     assert len({s.shape for s in suggestions}) == len(suggestions)
     for suggestion in suggestions:
         shape, cost = suggestion.shape, suggestion.cost
@@ -98,7 +80,6 @@ def test_what_holds_for_all(budget, length, dim):
 
 def test_what_is_measured_comes_first():
     suggestions = suggest(200 * MILLION, 128)
-    assert suggestions == suggest(200 * MILLION, 128)
     first, *others = suggestions
     assert first.published == "fixed_d512_p128_h12"
     good, bad = reasons(first)
@@ -148,9 +129,8 @@ def test_an_embedding_under_the_length():
 
 
 def test_no_figures_are_cited_for_another_vocabulary():
-    first = suggest(200 * MILLION, 128, vocabulary_size=30000)[0]
-    assert first.published is None
     for suggestion in suggest(200 * MILLION, 128, vocabulary_size=30000):
+        assert suggestion.published is None
         assert "Measured" not in reasons(suggestion)[0]
         assert suggestion.shape.vocabulary_size == 30000
 
@@ -159,8 +139,8 @@ def test_no_figures_are_cited_for_another_vocabulary():
     ("millions", "dim"),
     [
         (millions, dim)
-        for millions in (30, 110, 200, 340)
-        for dim in (256, 384, 512, 768)
+        for millions in (30, 110, 340)
+        for dim in (256, 512, 768)
         if (millions, dim) not in ((30, 512), (30, 768))  # too few layers
     ],
 )
@@ -217,6 +197,9 @@ def test_standard_heads_are_marked_and_come_last():
     # What the layers leave goes into the feed-forward.
     wide = suggest(110 * MILLION, 128, embedding_dim=512)[-1]
     assert wide.standard_heads and wide.shape.intermediate_dim == 6 * 512
+    # Not one of its layers fits.
+    few = suggest(30 * MILLION, 64, embedding_dim=768)
+    assert not any(s.standard_heads for s in few)
 
 
 def test_a_neighbour_is_cited():

@@ -33,6 +33,13 @@ def make_standard(dim, heads, head_size, dtype="float32", **arguments):
     return randomize(layer)
 
 
+def make_fixed(arguments):
+    """A built layer of four heads for an embedding size of 12."""
+    layer = FixedMultiHeadAttention(**{"num_heads": 4, **arguments})
+    layer.build((None, None, 12))
+    return layer
+
+
 def kernels(layer):
     return [
         np.array(ops.convert_to_numpy(dense.kernel), "float64")
@@ -78,36 +85,35 @@ def relative_difference(layer, standard, inputs):
     return np.linalg.norm(other - output) / np.linalg.norm(output)
 
 
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    if request.param == "float64":
+        request.getfixturevalue("float64")
+    return request.param
+
+
 class TestInclusion:
     @pytest.mark.parametrize("use_bias", [False, True])
     @pytest.mark.parametrize("head_size", [4, 5, 11])
-    def test_float32(self, head_size, use_bias):
-        self.check(head_size, use_bias, "float32", 1e-6)
-
-    @pytest.mark.parametrize("use_bias", [False, True])
-    @pytest.mark.parametrize("head_size", [4, 5, 11])
-    def test_float64(self, float64, head_size, use_bias):
-        self.check(head_size, use_bias, "float64", 1e-12)
-
-    def check(self, head_size, use_bias, dtype, tolerance):
+    def test_outputs_and_scores_stay(self, dtype, head_size, use_bias):
         # Keras takes 1 / sqrt(key_dim) in float32; of 4, that is exact.
         standard = make_standard(
             13, 5, 4, dtype, use_bias=use_bias, output_shape=7
         )
-        for seed in (0, 1):
-            larger = from_multi_head_attention(standard, head_size, seed)
-            assert larger.head_sizes == (head_size,) * 5
-            rng = np.random.default_rng(2)
-            query = 0.3 * rng.standard_normal((2, 4, 13)).astype(dtype)
-            value = 0.3 * rng.standard_normal((2, 6, 13)).astype(dtype)
-            results = [
-                attend(query, value, return_attention_scores=True)
-                for attend in (larger, standard)
-            ]
-            for ours, theirs in zip(*results):
-                ours, theirs = map(ops.convert_to_numpy, (ours, theirs))
-                assert ours.dtype == dtype
-                np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+        tolerance = {"float32": 1e-6, "float64": 1e-12}[dtype]
+        rng = np.random.default_rng(2)
+        query = 0.3 * rng.standard_normal((2, 4, 13)).astype(dtype)
+        value = 0.3 * rng.standard_normal((2, 6, 13)).astype(dtype)
+        larger = from_multi_head_attention(standard, head_size)
+        assert larger.head_sizes == (head_size,) * 5
+        results = [
+            attend(query, value, return_attention_scores=True)
+            for attend in (larger, standard)
+        ]
+        for ours, theirs in zip(*results):
+            ours, theirs = map(ops.convert_to_numpy, (ours, theirs))
+            assert ours.dtype == dtype
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
 
     def test_new_columns_can_be_trained(self):
         """Zeros in both queries and keys would stay zeros."""
@@ -131,16 +137,11 @@ SHAPES = [(12, 4, 5), (12, 6, 12), (10, 2, 7)]
 
 
 class TestDifference:
-    @pytest.mark.parametrize("length", [2, 7])
-    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES[1:])
-    def test_float32(self, dim, heads, head_size, length):
-        self.check(dim, heads, head_size, length, "float32")
-
-    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES[:2])
-    def test_float64(self, float64, dim, heads, head_size):
-        self.check(dim, heads, head_size, 3, "float64")
-
-    def check(self, dim, heads, head_size, length, dtype):
+    @pytest.mark.parametrize(
+        ("dim", "heads", "head_size", "length"),
+        [(12, 4, 5, 3), (12, 6, 12, 2), (10, 2, 7, 7)],
+    )
+    def test_is_found(self, dtype, dim, heads, head_size, length):
         layer = strict_layer(dim, heads, head_size, dtype=dtype)
         for standard in (
             make_standard(dim, heads, dim // heads, dtype),
@@ -186,10 +187,7 @@ class TestDifference:
     @pytest.mark.parametrize("scale", [0.02, 5.0])
     def test_a_scale_of_its_own(self, scale):
         strict = strict_layer(12, 4, 5)
-        layer = FixedMultiHeadAttention.from_config(
-            {**strict.get_config(), "attention_scale": scale}
-        )
-        layer.build((None, None, 12))
+        layer = make_fixed(strict.get_config() | {"attention_scale": scale})
         layer.set_weights(strict.get_weights())
         standard = make_adversary(layer, 4)
         assert find_difference(layer, standard).relative > 0.3
@@ -214,8 +212,7 @@ class TestDifference:
 
     def test_a_fixed_layer_with_small_heads(self):
         layer = strict_layer(12, 4, 5)
-        other = FixedMultiHeadAttention(4, [4, 4, 3, 1], use_bias=False)
-        other.build((None, None, 12))
+        other = make_fixed({"head_size": [4, 4, 3, 1], "use_bias": False})
         assert find_difference(layer, randomize(other)).relative > 0.3
 
     def test_rounding_is_not_taken_for_a_difference(self, monkeypatch):
@@ -248,14 +245,13 @@ class TestDifference:
 
     def test_what_the_standard_layer_must_not_have(self):
         layer = strict_layer(12, 4, 5)
-        biased = make_standard(12, 4, 3, use_bias=True)
-        with pytest.raises(ValueError, match="`standard` must have no biases"):
-            find_difference(layer, biased)
-        window = make_standard(12, 4, 3, sliding_window=2)
-        with pytest.raises(ValueError, match="attention_window=2"):
-            find_difference(layer, window)
-        with pytest.raises(ValueError, match="built attention layer"):
-            find_difference(layer, keras.layers.Dense(12))
+        for standard, message in (
+            (make_standard(12, 4, 3, use_bias=True), "must have no biases"),
+            (make_standard(12, 4, 3, sliding_window=2), "attention_window=2"),
+            (keras.layers.Dense(12), "built attention layer"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                find_difference(layer, standard)
 
 
 class TestConditions:
@@ -286,8 +282,7 @@ class TestConditions:
 
     def test_biases_of_zero_are_allowed(self):
         plain = strict_layer(12, 4, 5)
-        layer = FixedMultiHeadAttention(4, 5)
-        layer.build((None, None, 12))
+        layer = make_fixed({"head_size": 5})
         names = ("query", "key", "value", "attention_output")
         for name, kernel in zip(names, kernels(plain)):
             getattr(layer, name).kernel.assign(kernel)
@@ -318,13 +313,6 @@ class TestConditions:
     def test_sequence_length(self, length):
         with pytest.raises(ValueError, match="`sequence_length` must be"):
             check_strictness(strict_layer(12, 4, 5), length)
-
-    @pytest.mark.parametrize("narrow", [3, 4])
-    def test_sizes_of_a_layer(self, narrow):
-        layer = FixedMultiHeadAttention(3, narrow)
-        layer.build((None, None, 12))
-        with pytest.raises(ValueError, match="more heads"):
-            check_strictness(layer, 2)
 
     def test_values_without_full_rank(self):
         layer = strict_layer(12, 4, 5)
@@ -360,11 +348,12 @@ class TestConditions:
             ({"dtype": "mixed_bfloat16"}, "dtype bfloat16"),
             ({"dtype": "float16"}, "dtype float16"),
             ({"output_dim": 7}, r"one size.*\[12, 12, 12, 7\]"),
+            ({"num_heads": 3, "head_size": 3}, "more heads"),
+            ({"num_heads": 3, "head_size": 4}, "more heads"),
         ],
     )
     def test_layers_it_is_not_about(self, arguments, message):
-        layer = FixedMultiHeadAttention(4, **{"head_size": 5, **arguments})
-        layer.build((None, None, 12))
+        layer = make_fixed({"head_size": 5, **arguments})
         with pytest.raises(ValueError, match=message):
             check_strictness(layer, 2)
 

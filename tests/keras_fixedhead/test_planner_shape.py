@@ -58,8 +58,11 @@ def parts_of(model):
     return counted
 
 
-@pytest.mark.parametrize("name", presets.SHAPES)
-def test_every_preset_is_the_keras_model_s(name, without_memory):
+@pytest.mark.parametrize(
+    "name",
+    ["bert_base", "fixed_d768_p128_h20", "lm1b_d256_p32_h70"],
+)
+def test_a_preset_is_the_keras_model_s(name, without_memory):
     backbone = FixedHeadBackbone(**presets.shape(name))
     model = FixedHeadMaskedLM(backbone, next_sentence=backbone.pooler)
     counted = ParameterCount.of(EncoderShape(**presets.shape(name)))

@@ -1,12 +1,13 @@
 """Small models and inputs; all sizes are different primes."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
 import pytest
 
-from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead import FixedHeadCausalLM, FixedHeadTextEmbedder
 from tests import tiny_models
 
 if keras.backend.backend() == "torch":
@@ -48,11 +49,16 @@ def make_backbone(vocabulary):
 
 
 @pytest.fixture(scope="session")
-def make_embedder(vocabulary):
+def make_task(vocabulary):
+    """Makes a task; see `tiny_models.new_task`."""
+    return functools.partial(tiny_models.new_task, vocabulary=vocabulary)
+
+
+@pytest.fixture(scope="session")
+def make_embedder(make_task):
     def make(prompts=None, pooling_mode="mean", normalize=True, **arguments):
-        return tiny_models.new_task(
+        return make_task(
             FixedHeadTextEmbedder,
-            vocabulary,
             backbone=arguments,
             preprocessor={"prompts": prompts},
             pooling_mode=pooling_mode,
@@ -62,8 +68,20 @@ def make_embedder(vocabulary):
     return make
 
 
-@pytest.fixture
-def inputs(vocabulary):
+@pytest.fixture(scope="session")
+def make_causal_lm(make_task):
+    def make(noise=0.7, **arguments):
+        model = make_task(
+            FixedHeadCausalLM,
+            backbone={"causal": True, "head_size": [5, 7], **arguments},
+        )
+        # What is likely depends on what came before.
+        return tiny_models.add_noise(model, noise, positions=5.0)
+
+    return make
+
+
+def new_inputs(vocabulary):
     """Rows of 13, 1, 0, 5 and 8 real tokens; one has a hole."""
     rng = np.random.default_rng(0)
     padding_mask = np.arange(13) < np.array([[13], [1], [0], [5], [9]])
@@ -73,3 +91,15 @@ def inputs(vocabulary):
         "segment_ids": rng.integers(0, 2, (5, 13)),
         "padding_mask": padding_mask.astype("int32"),
     }
+
+
+@pytest.fixture
+def inputs(vocabulary):
+    return new_inputs(vocabulary)
+
+
+@pytest.fixture
+def masked_inputs(vocabulary):
+    """The inputs, and at most three real tokens of each to predict."""
+    positions = [[0, 5, 12], [0, 0, 0], [0, 0, 0], [4, 2, 1], [8, 0, 4]]
+    return {**new_inputs(vocabulary), "mask_positions": np.array(positions)}

@@ -1,19 +1,14 @@
-"""Padding has no effect in compiled `predict` and `fit`, as in eager mode."""
+"""Masks that Keras hands on have their effect in compiled `predict` and `fit`.
+
+`test_task.py` does the same with masks that a task takes as inputs.
+"""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_fixedhead import (
-    FixedHeadCausalLM,
-    FixedHeadMaskedLM,
-    FixedHeadSpanLabeler,
-    FixedHeadTextClassifier,
-    FixedHeadTextEmbedder,
-    FixedHeadTransformerBlock,
-    FixedMultiHeadAttention,
-)
+from keras_fixedhead import FixedHeadTransformerBlock, FixedMultiHeadAttention
 
 B, T, PADDING, D, N, H = 2, 5, 3, 11, 3, 7
 
@@ -126,68 +121,3 @@ def test_implicit_masks_in_fit(forms):
         # A softmax ignores the biases of its keys.
         if exact and not variable.path.endswith("key/bias"):
             assert abs(expected - before).max() > 3e-5, variable.path
-
-
-def classifier(backbone):
-    return FixedHeadTextClassifier(
-        backbone, 3, pooling_mode="mean", dropout=0.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("task", "loss", "labels"),
-    [
-        (FixedHeadTextEmbedder, "mse", np.ones((B, D))),
-        (FixedHeadMaskedLM, "auto", np.array([[3, 1], [2, 4]])),
-        (FixedHeadCausalLM, "auto", ids(0)),
-        (classifier, "auto", np.array([2, 0])),
-        (
-            lambda backbone: FixedHeadSpanLabeler(backbone, dropout=0.0),
-            "auto",
-            {"start": np.array([1, 0]), "end": np.array([2, 4])},
-        ),
-    ],
-    ids=["embedder", "masked_lm", "causal_lm", "classifier", "span_labeler"],
-)
-def test_padding_masks_of_tasks(task, loss, labels, make_backbone):
-    model = task(
-        make_backbone(
-            num_layers=1, dropout=0.0, causal=task is FixedHeadCausalLM
-        )
-    )
-    for i, variable in enumerate(model.weights):
-        rng = np.random.default_rng(i)
-        variable.assign(0.3 * rng.normal(size=variable.shape))
-    weights = model.get_weights()
-    model.compile(keras.optimizers.SGD(1.0), loss=loss)
-    outputs, after = [], []
-    for padding in (0, PADDING):
-        inputs = {
-            "token_ids": np.where(ids(padding) == 0, 9, ids(padding)),
-            "segment_ids": np.zeros((B, T + padding), int),
-            "padding_mask": (ids(padding) != 0).astype(int),
-            "mask_positions": np.array([[1, 3], [0, 2]]),
-        }
-        inputs = {name: inputs[name] for name in model.input}
-        given, sample_weight = labels, None
-        if task is FixedHeadCausalLM:
-            given = ids(padding)
-            sample_weight = (given != 0).astype("float32")
-        model.set_weights(weights)
-        predicted = model.predict(inputs, verbose=0)
-        if task is FixedHeadCausalLM:
-            predicted = predicted[:, :T]
-        if isinstance(predicted, dict):
-            assert all((x[:, T:] == -1e9).all() for x in predicted.values())
-            predicted = np.stack([x[:, :T] for x in predicted.values()])
-        outputs.append(predicted)
-        model.fit(
-            inputs, given, sample_weight=sample_weight, shuffle=False, verbose=0
-        )
-        after.append(model.get_weights())
-    np.testing.assert_allclose(outputs[1], outputs[0], atol=1e-5)
-    for variable, expected, padded in zip(model.weights, *after):
-        np.testing.assert_allclose(
-            padded, expected, atol=1e-5, err_msg=variable.path
-        )
-    assert any(abs(a - b).max() > 1e-3 for a, b in zip(after[0], weights))

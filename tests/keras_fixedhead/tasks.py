@@ -23,6 +23,8 @@ class Task:
     packed: str
     """The method that returns what calling the model does."""
     y: object = None
+    no_y: int = 0
+    """What stands in `y` at padding."""
     loss: str = "auto"
     required: dict = dataclasses.field(default_factory=dict)
     """The arguments that have no default."""
@@ -83,6 +85,17 @@ TASKS = {
             ({"pooling_mode": "cls"}, {"attention_window": 2}),
             ({"pooling_mode": "max"}, {"pooler": True}),
         ),
+    ),
+    "token_classifier": Task(
+        cls=keras_fixedhead.FixedHeadTokenClassifier,
+        options={"num_classes": 2, "dropout": 0.3, "labels": ["no", "yes"]},
+        preprocessor={"sequence_length": LENGTH, "truncate": "waterfall"},
+        required={"num_classes": 2},
+        trained=({"dropout": 0.0}, {}),
+        x=TEXTS,
+        y=np.array([[-1, 0, 1] + 10 * [-1], [-1, 1, 1] + 10 * [-1]] * 2),
+        no_y=-1,
+        packed="classify_packed",
     ),
     "masked_lm": Task(
         cls=keras_fixedhead.FixedHeadMaskedLM,

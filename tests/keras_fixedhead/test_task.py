@@ -3,6 +3,7 @@
 A new task is an entry in `tasks.py`; what only it does has tests of its own.
 """
 
+import functools
 import inspect
 import json
 import os
@@ -286,19 +287,17 @@ def test_fit(task, vocabulary):
             return x
         return np.pad(x, [(0, 0), (0, PADDING)], constant_values=value)
 
-    def pad_all(arrays):
-        return keras.tree.map_structure(lambda x: pad(0, x), arrays)
-
     padded = {name: pad(9 * (name == "token_ids"), x[name]) for name in x}
     if weight is not None:
         weight = keras.ops.convert_to_numpy(weight)
     losses, after = [], []
-    for inputs, change in ((x, lambda arrays: arrays), (padded, pad_all)):
+    padded_y = keras.tree.map_structure(functools.partial(pad, task.no_y), y)
+    padded_weight = None if weight is None else pad(0, weight)
+    for arrays in ((x, y, weight), (padded, padded_y, padded_weight)):
         model.set_weights(weights)
         history = model.fit(
-            inputs,
-            change(y),
-            sample_weight=None if weight is None else change(weight),
+            *arrays[:2],
+            sample_weight=arrays[2],
             epochs=2,
             shuffle=False,
             verbose=0,

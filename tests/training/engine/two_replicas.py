@@ -174,10 +174,6 @@ def main(folder, names):
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 2,
     )
-    # Graphs run a few times: to optimize them takes longer.
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": True}
-    )
     one, two = get_strategy("one_device"), get_strategy("mirrored")
     assert (one.num_replicas_in_sync, two.num_replicas_in_sync) == (1, 2)
     for name in names:

@@ -123,7 +123,8 @@ def refuse_with_packing(**arguments: Any) -> None:
     given = [name for name in arguments if arguments[name] is not None]
     if given:
         raise ValueError(
-            "With `packing` the real tokens attend to each other. Pass "
+            "`packing` cannot be combined with "
+            f"{', '.join(given)}: the real tokens attend to each other. Pass "
             f"`packing` without {', '.join(given)}, or pad the batch"
         )
 
@@ -131,7 +132,7 @@ def refuse_with_packing(**arguments: Any) -> None:
 def check_query_packing(
     packing: Any, value: Any, window: int | None, causal: bool
 ) -> None:
-    """Raises where positions matter, which `query_packing` does not keep."""
+    """Raises if attention depends on positions, which `query_packing` loses."""
     if packing is None or value is None or window or causal:
         raise ValueError(
             "`query_packing` needs `packing` and `value`, no window and no "

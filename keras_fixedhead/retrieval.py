@@ -66,9 +66,10 @@ def new_index(
         approximate: search a part of the documents. `"float32"` and `"int8"`
             use a graph (HNSW, Malkov and Yashunin 2018), which adds about 140
             bytes per document and needs embeddings of unit length;
-            `faiss.omp_set_num_threads(1)` makes it deterministic. Bits are
-            divided into cells around centres of the sample, at most one per
-            39 rows, of which a quarter is searched; 8 bytes more each.
+            `faiss.omp_set_num_threads(1)` makes it deterministic. With the
+            binary precisions, documents are grouped into cells, at most one
+            per 39 rows of the sample; a search visits a quarter of the cells.
+            This adds 8 bytes per document.
     """
     faiss = import_extra("faiss")
     sample = _matrix("sample", sample)

@@ -128,7 +128,7 @@ class TextEncoder:
         return documents, queries
 
     def _batches(self, lengths):
-        """Lists of indices, longest texts first, to run out of memory soon."""
+        """Lists of indices, longest texts first: memory runs out at once."""
         order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
         batches, start = [], 0
         while start < len(order):

@@ -119,7 +119,7 @@ def _compare(exported, name, case, rows, inputs):
             decided = case.decided[rows]
             if not np.array_equal(answer[decided], expected[decided]):
                 raise Failure(
-                    f"{name}: {output} is not the Keras model's {where}"
+                    f"{name}: {output} is not the Keras model's answer {where}"
                 )
             continue
         difference = max(

@@ -13,7 +13,8 @@ import time
 import rich.console
 
 from export import cli, encoder
-from export.index.manifest import SHARD_DOCUMENTS, Kind, Options
+from export.index.kinds import Kind, Options
+from export.index.manifest import SHARD_DOCUMENTS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

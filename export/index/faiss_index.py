@@ -6,7 +6,7 @@ import pathlib
 import faiss
 import numpy as np
 
-from export.index.manifest import Options, VectorIndex
+from export.index.kinds import Options, VectorIndex
 from keras_fixedhead import retrieval
 from keras_fixedhead.ranking import Ranking
 

@@ -24,13 +24,8 @@ from export.encoder import Encoder, Model, Source
 from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
-from export.index.manifest import (
-    MANIFEST,
-    SHARD_DOCUMENTS,
-    Kind,
-    Options,
-    VectorIndex,
-)
+from export.index.kinds import Kind, Options, VectorIndex
+from export.index.manifest import MANIFEST, SHARD_DOCUMENTS
 from keras_fixedhead import beir
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import SpeedColumn, progress
@@ -174,8 +169,8 @@ def update(
     """Returns the index of a corpus, and how many documents were embedded.
 
     The folder may be absent. `opened` is the encoder of `source`, which the
-    workers of a Beam `runner` open themselves. Options and a kind of None are
-    those of the folder, or the default ones. `beam_options` are `NAME=VALUE`.
+    workers of a Beam `runner` open themselves. If `options` or `kind` is None,
+    it is the folder's, or else the default. `beam_options` are `NAME=VALUE`.
     """
     path = corpora.find(corpus)
     if options is None or kind is None:

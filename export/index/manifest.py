@@ -1,108 +1,23 @@
-"""What an index folder may hold: kinds of index, and the checked manifest.
-
-Imports only what is quick to import, so that `--help` is.
-
-Shape letters: Q queries, N documents, S documents of a sample, D embedding
-size, K documents ranked.
-"""
+"""The manifest of an index folder, checked."""
 
 import contextlib
 import dataclasses
-import enum
 import hashlib
 import json
 import pathlib
-import pkgutil
 import re
 import types
 import typing
 from collections.abc import Iterator
 
-import numpy as np
-
 from export.encoder import Model
 from export.files import digests
-from keras_fixedhead.ranking import Ranking
+from export.index.kinds import Kind, Options
 
 MANIFEST = "index.json"
 SHARD_DOCUMENTS = 16_384
 # Other names could lead out of the folder.
 _FILE_NAME = re.compile("[0-9A-Za-z][0-9A-Za-z_.-]*")
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the FAISS index is made of; see `retrieval.new_index`."""
-
-    precision: typing.Literal["float32", "int8", "binary", "binary_int8"] = (
-        "float32"
-    )
-    """What the index holds of a number: float32 all of it, int8 a quarter,
-    binary one bit (and 8 bytes for each document), binary_int8 a bit to find
-    documents by, and a quarter to score them again."""
-
-    dimension: int | None = None
-    """Numbers of an embedding that the index holds; all by default."""
-
-    reduction: typing.Literal["truncate", "pca"] = "truncate"
-    """How to reduce the dimension: keep the first numbers (for models that are
-    trained for it) or the principal components of the documents."""
-
-    approximate: bool = False
-    """Search a part of the documents, which finds most of the best ones; for
-    many documents. Uses a graph, which takes long to build (for bits:
-    cells)."""
-
-
-class VectorIndex(typing.Protocol):
-    """N embeddings `[D]`, searched by inner product.
-
-    A class of another kind has a module beside `faiss_index`, and a line in
-    `Kind`.
-    """
-
-    PACKAGE: str  # the distribution that it needs
-    SAMPLE: int  # documents to train on, at most
-
-    @classmethod
-    def check(cls, documents: int, size: int, options: Options) -> None:
-        """Raises a `ValueError` if N and D cannot be indexed so."""
-
-    @classmethod
-    def train(cls, sample: np.ndarray, options: Options) -> "VectorIndex":
-        """Returns an empty index, trained on a sample `[S, D]`."""
-
-    @classmethod
-    def read(cls, path: pathlib.Path) -> "VectorIndex":
-        """Reads what `write` wrote."""
-
-    def write(self, path: pathlib.Path) -> None:
-        """Writes a file; raises an `OSError` if the disk is full."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """N and D."""
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Adds documents, float32 `[N, D]`."""
-
-    def search(self, embeddings: np.ndarray, k: int) -> Ranking:
-        """Ranks the K = min(k, N) best documents of queries `[Q, D]`."""
-
-
-class Kind(enum.Enum):
-    """The kinds of index, by the suffix of their files."""
-
-    faiss = "export.index.faiss_index:FaissIndex"
-
-    @classmethod
-    def of(cls, file: str) -> "Kind":
-        """Returns the kind of a file."""
-        return cls[file.rpartition(".")[2]]
-
-    @property
-    def index_class(self) -> type[VectorIndex]:
-        return pkgutil.resolve_name(self.value)
 
 
 @dataclasses.dataclass

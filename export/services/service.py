@@ -33,18 +33,18 @@ class TextSignature:
 
     # The texts that the gate asks, as many for each input.
     golden: Mapping[str, Sequence[str]]
-    # Of a string tensor `[B]` per input to `{output: tensor [B, ...]}`, in
-    # TensorFlow, on real tokens.
+    # Maps a string tensor `[B]` per input to `{output: tensor [B, ...]}`, in
+    # TensorFlow, and computes real tokens only.
     answer: Callable[..., dict[str, tf.Tensor]]
-    # Of a list of str per input to the Keras model's answers.
+    # Maps a list of str per input to the Keras model's answers.
     padded: Callable[..., "Answers"]
 
 
 class Answers(typing.NamedTuple):
     """What the padded Keras model answers, arrays `[B, ...]`; strings are str.
 
-    `margin`, float `[B]`, is how far the chosen answer is above the next best;
-    None for a model that chooses nothing.
+    `margin`, float `[B]`, is the least lead of a chosen answer over the next
+    best, for every choice that the outputs show; None if they show none.
     """
 
     outputs: dict[str, np.ndarray]
@@ -61,16 +61,16 @@ class Service:
     texts: dict[str, TextSignature]
     # Returns the inputs that the gate asks.
     golden_ids: Callable[[], dict[str, np.ndarray]]
-    # Of inputs to `{output: tensor [B, ...]}`, in TensorFlow, on real tokens.
+    # Maps inputs to `{output: tensor [B, ...]}`, in TensorFlow, and computes
+    # real tokens only.
     packed: Callable[[dict], dict[str, tf.Tensor]]
-    # Of inputs to the Keras model's answers.
+    # Maps inputs to the Keras model's answers.
     padded: Callable[[dict], Answers]
-    # Of texts to inputs, as short as possible.
+    # Maps texts to inputs, as short as possible.
     tokenize: Callable[[list[str]], dict]
     # What the card says of this kind, as JSON values.
     described: dict[str, typing.Any]
-    # Like `padded`, answers that show what a smaller dtype costs; None for
-    # `padded` itself.
+    # Like `padded`: the answers to compare between dtypes. None: `padded`.
     compared: Callable[[dict], Answers] | None = None
 
     @property
@@ -89,7 +89,8 @@ SERVICES: dict[type[keras.Model], Callable[..., Service]] = {}
 
 
 def serves(cls: type[keras.Model]) -> Callable:
-    """Registers a function of a `cls` and its preprocessor to a `Service`."""
+    """Registers a function that maps a `cls` and its preprocessor to its
+    `Service`."""
 
     def register(function):
         SERVICES[cls] = function
@@ -327,9 +328,9 @@ def _token_id_rows(backbone):
     """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
     every id.
 
-    Ids at padding are not zero. The second half of every other row is of the
-    last segment. Causal models take one segment, padded at its end; others also
-    get padding between tokens.
+    Ids at padding are not zero. In every second row, the second half has the
+    last segment id. Causal models take one segment, padded at its end; others
+    also get padding between tokens.
     """
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     rows, start = [], 0
@@ -356,8 +357,8 @@ def _token_id_rows(backbone):
 def _texts(tokenizer, longest):
     """Returns texts of at most `longest` tokens that have nearly every token.
 
-    A token that continues a word, such as `##ing`, is missing if it follows
-    none of the first single characters of the vocabulary.
+    A token that continues a word, such as `##ing`, is missing if appending it
+    to one of the first 40 single characters never produces it.
     """
     lengths, found = _lengths(longest), []
     room, text = 0, []

@@ -115,7 +115,7 @@ def _mask(mask, x):
 
 
 def attention_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """All layers that attend, the inner ones of layers in each other.
+    """All attention layers; of nested ones only the innermost.
 
     Judged by the names of their classes: `plain_layers` are those that can be
     reported.

@@ -1,4 +1,4 @@
-"""Recognizes the kind of a source and reads it."""
+"""Detects the format of a source, such as Hugging Face's, and reads it."""
 
 import pathlib
 import typing

@@ -39,9 +39,9 @@ class TfdsSplit:
     def open(
         cls, name: str, argument: str, data_dir: str | os.PathLike | None
     ) -> "TfdsSplit":
-        """Opens a dataset, a flag's value, by its name without the prefix.
+        """Opens the dataset `name`, without `tfds:`; prepares it if needed.
 
-        Prepares it if needed. Errors call it `argument`.
+        `argument` is the flag that error messages name.
         """
         # Slow to import, and needed only by those who name a dataset.
         import tensorflow_datasets as tfds
@@ -70,7 +70,7 @@ class TfdsSplit:
 
     @staticmethod
     def short_name(name: str) -> str:
-        """Returns what tells a dataset from others beside it."""
+        """Returns a name for metrics: the split, or else the dataset."""
         dataset, split = _parse_tfds(name, "source")
         return split or dataset
 

@@ -1,7 +1,7 @@
 """Configurations of training runs: frozen dataclasses.
 
-A run is one dataclass. All of it but `run` decides what is learned, and must
-agree with an earlier run in the same work directory, to continue that run.
+A run is one dataclass. Every part except `run` decides what is learned; to
+continue a run, these parts must be the same as before.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class ModelConfig:
 class StartConfig(ModelConfig):
     """The encoder to start from: a preset's, or one of a new shape."""
 
-    # mypy: a shape may miss here; `read_start` completes it.
+    # None: that of `init`. `read_start` fills it in, hence `type: ignore`.
     num_layers: int | None = None  # type: ignore[assignment]
     """Transformer blocks. Default: those of init."""
     num_heads: int | None = None  # type: ignore[assignment]
@@ -104,10 +104,11 @@ class RunConfig:
     """
 
     data: pathlib.Path
-    """Folder written by `python -m training.prepare`; for `training.distill`
+    """Folder written by `python -m training.prepare`. For `training.distill`
     a file with a text a line, or `.jsonl` with `text`; for classification a
-    file of labelled texts, for SQuAD one of its files; or for these three
-    tfds:NAME[/CONFIG][:VERSION][:SPLIT]."""
+    file of labelled texts; for SQuAD one of its files; each of these may be
+    tfds:NAME[/CONFIG][:VERSION][:SPLIT]. For labels of words a file of CoNLL
+    or CoNLL-U."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""
     strategy: str = "one_device"

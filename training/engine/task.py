@@ -85,10 +85,11 @@ class Task(abc.ABC):
     def loss(
         self, batch: Any, totals: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns shares of the global batch's mean loss and mean `metrics`.
+        """Returns contributions to the global batch's mean loss and `metrics`.
 
         Called in replica context with a batch or some of its rows, and with the
-        `totals` over all replicas. The shares, scalars, add up to the means.
+        `totals` over all replicas. The contributions are scalars; their sums
+        over all replicas and rows are the means.
         """
 
     def flops(self, totals: dict[str, float]) -> float | None:
@@ -99,11 +100,11 @@ class Task(abc.ABC):
     def evaluation_dataset(
         self, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """Returns a replica's batches of an evaluation, as many on each."""
+        """Returns a replica's evaluation batches; each replica has as many."""
 
     @abc.abstractmethod
     def evaluation_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Returns tensors, examples first, to compute the metrics from."""
+        """Returns tensors `[M, ...]` from which `figures` computes metrics."""
 
     @abc.abstractmethod
     def figures(self, outputs: dict) -> dict[str, float]:
@@ -295,7 +296,8 @@ class FinetuningTask(SequenceTask):
         }
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
-        longest = self._model.max_sequence_length or 0  # not None: completed
+        # `read_start` has set it.
+        longest = self._model.max_sequence_length or 0
         check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:

@@ -196,8 +196,8 @@ def without(
         for other in heldout:
             if source != other and source.overlaps(other):
                 raise ValueError(
-                    "`heldout_source` must be a whole source, or apart from "
-                    f"all of them. Received: {other} and the source {source}"
+                    "`heldout_source` must be one whole `source`, or must not "
+                    f"overlap any. Received: {other} and the source {source}"
                 )
     held_out = {source.identity() for source in heldout}
     return [source for source in sources if source.identity() not in held_out]

@@ -288,8 +288,8 @@ def retrieval_figures(
 ) -> dict[str, float]:
     """Measures how well queries `[N, D]` find the documents in their rows.
 
-    Ranks all documents `[N, D]`; equal documents, and documents of equal
-    queries, by `keys` `[N, 2]` as in `Pairs`, do not count as wrong. Returns
+    Ranks all documents `[N, D]`. Documents with the same query or document
+    key (`keys` `[N, 2]`, as in `Pairs`) do not count as wrong. Returns
     `recall@1`, `recall@10` and `mrr@10`, from 0 to 1.
     """
     scores = queries @ documents.T  # [N, N]

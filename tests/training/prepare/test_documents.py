@@ -302,7 +302,7 @@ def test_datasets_that_are_held_out(datasets, name, heldout, count):
         find_sources([f"tfds:{name}"], datasets) for name in (name, heldout)
     )
     if count is None:
-        with pytest.raises(ValueError, match="`heldout_source` must be a whol"):
+        with pytest.raises(ValueError, match="`heldout_source` must be one"):
             without(found, others)
     else:
         assert len(without(found, others)) == count

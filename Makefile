@@ -24,6 +24,14 @@ setup: .venv/installed ## Install everything into .venv
 		--group export --group test
 	@touch $@
 
+# The demo reads the docstrings of what .venv holds; mypy's are not for it.
+.venv/mypy/installed: .venv/installed
+	$(BIN)/python -m venv .venv/mypy
+	.venv/mypy/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	.venv/mypy/bin/python -m pip install --quiet --constraint constraints.txt \
+		--group types
+	@touch $@
+
 # PyTorch and TensorFlow can crash when one process imports both.
 .venv/torch/installed: .venv/installed
 	$(BIN)/python -m venv .venv/torch
@@ -59,10 +67,10 @@ test-slow: setup .venv/torch/installed ## Run what takes long or wants real data
 	KERAS_BACKEND=torch .venv/torch/bin/python -m pytest \
 		-m "not slow and not any_backend" tests/keras_fixedhead
 
-lint: setup ## Check style and types
+lint: setup .venv/mypy/installed ## Check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	.venv/mypy/bin/mypy --python-executable $(BIN)/python
 
 format: setup ## Mend style
 	$(BIN)/ruff check --fix

@@ -2,13 +2,12 @@
 
     python -m benchmarks.soak --model_base_path DIR/NAME --output runs/soak.json
 
-Serves a copy of the newest version and asks it from many threads over both
-protocols, good requests and bad ones. The exit status is 1 if a good request
-failed or was answered otherwise than the first time, if a bad one got another
-status than it should, or if the server kept more than 20 MiB after the first
-two minutes. What it keeps is its memory at rest: every minute all clients wait
-until it has nothing to do. Writes the figures as JSON and draws them in a
-picture beside it.
+Serves a copy of the newest version. Many threads send good and bad requests
+over both protocols. The exit status is 1 if a good request failed or got
+another answer than the first time, if a bad request got the wrong status, or if
+the server's memory at rest grew by more than 20 MiB after the first two
+minutes. To measure it, all clients pause every minute until the server is idle.
+Writes the measurements as JSON, and a picture of them beside it.
 """
 
 import collections
@@ -60,7 +59,7 @@ class Config:
     model_base_path: pathlib.Path
     """Folder of versions."""
     output: pathlib.Path
-    """JSON file of the figures."""
+    """JSON file to write the measurements to."""
     model_name: str | None = None
     """The folder's by default."""
     minutes: float = 10

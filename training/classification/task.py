@@ -5,7 +5,6 @@ a file.
 """
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Sequence
@@ -120,12 +119,7 @@ class ClassificationTask(FinetuningTask):
 
     @property
     def data_sha256(self) -> dict[str, str]:
-        data = {"training": self._training, **self._parts}
-        digests = {name: part.sha256 for name, part in data.items()}
-        if self._options.vocabulary is not None:
-            vocabulary = self._options.vocabulary.read_bytes()
-            digests["vocabulary"] = hashlib.sha256(vocabulary).hexdigest()
-        return digests
+        return self._digests({"training": self._training, **self._parts})
 
     @property
     def settings(self) -> dict:

@@ -13,6 +13,7 @@ C classes.
 import abc
 import dataclasses
 import functools
+import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -294,6 +295,14 @@ class FinetuningTask(SequenceTask):
             self.part: options,
             "data_sha256": self.data_sha256,
         }
+
+    def _digests(self, parts: dict[str, Any]) -> dict[str, str]:
+        """Returns the `sha256` of each part, and that of the vocabulary."""
+        digests = {name: part.sha256 for name, part in parts.items()}
+        if self._options.vocabulary is not None:
+            vocabulary = self._options.vocabulary.read_bytes()
+            digests["vocabulary"] = hashlib.sha256(vocabulary).hexdigest()
+        return digests
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
         # `read_start` has set it.

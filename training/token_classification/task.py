@@ -246,10 +246,9 @@ class TokenClassificationTask(FinetuningTask):
 
     @property
     def data_sha256(self) -> dict[str, str]:
-        return {
-            "training": self._sentences.sha256,
-            "validation": self._held_out.sha256,
-        }
+        return self._digests(
+            {"training": self._sentences, "validation": self._held_out}
+        )
 
     @property
     def settings(self) -> dict:

@@ -115,6 +115,19 @@ def test_one_label_is_an_error(data, tmp_path, capsys):
     assert "must have at least two labels. Received: O" in error
 
 
+def test_another_vocabulary_is_another_run(data, tmp_path):
+    """Of the same size, which nothing else in the settings would show."""
+    tokens = (data / "vocabulary.txt").read_text().split()
+    other = tmp_path / "vocabulary.txt"
+    other.write_text("\n".join([*tokens[:-2], *tokens[:-3:-1]]) + "\n")
+    one, two = (
+        CASE.task(data, tmp_path, **change).settings
+        for change in ({}, {"vocabulary": other})
+    )
+    assert one.pop("data_sha256") != two.pop("data_sha256")
+    assert one == two
+
+
 def test_labels_that_training_lacks_are_wrong(data, tmp_path):
     path = tmp_path / "dev.conll"
     path.write_text(f"{tiny.WORDS[0]}\tB-y\n{tiny.WORDS[5]}\tO\n")

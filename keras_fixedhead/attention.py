@@ -9,24 +9,19 @@ rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
 `attention_output` kernel, and its context P the transposed attention scores.
 """
 
-import inspect
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_fixedhead.attention_checks import (
-    check_attention_scale,
     check_cache,
-    check_dropout,
     check_head_size,
-    check_input_shapes,
-    check_query_packing,
+    check_packing,
     positive_int,
-    refuse_keras_names,
-    refuse_with_packing,
 )
 from keras_fixedhead.attention_functions import (
     combine_attention_masks,
@@ -55,11 +50,10 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     the heads side by side (equation 9).
 
     The layer replaces `keras.layers.MultiHeadAttention`: same call arguments,
-    same implicit Keras masks. To convert a built Keras layer, call
-    `keras_fixedhead.convert.from_multi_head_attention`. The weights are those
-    of four `keras.layers.Dense`, heads side by side: `query`, `key` and
-    `value` with kernels `(D, W)`, `attention_output` with `(W, D_out)`. LoRA
-    (`layer.query.enable_lora(rank)`) and `model.quantize("int8")` work.
+    same implicit Keras masks. `convert.from_multi_head_attention` converts a
+    built Keras layer. The weights are those of four `keras.layers.Dense`,
+    heads side by side: `query`, `key` and `value` with kernels `(D, W)`,
+    `attention_output` with `(W, D_out)`. LoRA and quantization work.
 
     Args:
         num_heads: the number of attention heads.
@@ -83,10 +77,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         query: float tensor `[B, T, D]`.
         value: float tensor `[B, S, D_value]`; `None` means `query`.
         key: float tensor `[B, S, D_key]`; `None` means `value`.
-        query_mask: bool or int tensor `[B, T]`, 1 = attend. A masked query
-            position attends to nothing. This and the next two arguments
-            default to the implicit Keras masks of their tensors.
-        value_mask, key_mask: bool or int tensors `[B, S]`, 1 = attend.
+        query_mask, value_mask, key_mask: bool or int tensors `[B, T]`,
+            `[B, S]` and `[B, S]`, 1 = attend; a masked query position attends
+            to nothing. Default: the implicit Keras masks of their tensors.
         attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
             `[B, N, T, S]` (each dimension may be 1), 1 = attend.
         return_attention_scores: also return the scores `[B, N, T, S]` before
@@ -103,10 +96,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             of length S. `query`, `key` and `value` then hold a part of that
             sequence. The layer writes the part into the cache and attends to
             the whole cache: pass `use_causal_mask=True` to hide positions not
-            written yet. Implicit masks are ignored. For generation, not for
-            training.
+            written yet. Implicit masks are ignored.
         cache_update_index: int or int scalar tensor, where in the sequence
-            that part starts. Required with `cache`.
+            that part starts.
 
     Returns:
         The output `[B, T, D_out]`; with `return_attention_scores=True` a
@@ -115,8 +107,6 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         context, hence the bias of `attention_output`.
 
     Raises:
-        TypeError: if an argument has its name in Keras's layer, such as
-            `key_dim`.
         ValueError: if an argument is out of range, a shape does not fit, the
             sequence length is needed and unknown, a mask holds floats, or
             call arguments exclude each other.
@@ -150,7 +140,6 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        refuse_keras_names(kwargs)
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)
@@ -158,8 +147,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         self.attention_window = positive_int(
             "attention_window", attention_window, optional=True
         )
-        self.attention_scale = check_attention_scale(attention_scale)
-        self.dropout = check_dropout(dropout)
+        if attention_scale is not None and not 0 < attention_scale < math.inf:
+            raise ValueError(
+                "`attention_scale` must be above 0, or None for "
+                f"1 / sqrt(head_size). Received: {attention_scale!r}"
+            )
+        self.attention_scale = attention_scale
+        self.dropout = dropout
         self.use_bias = use_bias
         self.output_dim = positive_int("output_dim", output_dim, optional=True)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -178,7 +172,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         """One size per head, once the layer is built."""
         if isinstance(self.head_size, tuple):
             return self.head_size
-        return (cast(int, self.head_size),) * self.num_heads
+        return (self.head_size,) * self.num_heads
 
     @property
     def attention_scales(self) -> tuple[float, ...]:
@@ -196,14 +190,18 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
         shapes = {"query": query_shape, "key": key_shape, "value": value_shape}
-        check_input_shapes(shapes)
+        for name, shape in shapes.items():
+            if len(shape) != 3:
+                raise ValueError(
+                    f"`{name}` must have rank 3, [batch, length, embedding "
+                    f"size]. Received: {name} of shape {shape}"
+                )
         if self.head_size is None:
             if query_shape[1] is None:
                 raise ValueError(
                     "`head_size=None` takes the sequence length of `query`, "
-                    "which is unknown here. Pass `head_size` (the sequence "
-                    "length the model is meant for) or give the input a "
-                    f"static length. Received: query shape {query_shape}"
+                    "which is unknown here. Pass `head_size` or give the input "
+                    f"a static length. Received: query shape {query_shape}"
                 )
             self.head_size = query_shape[1]
         width = sum(self.head_sizes)
@@ -242,31 +240,24 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        if packing is not None:
-            refuse_with_packing(
-                cache=cache,
-                key=key,
-                value=value if query_packing is None else None,
-                query_mask=query_mask,
-                value_mask=value_mask,
-                key_mask=key_mask,
-            )
-        if query_packing is not None:
-            check_query_packing(
-                packing, value, self.attention_window, use_causal_mask
-            )
+        check_packing(
+            packing,
+            query_packing,
+            value,
+            positions=bool(self.attention_window or use_causal_mask),
+            cache=cache,
+            key=key,
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+        )
         value = query if value is None else value
         key = value if key is None else key
-        if packing is None:
-            check_input_shapes(
-                {"query": query.shape, "value": value.shape, "key": key.shape}
-            )
         # [B, T, W], [B, S, W], [B, S, W]
         query, key, value = self.query(query), self.key(key), self.value(value)
-        check_cache(
-            cache, cache_update_index, sum(self.head_sizes), key.shape[1]
-        )
         if cache is not None:
+            width = sum(self.head_sizes)
+            check_cache(cache, cache_update_index, width, key.shape[1])
             cache = write_cache(
                 cache, cache_update_index, ops.stack((key, value), axis=1)
             )
@@ -276,9 +267,9 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             query = query_packing.pad(query)
             key, value = packing.pad(key), packing.pad(value)
             value_mask = packing.padding_mask
-        batch, length = ops.shape(query)[:2]
         mask = combine_attention_masks(
-            (batch, self.num_heads, length, ops.shape(value)[1]),
+            ops.shape(query)[1],
+            ops.shape(value)[1],
             query_mask=query_mask,
             value_mask=value_mask,
             key_mask=key_mask,
@@ -287,17 +278,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             attention_window=self.attention_window,
             query_start=0 if cache is None else cache_update_index,
         )
-
-        def drop(scores):
-            return self.dropout_layer(scores, training=training)
-
         context, scores = multi_head_attention(
             query,
             key,
             value,
             self.head_sizes,
             mask=mask,
-            dropout=drop if self.dropout else None,
+            dropout=functools.partial(self.dropout_layer, training=training),
             scale=self.attention_scale,
         )
         if query_packing is not None:
@@ -320,24 +307,14 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     def compute_output_spec(
         self, query: Tensor, *args: Any, **kwargs: Any
     ) -> Tensor | tuple[Tensor, ...]:
-        # A subclass may leave most arguments to `**kwargs`.
-        signature = inspect.signature(FixedMultiHeadAttention.call)
-        given = signature.bind(self, query, *args, **kwargs).arguments
-        cache, value = given.get("cache"), given.get("value")
-        shapes = [self.compute_output_shape(query.shape)]
-        if given.get("return_attention_scores"):
-            source = (query if value is None else value).shape[1]
-            if cache is not None:
-                source = cache.shape[2]
-            batch, length = query.shape[:2]
-            shapes.append((batch, self.num_heads, length, source))
-        if cache is not None:
-            shapes.append(cache.shape)
-        outputs = tuple(
-            keras.KerasTensor(shape, dtype=self.compute_dtype)
-            for shape in shapes
-        )
-        return outputs[0] if len(outputs) == 1 else outputs
+        cache = kwargs.get("cache")
+        if cache is not None or kwargs.get("return_attention_scores"):
+            # Several outputs: Keras finds their shapes by tracing `call`.
+            return keras.Operation.compute_output_spec(
+                self, query, *args, **kwargs
+            )
+        shape = self.compute_output_shape(query.shape)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self) -> dict:
         return {

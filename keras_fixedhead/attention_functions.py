@@ -16,7 +16,8 @@ from keras_fixedhead.layer_config import Tensor
 
 
 def combine_attention_masks(
-    shape: Sequence[int | Tensor],
+    target: int | Tensor,
+    source: int | Tensor,
     query_mask: Tensor | None = None,
     value_mask: Tensor | None = None,
     key_mask: Tensor | None = None,
@@ -27,28 +28,23 @@ def combine_attention_masks(
 ) -> Tensor | None:
     """Combines masks so that all of them must allow a position.
 
-    `shape` is (B, N, T, S); a dimension known only in the graph may be a
-    scalar tensor. The other arguments are those of `FixedMultiHeadAttention`.
-    `query_start`, an int or int scalar tensor, is the position of the first
-    query; key positions begin at 0. Returns a bool tensor of rank 4 that
-    broadcasts to `shape`, or `None` where nothing is masked.
+    `target` and `source` are T and S. The other arguments are those of
+    `FixedMultiHeadAttention`. `query_start` is the position of the first
+    query; key positions begin at 0. Returns a bool tensor that broadcasts to
+    `[B, N, T, S]`, or `None` where nothing is masked.
     """
-    batch, num_heads, target, source = shape
     masks = []
-    for name, mask, expected, axes in (
-        ("query_mask", query_mask, (batch, target), (1, 3)),
-        ("value_mask", value_mask, (batch, source), (1, 2)),
-        ("key_mask", key_mask, (batch, source), (1, 2)),
+    for name, mask, axes in (
+        ("query_mask", query_mask, (1, 3)),
+        ("value_mask", value_mask, (1, 2)),
+        ("key_mask", key_mask, (1, 2)),
     ):
         if mask is not None:
-            mask = boolean_mask(name, mask)
-            _check_shape(name, mask, expected, ranks=(2,))
             # [B, T] -> [B, 1, T, 1], [B, S] -> [B, 1, 1, S]
-            masks.append(ops.expand_dims(mask, axes))
+            masks.append(ops.expand_dims(boolean_mask(name, mask), axes))
     if attention_mask is not None:
         mask = boolean_mask("attention_mask", attention_mask)
-        _check_shape("attention_mask", mask, shape, ranks=(2, 3, 4))
-        if len(mask.shape) == 2:
+        while len(mask.shape) < 3:
             mask = ops.expand_dims(mask, 0)
         # [B, T, S] -> [B, 1, T, S]
         masks.append(mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1))
@@ -65,42 +61,17 @@ def combine_attention_masks(
 
 
 def boolean_mask(name: str, mask: Tensor) -> Tensor:
-    """A bool or int mask as a bool tensor; `name` is the argument's.
-
-    Float masks raise a `ValueError`: an additive mask means the opposite.
-    """
+    """A bool or int mask as a bool tensor; `name` is the argument's."""
     if not hasattr(mask, "dtype"):
         mask = ops.convert_to_tensor(mask)
     dtype = keras.backend.standardize_dtype(mask.dtype)
     if "float" in dtype:
         raise ValueError(
             f"`{name}` must be bool or int, 1 where a position may be attended "
-            "to. A float mask could be additive, which means the opposite: "
-            "pass `mask == 0` in place of an additive mask, and `mask > 0` in "
-            f"place of ones and zeros. Received: {name} of dtype {dtype}"
+            "to. Pass `mask == 0` in place of an additive mask, and `mask > 0` "
+            f"in place of ones and zeros. Received: {name} of dtype {dtype}"
         )
     return ops.cast(mask, "bool")
-
-
-def _check_shape(name, mask, shape, ranks):
-    """Raises unless `mask` broadcasts to `shape`."""
-    received = tuple(mask.shape)
-    rank = len(received)
-    if rank in ranks:
-        # [B, T, S] has no heads dimension
-        expected = (shape[0], *shape[-2:]) if rank == 3 else shape[-rank:]
-        if all(
-            not (isinstance(size, int) and isinstance(wanted, int))
-            or size in (1, wanted)
-            for size, wanted in zip(received, expected)
-        ):
-            return
-    known = ", ".join(str(d) if isinstance(d, int) else "None" for d in shape)
-    raise ValueError(
-        f"`{name}` does not fit the inputs: it must broadcast to ({known}), "
-        f"with rank {' or '.join(map(str, ranks))}. Received: {name} of shape "
-        f"{received}"
-    )
 
 
 def dot_product_attention(
@@ -111,14 +82,13 @@ def dot_product_attention(
     dropout: Callable[[Tensor], Tensor] | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attends with heads of one size; also returns the attention scores.
+    """Attends with heads of one size.
 
     Takes `[B, T, N, H]`, `[B, S, N, H]`, `[B, S, N, H]`, a bool mask that
     broadcasts to `[B, N, T, S]`, and a scale of the logits, by default
     `1 / sqrt(H)`. Returns the context `[B, T, N, H]` and the scores before
-    dropout `[B, N, T, S]`, both in the dtype of `query`; the softmax is
-    computed in float32 at least. A query position that may attend to nothing
-    gets the zero vector and zero scores, whatever the dtype or the backend.
+    dropout `[B, N, T, S]`; the softmax is computed in float32 at least. A
+    query position that may attend to nothing gets zeros for both.
 
     Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
     """

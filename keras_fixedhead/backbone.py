@@ -26,9 +26,8 @@ from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 class FixedHeadBackbone(keras_hub.models.Backbone):
     """A BERT encoder whose head size is not tied to its embedding size.
 
-    Token, position and segment embeddings, a norm, Transformer blocks, and
-    optionally BERT's pooler. With `head_size = hidden_dim // num_heads` and
-    the same weights it computes what `keras_hub.models.BertBackbone` does.
+    With `head_size = hidden_dim // num_heads` and the same weights it computes
+    what `keras_hub.models.BertBackbone` does.
 
     Args:
         vocabulary_size: the number of token ids.
@@ -103,8 +102,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         if causal and pooler:
             raise ValueError(
                 "The pooler reads the first token, which sees no other where "
-                "`causal=True`. Pass pooler=False. "
-                f"Received: pooler={pooler!r}"
+                "`causal=True`. Received: pooler=True"
             )
         head_sizes = max_sequence_length if head_size is None else head_size
         if not isinstance(head_sizes, Sequence):
@@ -112,8 +110,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         if len(head_sizes) != num_layers:
             raise ValueError(
                 "`head_size` as a sequence holds one size for each of the "
-                f"{num_layers} layers. Received {len(head_sizes)}: "
-                f"head_size={head_size!r}"
+                f"{num_layers} layers. Received: head_size={head_size!r}"
             )
 
         # === Layers ===
@@ -220,9 +217,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     ) -> tuple:
         """Encodes the real tokens only; padding costs nothing but attention.
 
-        Equals calling the model, at the real tokens. For eager mode and
-        TensorFlow graphs; `jax.jit` needs fixed sizes and hence the model
-        itself. Does not run the pooler. For `fixed_size` see `Packing`.
+        Equals calling the model without its pooler, at the real tokens. For
+        `fixed_size` and where this works see `Packing`.
 
         Takes the model's inputs `[B, T]`. Returns the encoded tokens `[P, D]`
         and the `Packing` whose `pad` returns them to `[B, T, D]`; with
@@ -233,13 +229,11 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         def encode(packing):
             x = self._encode_but_last(inputs, packing, training)
             last = self.transformer_layers[-1]
-            encoded = last(x, **self._options(packing, training))
-            if not return_projections:
-                return encoded, {}
-            return encoded, {
-                name: getattr(last.attention, name)(x)
-                for name in ("query", "key", "value")
+            names = ("query", "key", "value") if return_projections else ()
+            projections = {
+                name: getattr(last.attention, name)(x) for name in names
             }
+            return last(x, **self._options(packing, training)), projections
 
         packing = Packing(inputs["padding_mask"], fixed_size)
         # Keras cannot add empty tensors of a static shape.
@@ -265,15 +259,11 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         training: bool = False,
         fixed_size: bool = False,
     ) -> tuple[Tensor, Packing]:
-        """Encodes the tokens at some positions.
-
-        Equals `encode_packed` there, but the last block computes attention
-        and feed-forward for these positions only.
+        """`encode_packed` whose last block computes some positions only.
 
         Takes int `positions` `[B, K]`, and a bool tensor `real` `[B, K]` of
-        the positions to encode, or `None` for all; the other arguments are
-        those of `encode_packed`. Returns the encoded tokens `[Q, D]` and the
-        `Packing` whose `pad` returns them to `[B, K, D]`.
+        the positions to encode, or `None` for all. Returns the encoded tokens
+        `[Q, D]` and the `Packing` whose `pad` returns them to `[B, K, D]`.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         if real is None:

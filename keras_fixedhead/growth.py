@@ -4,12 +4,10 @@ Shape letters: B batch, T sequence length, D embedding size, H head size,
 W total width of all heads.
 
 The weights become part of a larger model that computes the same (as in Chen
-et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641) and can be trained
-further.
-
-Models are a `FixedHeadBackbone` or a task that holds one, neither quantized
-nor with LoRA enabled. The functions return a new model of the same class whose
-layers are trainable where those of `model` are, without an optimizer's state.
+et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641). Models are a
+`FixedHeadBackbone` or a task that holds one, neither quantized nor with LoRA.
+The functions return a new model of the same class whose layers are trainable
+where those of `model` are, without an optimizer's state.
 """
 
 import dataclasses
@@ -30,10 +28,7 @@ from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 def grow_head_size(
     model: keras.Model, head_size: int | Sequence[int], seed: int = 0
 ) -> keras.Model:
-    """A model with larger heads and the same outputs.
-
-    `head_size` is the size of all heads, or one size per layer. No layer's
-    heads may become smaller, and at least one layer's must grow.
+    """A model with larger heads, all of one size or of one size per layer.
 
     See `grow_attention` for the new weights. The first training step changes
     those that are zero only; the random ones have gradients from the second.
@@ -52,24 +47,17 @@ def grow_head_size(
         or list(sizes) == present
     ):
         raise ValueError(
-            "`head_size` must be an integer, or one for each of the "
-            f"{len(present)} layers, none smaller than now ({present}) and "
-            "at least one larger; smaller heads would not compute the same. "
+            "`head_size` must be an integer, or one for each layer, none "
+            f"smaller than now ({present}) and at least one larger. "
             f"Received: head_size={head_size!r}"
         )
-    sizes = [int(size) for size in sizes]
-    several = isinstance(head_size, Sequence)
-    return _rebuild(model, seed=seed, head_size=sizes if several else sizes[0])
+    return _rebuild(model, seed=seed, head_size=head_size)
 
 
 def grow_heads(
     model: keras.Model, num_heads: int, seed: int = 0
 ) -> keras.Model:
-    """A model with `num_heads` heads in every layer and the same outputs.
-
-    See `grow_attention` for the new weights, and `grow_head_size` for how they
-    train.
-    """
+    """A model with `num_heads` heads in every layer; see `grow_head_size`."""
     present = backbone_of(model).num_heads
     num_heads = positive_int("num_heads", num_heads, least=present + 1)
     return _rebuild(model, seed=seed, num_heads=num_heads)
@@ -84,13 +72,12 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length
-    head_size = backbone.get_config()["head_size"]
     return _rebuild(
         model,
         max_sequence_length=positive_int(
             "max_sequence_length", max_sequence_length, least=present + 1
         ),
-        head_size=present if head_size is None else head_size,
+        head_size=present if backbone.head_size is None else backbone.head_size,
     )
 
 
@@ -104,19 +91,15 @@ def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
     backbone = backbone_of(model)
     there = range(backbone.num_layers)
     layers = list(layers)
-    if (
-        not all(is_integer(layer) and layer in there for layer in layers)
-        or len(set(layers)) != len(layers)
-        or not 0 < len(layers) < len(there)
-    ):
+    kept = [layer for layer in there if layer not in layers]
+    if not 0 < len(kept) == len(there) - len(layers) < len(there):
         raise ValueError(
             "`layers` must name some of the model's layers, from 0 to "
             f"{there[-1]}, each once, and leave at least one. "
             f"Received: layers={layers!r}"
         )
-    kept = [layer for layer in there if layer not in layers]
-    head_size = backbone.get_config()["head_size"]
-    if isinstance(head_size, list):
+    head_size = backbone.head_size
+    if isinstance(head_size, Sequence):
         head_size = [head_size[layer] for layer in kept]
     return _rebuild(
         model, dropped=layers, num_layers=len(kept), head_size=head_size
@@ -139,21 +122,11 @@ def output_change(
     These are the embeddings of a `FixedHeadTextEmbedder`, else the backbone's
     vectors of real tokens. `inputs` are the backbone's, int arrays `[B, T]`.
     """
-    if type(before) is not type(after):
-        raise ValueError(
-            "`before` and `after` must be of one class. Received: "
-            f"{type(before).__name__} and {type(after).__name__}"
-        )
     differences, cosines = [], []
     for batch, real in input_batches(inputs, batch_size):
         if not real.any():
             continue
         old, new = (_vectors(model, batch, real) for model in (before, after))
-        if old.shape != new.shape:
-            raise ValueError(
-                "`before` and `after` must have vectors of one size. "
-                f"Received: {old.shape[-1]} and {new.shape[-1]}"
-            )
         differences.append(abs(new - old).max())
         lengths = np.linalg.norm(old, axis=-1) * np.linalg.norm(new, axis=-1)
         products = (old * new).sum(-1)
@@ -176,8 +149,7 @@ def backbone_of(model: keras.Model) -> FixedHeadBackbone:
     backbone = getattr(model, "backbone", model)
     if not isinstance(backbone, FixedHeadBackbone):
         raise ValueError(
-            "`model` must be a FixedHeadBackbone or a task that holds one, "
-            "such as a FixedHeadTextEmbedder; "
+            "`model` must be a FixedHeadBackbone or a task that holds one; "
             "keras_fixedhead.convert.from_bert_backbone converts a BERT. "
             f"Received: model={model!r}"
         )
@@ -192,23 +164,10 @@ def input_batches(
     Each batch is a dictionary of int32 arrays `[B, T]`, and a bool array
     `[B, T]`, true at real tokens.
     """
-    names = ("token_ids", "segment_ids", "padding_mask")
-    if not isinstance(inputs, dict) or not set(names) <= inputs.keys():
-        received = sorted(inputs) if isinstance(inputs, dict) else inputs
-        raise ValueError(
-            "`inputs` must be a dictionary with token_ids, segment_ids and "
-            f"padding_mask. Received: {received!r}"
-        )
-    batch_size = positive_int("batch_size", batch_size)
     arrays = {
         name: ops.convert_to_numpy(inputs[name]).astype("int32")
-        for name in names
+        for name in ("token_ids", "segment_ids", "padding_mask")
     }
-    if not arrays["padding_mask"].any():
-        raise ValueError(
-            "`inputs` must hold a real token, where padding_mask is 1. "
-            f"Received: {len(arrays['padding_mask'])} rows without"
-        )
     for start in range(0, len(arrays["token_ids"]), batch_size):
         batch = {k: v[start : start + batch_size] for k, v in arrays.items()}
         yield batch, batch["padding_mask"] != 0
@@ -220,15 +179,23 @@ def _rebuild(model, dropped=(), seed=0, **changes):
     `dropped` are the numbers of the blocks to drop. New weights of attention
     layers are random; all others are those of `model`.
     """
-    _refuse_unlike_kernels(model)
+    for layer in model._flatten_layers():
+        if layer.quantization_mode or getattr(layer, "lora_enabled", False):
+            raise ValueError(
+                "The kernels of a quantized model or of one with LoRA cannot "
+                "be copied. Quantize later, or merge LoRA with "
+                f"`save_to_preset`. Received: {layer.path}"
+            )
     before = backbone_of(model)
     after = type(before).from_config({**before.get_config(), **changes})
     rebuilt = after if model is before else _task_around(after, model)
 
     blocks = [before.transformer_layers[i] for i in dropped]
     skipped = {
-        id(layer) for block in blocks for layer in block._flatten_layers()
-    } | {id(weight) for block in blocks for weight in block.weights}
+        id(thing)
+        for block in blocks
+        for thing in (*block._flatten_layers(), *block.weights)
+    }
 
     def kept(things):
         return [thing for thing in things if id(thing) not in skipped]
@@ -239,31 +206,16 @@ def _rebuild(model, dropped=(), seed=0, **changes):
         kept(model._flatten_layers()), rebuilt._flatten_layers(), strict=True
     ):
         new._trainable = old._trainable
-
-    attentions = [
-        (old.attention, new.attention)
-        for old, new in zip(
-            kept(before.transformer_layers), after.transformer_layers
-        )
-        if old.attention.head_sizes != new.attention.head_sizes
-    ]
-    table = before.position_embedding.position_embeddings
-    reshaped = {id(table)} | {
-        id(weight) for old, _ in attentions for weight in old.weights
-    }
     for old, new in zip(kept(model.weights), rebuilt.weights, strict=True):
         new.trainable = old.trainable
-        if id(old) not in reshaped:
-            new.assign(to_numpy(old))
-    after.position_embedding.position_embeddings.assign(
-        # np.resize repeats the rows.
-        np.resize(
-            to_numpy(table), (after.max_sequence_length, after.hidden_dim)
-        )
-    )
+        # It repeats the rows of a table of positions that grew.
+        new.assign(np.resize(to_numpy(old), new.shape))
     rng = np.random.default_rng(seed)
-    for old, new in attentions:
-        grow_attention(old, new, rng)
+    for old, new in zip(
+        kept(before.transformer_layers), after.transformer_layers
+    ):
+        if old.attention.head_sizes != new.attention.head_sizes:
+            grow_attention(old.attention, new.attention, rng)
     return rebuilt
 
 
@@ -335,20 +287,3 @@ def _task_around(backbone, model):
             {**preprocessor.get_config(), "tokenizer": preprocessor.tokenizer}
         )
     return type(model).from_config(config)
-
-
-def _refuse_unlike_kernels(model):
-    for layer in model._flatten_layers():
-        if layer.quantization_mode is not None:
-            raise ValueError(
-                "A quantized model's kernels cannot be copied. Change the "
-                "float model and quantize that. "
-                f"Received: {layer.path} in {layer.quantization_mode}"
-            )
-        if getattr(layer, "lora_enabled", False):
-            raise ValueError(
-                "LoRA is not part of the kernels that are copied. Save the "
-                "model with `save_to_preset`, which merges it, and change "
-                "what `from_preset` returns. "
-                f"Received: {layer.path} with LoRA"
-            )

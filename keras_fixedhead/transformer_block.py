@@ -4,7 +4,6 @@ Shape letters: B batch, T sequence length, D embedding size, P real tokens of
 a packed batch.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,8 +42,8 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     Call arguments:
         inputs: float tensor `[B, T, D]`.
         padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
-        packing: a `keras_fixedhead.packing.Packing`. With it, `inputs` and
-            outputs hold the real tokens only, `[P, D]`.
+        packing: a `Packing`. With it, `inputs` and outputs hold the real
+            tokens only, `[P, D]`.
         queries: float tensor `[Q, D]`, the rows of `inputs` to compute
             outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
@@ -89,12 +88,14 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.head_size = self.attention.head_size
+
+    @property
+    def head_size(self) -> int | tuple[int, ...] | None:
+        """That of the attention: built, `None` is the sequence length."""
+        return self.attention.head_size
 
     def build(self, inputs_shape: Shape) -> None:
         self.attention.build(inputs_shape)
-        # `None` has become the sequence length.
-        self.head_size = self.attention.head_size
         self.attention_layer_norm = self._layer_norm("attention_layer_norm")
         self.attention_layer_norm.build(inputs_shape)
         self.intermediate_dense = self._dense(
@@ -158,8 +159,7 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Tensor, *args: Any, **kwargs: Any
     ) -> Tensor | tuple[Tensor, Tensor]:
-        call = inspect.signature(self.call).bind(inputs, *args, **kwargs)
-        cache = call.arguments.get("cache")
+        cache = kwargs.get("cache")
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if cache is None:
             return output

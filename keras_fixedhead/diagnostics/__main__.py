@@ -59,11 +59,6 @@ def _report(config):
     if config.output is not None:
         check_picture(config.output)
     texts = _read(config.texts, config.count)
-    if not config.model.is_dir():
-        raise ValueError(
-            "`model` must be a preset folder. "
-            f"Received: model={str(config.model)!r}"
-        )
     with loading(config.model, "model"):
         embedder = FixedHeadTextEmbedder.from_preset(str(config.model))
     length = config.sequence_length
@@ -86,31 +81,18 @@ def _report(config):
 
 
 def _read(path, count):
+    from keras_fixedhead import beir
+
     positive_int("count", count)
     with open(path, encoding="utf-8") as lines:
         if path.suffix == ".jsonl":
-            lines = (_text(path, *line) for line in enumerate(lines, 1))
+            records = beir.read_records(path)
+            lines = (beir.text(x, "text", where) for where, x in records)
         texts = filter(None, map(str.strip, lines))
         texts = list(itertools.islice(texts, count))
     if not texts:
-        raise ValueError(
-            "`texts` must be a file with a text per line. Received: "
-            f"texts={str(path)!r}, without any"
-        )
+        raise ValueError(f"`texts` must hold a text per line. Received: {path}")
     return texts
-
-
-def _text(path, number, line):
-    try:
-        text = json.loads(line)["text"]
-    except (ValueError, KeyError, TypeError):
-        text = None
-    if not isinstance(text, str):
-        raise ValueError(
-            'Lines must be JSON objects with a string "text". '
-            f"Received: {path}, line {number}: {line[:80].rstrip()!r}"
-        )
-    return text
 
 
 if __name__ == "__main__":

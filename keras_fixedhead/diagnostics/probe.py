@@ -3,7 +3,10 @@
 Shape letters: B batch, T query length, S key length, N heads, H head size.
 """
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,13 +16,9 @@ import rich.progress
 import threadpoolctl
 from keras import ops, tree
 
+from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.diagnostics.attention_calls import (
-    Heads,
-    attention_layers,
-    plain_layers,
-    recorded_calls,
-)
+from keras_fixedhead.attention_functions import combine_attention_masks
 from keras_fixedhead.diagnostics.report import (
     METRICS,
     AttentionReport,
@@ -27,9 +26,16 @@ from keras_fixedhead.diagnostics.report import (
     LayerReport,
 )
 
-# Singular values below this, times the largest and the longer side, are
-# rounding noise: queries and keys come from float32.
+# A singular value counts towards the rank above this times the largest times
+# the longer side; below is rounding noise, as queries and keys are float32.
 _EPSILON = np.finfo("float32").eps
+_KERAS = keras.layers.MultiHeadAttention
+_LAYERS = (
+    FixedMultiHeadAttention,
+    _KERAS,
+    keras.layers.GroupQueryAttention,
+    keras.layers.Attention,
+)
 
 
 def attention_report(
@@ -43,129 +49,90 @@ def attention_report(
     the heads use. Logits are without masks, scores with them. Padding and
     sequences without a real token do not count.
 
-    The model runs without dropout and does not change. The report computes
-    queries, keys and values from the inputs of each attention layer, in the
-    compute dtype, and the rest in float64. A singular value counts towards
-    the rank above the largest times the longer side times float32's epsilon.
-    Figures of a layer that are not finite are NaN.
-
-    The cost grows with the cube of the length: tens of sequences are enough.
+    The model runs without dropout. The report computes queries, keys and
+    values from the inputs of each attention layer, in the compute dtype, and
+    the rest in float64. Figures of a layer that are not finite are NaN. The
+    cost grows with the cube of the length: tens of sequences are enough.
 
     Args:
         model: a built Keras model whose attention layers are
             `FixedMultiHeadAttention` or Keras's or KerasHub's plain
-            `MultiHeadAttention`, such as a `FixedHeadBackbone`, a KerasHub
-            BERT, or a KerasHub task with one as its `backbone`. The report
-            names attention layers of other kinds in `left_out`.
+            `MultiHeadAttention`, or a KerasHub task with one as its
+            `backbone`. `left_out` names other attention layers of Keras.
         inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
             the structure that the model takes; for a task whose preprocessor
             returns those, also a string or a list of strings.
         batch_size: int. How many rows are computed at once.
         verbose: bool. Whether to show a progress bar.
 
-    Returns:
-        An `AttentionReport`.
-
     Raises:
-        ValueError: if `model` is not built or computes no such attention, or
-            `inputs` lacks one, has no real token, or is text that the model
-            cannot take.
+        ValueError: if `model` computes no such attention of a real token, or
+            `inputs` is text that the model cannot take.
     """
-    return AttentionProbe(model, inputs, batch_size).report(verbose)
-
-
-class AttentionProbe:
-    """Reports on the same inputs again and again, as a model learns.
-
-    For the arguments see `attention_report`.
-    """
-
-    def __init__(
-        self, model: keras.Model, inputs: Any, batch_size: int = 32
-    ) -> None:
-        inputs = _tokenize(model, inputs)
-        whole = model
-        if isinstance(model, keras_hub.models.Task):
-            model = model.backbone
-        if not isinstance(model, keras.Model) or not model.built:
-            raise ValueError(
-                "`model` must be a built Keras model: call it once, or its "
-                f"`build`. Received: model={model!r}"
-            )
-        self._model = model
-        self._layers = attention_layers(whole)
-        self._plain = plain_layers(whole)
-        self._inputs = _arrays(model, inputs)
-        self._rows = len(tree.flatten(self._inputs)[0])
-        batch_size = positive_int("batch_size", batch_size)
-        self._batch_size = min(batch_size, self._rows)
-
-    def report(self, verbose: bool = False) -> AttentionReport:
-        """Reports on the model as it is now."""
-        # By the number of the call: layer, figures of sequences.
-        found: dict[int, tuple[keras.layers.Layer, list]] = {}
-        # Several threads hinder each other on matrices so small.
-        with threadpoolctl.threadpool_limits(1, "blas"):
-            for start in rich.progress.track(
-                range(0, self._rows, self._batch_size),
-                "Attention",
-                transient=True,
-                disable=not verbose,
-            ):
-                rows = min(self._batch_size, self._rows - start)
-                for number, call in enumerate(self._calls(start)):
-                    _, sequences = found.setdefault(number, (call.layer, []))
-                    sequences.extend(_sequences(call, rows))
-        seen = {id(layer) for layer, _ in found.values()}
-        left_out = tuple(
-            # A layer that was never called has no path yet.
-            layer.path or layer.name
-            for layer in self._layers
-            if id(layer) not in seen
+    inputs = _tokenize(model, inputs)
+    attentions = [
+        layer for layer in model._flatten_layers() if isinstance(layer, _LAYERS)
+    ]
+    if isinstance(model, keras_hub.models.Task):
+        model = model.backbone
+        if isinstance(inputs, dict):
+            # A task may take more than its backbone.
+            inputs = {k: x for k, x in inputs.items() if k in model.input}
+    plain = [layer for layer in attentions if _is_plain(layer)]
+    found = _run(model, inputs, plain, batch_size, verbose)
+    seen = {id(layer) for layer, _ in found}
+    left_out = tuple(
+        # A layer that was never called has no path yet.
+        layer.path or layer.name
+        for layer in attentions
+        if id(layer) not in seen
+    )
+    if not found:
+        raise ValueError(
+            "`model` must compute attention of a real token in `inputs`, with "
+            "FixedMultiHeadAttention or keras.layers.MultiHeadAttention. "
+            f"Received: {model!r}; left out: {', '.join(left_out) or 'nothing'}"
         )
-        if not found:
-            raise ValueError(
-                "`model` must compute attention with FixedMultiHeadAttention, "
-                "keras.layers.MultiHeadAttention or KerasHub's encoders. "
-                f"Received: {self._model!r}, without any; left out: "
-                f"{', '.join(left_out) or 'nothing'}"
-            )
-        heads: list[HeadReport] = []
-        layers: list[LayerReport] = []
-        for number, (layer, sequences) in found.items():
-            if not sequences:
-                raise ValueError(
-                    "`inputs` must hold a real token, which attention may "
-                    f"see. Received: {self._rows} rows without, at "
-                    f"{layer.path}"
-                )
-            lengths, figures, conditions = zip(*sequences)
-            heads.extend(_head_reports(number, layer, lengths, figures))
-            layers.append(
-                LayerReport(
-                    layer=number,
-                    name=layer.path,
-                    num_heads=layer.num_heads,
-                    condition_number=float(np.median(conditions)),
-                )
-            )
-        return AttentionReport(
-            tuple(heads),
-            tuple(layers),
-            max(len(sequences) for _, sequences in found.values()),
-            left_out,
+    heads: list[HeadReport] = []
+    layers: list[LayerReport] = []
+    for number, (layer, sequences) in enumerate(found):
+        lengths, figures, conditions = zip(*sequences)
+        heads.extend(_head_reports(number, layer, lengths, figures))
+        condition = float(np.median(conditions))
+        layers.append(
+            LayerReport(number, layer.path, layer.num_heads, condition)
         )
+    longest = max(len(sequences) for _, sequences in found)
+    return AttentionReport(tuple(heads), tuple(layers), longest, left_out)
 
-    def _calls(self, start):
-        """The calls of attention layers on a batch."""
-        # The last batch continues with the first row: one size compiles once.
-        rows = np.arange(start, start + self._batch_size) % self._rows
-        batch = tree.map_structure(
-            lambda x: ops.convert_to_tensor(x[rows]), self._inputs
-        )
-        with recorded_calls(self._plain) as calls:
-            self._model(batch, training=False)
-        return calls
+
+def _run(model, inputs, layers, batch_size, verbose):
+    """A list of the layers called, each with what `_sequences` yields."""
+    inputs = tree.map_structure(
+        lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
+    )
+    rows = len(tree.flatten(inputs)[0])
+    batch_size = positive_int("batch_size", batch_size)
+    found = {}
+    # Several threads hinder each other on matrices so small.
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        for start in rich.progress.track(
+            range(0, rows, batch_size),
+            "Attention",
+            transient=True,
+            disable=not verbose,
+        ):
+            places = slice(start, start + batch_size)
+            batch = tree.map_structure(
+                lambda x, places=places: ops.convert_to_tensor(x[places]),
+                inputs,
+            )
+            with _recorded_calls(layers) as calls:
+                model(batch, training=False)
+            # A layer that is called twice is reported twice.
+            for number, (layer, sequences) in enumerate(calls):
+                found.setdefault(number, (layer, []))[1].extend(sequences)
+    return [call for call in found.values() if call[1]]
 
 
 def _tokenize(model, inputs):
@@ -180,62 +147,103 @@ def _tokenize(model, inputs):
     if not isinstance(batch, dict):
         raise ValueError(
             "Texts need a task whose preprocessor makes the backbone's inputs "
-            "of them, such as a FixedHeadTextEmbedder. Pass those inputs "
-            f"instead. Received: texts, and a {type(model).__name__} with "
-            f"preprocessor={preprocessor!r}"
+            "of them. Pass those inputs instead. Received: texts, and a "
+            f"{type(model).__name__} with preprocessor={preprocessor!r}"
         )
     return batch
 
 
-def _arrays(model, inputs):
-    """Inputs as NumPy arrays; of a dictionary, those that the model takes."""
-    try:
-        expected = model.input
-    except (AttributeError, ValueError):
-        expected = None  # a subclass that was never called symbolically
-    if isinstance(expected, dict):
-        if not isinstance(inputs, dict) or not expected.keys() <= inputs.keys():
-            received = sorted(inputs) if isinstance(inputs, dict) else inputs
-            raise ValueError(
-                "`inputs` must be a dictionary with "
-                f"{', '.join(expected)}. Received: {received!r}"
-            )
-        inputs = {name: inputs[name] for name in expected}
-    if any(x is None for x in tree.flatten(inputs)):
-        raise ValueError(
-            "`inputs` must hold arrays, for optional inputs too. "
-            f"Received: None in {tree.map_structure(type, inputs)!r}"
-        )
-    arrays = tree.map_structure(
-        lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
+def _is_plain(layer):
+    """Whether it is the softmax of scaled products, and nothing more."""
+    kind = type(layer)
+    if isinstance(layer, FixedMultiHeadAttention):
+        return kind.call is FixedMultiHeadAttention.call
+    return (
+        isinstance(layer, _KERAS)
+        and kind.call is _KERAS.call
+        and kind._compute_attention is _KERAS._compute_attention
+        and not layer.get_config()["use_gate"]
     )
-    sizes = {x.shape[0] if x.ndim else 0 for x in tree.flatten(arrays)}
-    if len(sizes) != 1 or sizes == {0}:
-        raise ValueError(
-            "`inputs` must be arrays with the same number of rows, at least "
-            f"one. Received: {tree.map_structure(lambda x: x.shape, arrays)!r}"
-        )
-    return arrays
 
 
-def _sequences(call, rows):
+@contextlib.contextmanager
+def _recorded_calls(
+    layers: Sequence[keras.layers.Layer],
+) -> Iterator[list]:
+    """Yields a list to which each call adds the layer and its `_sequences`.
+
+    Calls over other axes than the second of three are not added, nor calls in
+    a loop or in a compiled function, whose tensors have no values.
+    """
+    calls: list = []
+    for layer in layers:
+        layer.call = functools.partial(_call, layer, layer.call, calls)
+    try:
+        yield calls
+    finally:
+        for layer in layers:
+            del layer.call  # the method of its class is left
+
+
+def _call(layer, call, calls, *args, **kwargs):
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    bound.apply_defaults()
+    query = bound.arguments["query"]
+    if len(query.shape) == 3 and _has_values(query):
+        calls.append((layer, list(_sequences(layer, bound.arguments))))
+    return call(*args, **kwargs)
+
+
+def _has_values(x):
+    try:
+        ops.convert_to_numpy(x)
+    except Exception:  # each backend has an error of its own
+        return False
+    return True
+
+
+def _sequences(layer, given):
     """Yields the length, the heads' figures and the condition number.
 
-    One for each of the first `rows` sequences that has a real token.
+    One for each sequence of a call that has a real token.
     """
-    heads = Heads.of(call.layer)
-    made = [
-        _split(projection(x), sizes)
-        for projection, x, sizes in zip(
-            heads.projections,
-            (call.query, call.key, call.value),
-            (heads.sizes, heads.sizes, heads.value_sizes),
-        )
+    query = given["query"]
+    value = query if given["value"] is None else given["value"]
+    key = value if given["key"] is None else given["key"]
+    # As arrays they carry no implicit masks, which a projection would lose.
+    query, key, value = map(ops.convert_to_numpy, (query, key, value))
+    if isinstance(layer, FixedMultiHeadAttention):
+        projections = layer.query, layer.key, layer.value
+        sections = np.cumsum(layer.head_sizes)[:-1]
+        scales, window = layer.attention_scales, layer.attention_window
+    else:
+        projections = layer.query_dense, layer.key_dense, layer.value_dense
+        sections = layer.num_heads
+        scales = 1.0 / np.sqrt(_head_sizes(layer))
+        window = layer.get_config()["sliding_window"]
+    # Of queries, keys and values, an array [B, T, H] per head.
+    parts = [
+        np.split(_side_by_side(projection(x)), sections, axis=-1)
+        for projection, x in zip(projections, (query, key, value))
     ]
+    # Keras's layer takes float masks of ones and zeros.
+    masks = {
+        name: None if given[name] is None else ops.cast(given[name], "bool")
+        for name in ("query_mask", "value_mask", "key_mask", "attention_mask")
+    }
+    mask = combine_attention_masks(
+        query.shape[1],
+        key.shape[1],
+        **masks,
+        use_causal_mask=given["use_causal_mask"],
+        attention_window=window,
+    )
+    allowed = np.ones((query.shape[0], 1, query.shape[1], key.shape[1]), bool)
+    if mask is not None:
+        allowed = allowed & ops.convert_to_numpy(mask)
     # A layer may normalize one sequence twice, for queries and for keys.
-    is_self_attention = np.array_equal(call.query, call.key)
-    for row in range(rows):
-        mask = call.allowed[row]
+    is_self_attention = np.array_equal(query, key)
+    for row, mask in enumerate(allowed):
         keys = mask.any((0, 1))
         queries = mask.any(-1).all(0)
         if is_self_attention:
@@ -244,26 +252,28 @@ def _sequences(call, rows):
             continue
         real = [
             [x[row][places] for x in matrices]
-            for places, matrices in zip((queries, keys, keys), made)
+            for places, matrices in zip((queries, keys, keys), parts)
         ]
         mask = mask[:, queries][:, :, keys]
-        yield min(mask.shape[1:]), *head_figures(*real, heads.scales, mask)
+        yield min(mask.shape[1:]), *_head_figures(*real, scales, mask)
 
 
-def _split(x, sizes):
-    """A projection as float64, a list with an array `[B, T, H]` per head."""
+def _side_by_side(x):
+    """A projection as float64 `[B, T, W]`; Keras's is `[B, T, N, H]`."""
     x = ops.convert_to_numpy(ops.cast(x, "float32")).astype("float64")
-    x = x.reshape(*x.shape[:2], -1)  # Keras's is [B, T, N, H]
-    return np.split(x, np.cumsum(sizes)[:-1], axis=-1)
+    return x.reshape(*x.shape[:2], -1)
+
+
+def _head_sizes(layer):
+    if isinstance(layer, FixedMultiHeadAttention):
+        return layer.head_sizes
+    return (layer.key_dim,) * layer.num_heads
 
 
 def _head_reports(number, layer, lengths, figures):
-    for head, size in enumerate(Heads.of(layer).sizes):
-        values = {
-            name: [float(sequence[name][head]) for sequence in figures]
-            for name in figures[0]
-        }
-        condition = values.pop("condition_number")
+    *others, condition = np.stack(figures, axis=1)
+    means = [*(x.mean(0) for x in others), np.median(condition, axis=0)]
+    for head, size in enumerate(_head_sizes(layer)):
         yield HeadReport(
             layer=number,
             head=head,
@@ -271,45 +281,44 @@ def _head_reports(number, layer, lengths, figures):
             mean_length=float(np.mean(lengths)),
             longest_length=int(max(lengths)),
             bottleneck=bool(size < max(lengths)),
-            condition_number=float(np.median(condition)),
-            **{name: float(np.mean(value)) for name, value in values.items()},
+            **{name: float(x[head]) for name, x in zip(METRICS, means)},
         )
 
 
-def head_figures(
+def _head_figures(
     queries: Sequence[np.ndarray],
     keys: Sequence[np.ndarray],
     values: Sequence[np.ndarray],
     scales: Sequence[float],
     allowed: np.ndarray,
-) -> tuple[dict[str, np.ndarray], float]:
-    """The metrics of the heads of one layer on one sequence, in NumPy.
+) -> tuple[np.ndarray, float]:
+    """The metrics of the heads of one layer on one sequence.
 
-    For each of the N heads `queries` `[T, H]`, `keys` `[S, H]` and `values`
-    `[S, H_value]`, float64, and the factor of its logits. Each row of
-    `allowed`, bool `[N or 1, T, S]`, allows something. Returns an array `[N]`
-    of each metric, and the condition number of all heads side by side. All are
-    NaN if an argument is not finite.
+    Of each of the N heads, `queries` `[T, H]`, `keys` `[S, H]`, `values`
+    `[S, H_value]` and the factor of its logits. `allowed` is
+    `[N or 1, T, S]`. Returns an array `[len(METRICS), N]` and the condition
+    number of all heads side by side.
     """
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
-        return {name: np.full(len(queries), np.nan) for name in METRICS}, np.nan
-    logits = np.stack(
-        [scale * q @ k.T for q, k, scale in zip(queries, keys, scales)]
-    )
-    scores = np.where(allowed, logits, -np.inf)
-    scores = np.exp(scores - scores.max(-1, keepdims=True))
-    scores = scores / scores.sum(-1, keepdims=True)
-    outputs = [weights @ value for weights, value in zip(scores, values)]
-    figures = (
-        *_ranks(
-            [_product(q, k) for q, k in zip(queries, keys)], logits.shape[1:]
-        ),
-        *_ranks(scores, logits.shape[1:]),
-        _entropy(scores).mean(-1),
-        np.array([_condition(x) for x in outputs]),
-    )
+        return np.full((len(METRICS), len(queries)), np.nan), np.nan
+    longer = max(allowed.shape[1:])
+    figures, outputs = [], []
+    for head, (query, key, value) in enumerate(zip(queries, keys, values)):
+        mask = allowed[head if len(allowed) > 1 else 0]
+        scores = np.where(mask, scales[head] * query @ key.T, -np.inf)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        scores = scores / scores.sum(-1, keepdims=True)
+        outputs.append(scores @ value)
+        figures.append(
+            (
+                *_ranks(_product(query, key), longer),
+                *_ranks(scores, longer),
+                _entropy(scores).mean(),
+                _condition(outputs[-1]),
+            )
+        )
     together = _condition(np.concatenate(outputs, axis=-1))
-    return dict(zip(METRICS, figures)), together
+    return np.transpose(figures), together
 
 
 def _product(query, key):
@@ -322,21 +331,11 @@ def _product(query, key):
     return query @ key.T
 
 
-def _ranks(matrices, shape):
-    """Numerical and effective ranks `[N]` of matrices of a shape.
-
-    Smaller matrices may stand for them that lack singular values of 0.
-    """
-    values = np.zeros([len(matrices), min(shape)])
-    for row, matrix in zip(values, matrices):
-        found = np.linalg.svd(matrix, compute_uv=False)
-        row[: len(found)] = found
-    largest = values.max(-1, keepdims=True)
-    ranks = (values > largest * max(shape) * _EPSILON).sum(-1)
-    total = values.sum(-1, keepdims=True)
-    shares = values / np.where(total > 0, total, 1.0)
-    # A matrix of zeros has rank 0.
-    return ranks, np.where(ranks > 0, np.exp(_entropy(shares)), 0.0)
+def _ranks(matrix, longer):
+    """The numerical and the effective rank; `longer` is the longer side."""
+    values = np.linalg.svd(matrix, compute_uv=False)
+    rank = (values > values[0] * longer * _EPSILON).sum()
+    return rank, np.exp(_entropy(values / values.sum())) if rank else 0.0
 
 
 def _entropy(shares):

@@ -6,7 +6,6 @@ Shape letters: T query length, S key length, N heads, H head size.
 import dataclasses
 import io
 import os
-import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,9 +14,6 @@ import rich.console
 import rich.table
 
 from keras_fixedhead.pictures import new_figure, save_figure
-
-if typing.TYPE_CHECKING:
-    import matplotlib.figure
 
 # The metrics of a head, all but the last as means over sequences.
 METRICS = (
@@ -28,17 +24,12 @@ METRICS = (
     "entropy",
     "condition_number",
 )
-_TABLE_WIDTH = 80
-
 _PANELS = (
     ("logit_effective_rank", "effective rank of the logits"),
     ("attention_effective_rank", "effective rank of the attention"),
     ("entropy", "entropy of the attention, nats"),
     ("condition_number", "condition number of the output, log10"),
 )
-_COLUMNS = 2
-_CELL_INCHES = 0.32
-_MARGIN_INCHES = 1.6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +42,10 @@ class HeadReport:
         bottleneck: whether the head is smaller than the longest sequence, and
             so cannot represent every attention pattern of it (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
-        logit_rank: the numerical rank of the logits `[T, S]`, at most
-            `min(head_size, T, S)`.
+        logit_rank: the numerical rank of the logits `[T, S]`.
         logit_effective_rank: the exponential of the entropy of the normalized
             singular values (Roy & Vetterli 2007, "The effective rank").
-        attention_rank, attention_effective_rank: the same of the attention
-            scores `[T, S]`, whose rank the softmax raises.
+        attention_rank, attention_effective_rank: of the attention scores.
         entropy: of a row of the scores, in nats, from 0 (one token) to
             `log(S)` (all alike).
         condition_number: the median over sequences of the condition number of
@@ -81,13 +70,9 @@ class HeadReport:
 class LayerReport:
     """What the heads of a layer do together.
 
-    Attributes:
-        layer: its number in the order of computation, from 0.
-        name: its path in the model.
-        condition_number: the median condition number of the outputs of all
-            heads side by side `[T, N * H]`, which more heads improve (Theorem
-            3.2 of "Leaner Transformers: More Heads, Less Depth",
-            https://arxiv.org/abs/2505.20802). `inf` where it lacks full rank.
+    `name` is its path in the model, `condition_number` that of the outputs of
+    all heads side by side `[T, N * H]`, which more heads improve (Theorem 3.2
+    of "Leaner Transformers", https://arxiv.org/abs/2505.20802).
     """
 
     layer: int
@@ -100,12 +85,9 @@ class LayerReport:
 class AttentionReport:
     """What the heads of a model do. Printed, a table of its layers.
 
-    Attributes:
-        heads: by layer and head.
-        sequences: how many sequences the report is on.
-        left_out: the paths of attention layers that are not in the report:
-            they attend in a way of their own, over other axes than the
-            sequence, in a loop, or were not called.
+    `sequences` is their number. `left_out` are the paths of attention layers
+    that are not in the report: they attend in a way of their own, over other
+    axes than the sequence, in a loop, or were not called.
     """
 
     heads: tuple[HeadReport, ...]
@@ -125,22 +107,17 @@ class AttentionReport:
     def summary(self) -> str:
         """How many sequences of which length, and how many small heads."""
         small = sum(head.bottleneck for head in self.heads)
-        if not small:
-            found = f"No head of {len(self.heads)} is"
-        elif small == len(self.heads):
-            found = f"All {small} heads are"
-        else:
-            found = f"{small} of {len(self.heads)} heads are"
-        lines = [
+        some = "All" if small == len(self.heads) else f"{small} of"
+        text = (
             f"{self.sequences} sequences of {self.heads[0].mean_length:.1f} "
             "tokens, the longest of "
-            f"{max(head.longest_length for head in self.heads)}.",
-            f"{found} smaller than that"
-            f"{': a low-rank bottleneck' if small else ''}.",
-        ]
+            f"{max(head.longest_length for head in self.heads)}.\n"
+            f"{some} {len(self.heads)} heads are smaller than that"
+            f"{': a low-rank bottleneck' if small else ''}."
+        )
         if self.left_out:
-            lines.append(f"Attention layers left out: {len(self.left_out)}.")
-        return "\n".join(lines)
+            text += f"\nAttention layers left out: {len(self.left_out)}."
+        return text
 
     def __rich__(self) -> rich.table.Table:
         table = rich.table.Table(
@@ -153,16 +130,11 @@ class AttentionReport:
             title_justify="left",
             caption_justify="left",
         )
-        for name in (
-            "layer",
-            "heads",
-            "head\nsize",
-            "bottle-\nneck",
-            "rank of\nlogits",
-            "rank of\nattention",
-            "entropy",
-            "condition\nnumber",
-        ):
+        names = (
+            "layer,heads,head\nsize,bottle-\nneck,rank of\nlogits,"
+            "rank of\nattention,entropy,condition\nnumber"
+        )
+        for name in names.split(","):
             table.add_column(name, justify="right", no_wrap=True)
         for layer in self.layers:
             heads = self.heads_of(layer.layer)
@@ -182,7 +154,7 @@ class AttentionReport:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        rich.console.Console(file=text, width=_TABLE_WIDTH).print(self)
+        rich.console.Console(file=text, width=80).print(self)
         return text.getvalue()
 
 
@@ -202,38 +174,26 @@ def draw_attention_report(
 ) -> None:
     """Draws four numbers of each head; small heads are marked with a cross.
 
-    The suffix of `output` selects the format; `ValueError` if Matplotlib has
-    none of that name, `ModuleNotFoundError` without Matplotlib.
+    The suffix of `output` selects the format. Needs Matplotlib.
     """
-    save_figure(attention_figure(report), output)
-
-
-def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
-    """The picture as a `matplotlib.figure.Figure`."""
     layers = len(report.layers)
     heads = max(layer.num_heads for layer in report.layers)
-    rows = -(-len(_PANELS) // _COLUMNS)
     figure = new_figure(
-        _COLUMNS * max(_CELL_INCHES * heads + _MARGIN_INCHES, 4.5),
-        rows * max(_CELL_INCHES * layers + _MARGIN_INCHES, 3.0),
+        max(0.64 * heads + 3.2, 9.0), max(0.64 * layers + 3.2, 6.0)
     )
     figure.suptitle(report.summary, wrap=True)
-    for axis, (name, title) in zip(
-        figure.subplots(rows, _COLUMNS, squeeze=False).flat, _PANELS
-    ):
+    small = [(x.head, x.layer) for x in report.heads if x.bottleneck]
+    for axis, (name, title) in zip(figure.subplots(2, 2).flat, _PANELS):
         values = np.full((layers, heads), np.nan)
         for head in report.heads:
             values[head.layer, head.head] = getattr(head, name)
         if name == "condition_number":
             with np.errstate(invalid="ignore"):
                 values = np.log10(np.where(np.isinf(values), np.nan, values))
-        axis.set_title(title)
-        axis.set_xlabel("head")
-        axis.set_ylabel("layer")
+        axis.set(title=title, xlabel="head", ylabel="layer")
         axis.locator_params(integer=True)
         axis.set_facecolor("0.85")  # no such head, or no full rank
         figure.colorbar(axis.imshow(values, aspect="auto"), ax=axis)
-        small = [(x.head, x.layer) for x in report.heads if x.bottleneck]
         if 0 < len(small) < len(report.heads):
             axis.scatter(*zip(*small), marker="x", color="white", s=12)
-    return figure
+    save_figure(figure, output)

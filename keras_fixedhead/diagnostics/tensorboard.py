@@ -7,22 +7,19 @@ from typing import Any
 import keras
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.diagnostics.probe import AttentionProbe
+from keras_fixedhead.diagnostics.probe import attention_report
 from keras_fixedhead.diagnostics.report import (
     METRICS,
     AttentionReport,
-    attention_figure,
     mean,
 )
-from keras_fixedhead.pictures import encode_png
 
 
 class AttentionSummaries:
     """Writes attention reports of a model that trains to TensorBoard.
 
-    A report is a curve for each layer and metric, means over the heads; a
-    picture of all heads, where Matplotlib is installed; and the seconds that
-    it took. TensorBoard must be installed.
+    A report is a curve for each layer and metric, means over the heads, and
+    the seconds that it took. TensorBoard must be installed.
 
     Args:
         log_dir: folder of the event files; it is created.
@@ -41,7 +38,7 @@ class AttentionSummaries:
             EventFileWriter,
         )
 
-        self._probe = AttentionProbe(model, inputs, batch_size)
+        self._probed = model, inputs, batch_size
         self._writer = EventFileWriter(str(log_dir))
 
     def write(self, step: int) -> AttentionReport:
@@ -50,22 +47,10 @@ class AttentionSummaries:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         began = time.perf_counter()
-        report = self._probe.report()
+        report = attention_report(*self._probed)
         summary = Summary()
         for tag, value in _scalars(report):
             summary.value.add(tag=tag, simple_value=value)
-        try:
-            png, width, height = encode_png(attention_figure(report))
-        except ModuleNotFoundError:
-            pass  # curves without pictures
-        else:
-            image = Summary.Image(
-                encoded_image_string=png,
-                width=width,
-                height=height,
-                colorspace=3,
-            )
-            summary.value.add(tag="attention", image=image)
         seconds = time.perf_counter() - began
         summary.value.add(tag="attention/seconds", simple_value=seconds)
         self._writer.add_event(
@@ -94,15 +79,11 @@ class AttentionReportCallback(keras.callbacks.Callback):
     """Writes attention reports to TensorBoard every N updates of `fit`.
 
     It writes the first before the first update if the model is built by then,
-    and the last after the last update. See `AttentionSummaries` for what it
-    writes and `attention_report` for the errors.
+    and the last after the last update.
 
     Args:
-        inputs: see `attention_report`. Tens of sequences are enough: the cost
-            of a report grows with the cube of their length.
-        log_dir: folder of the event files, such as `"logs/attention"`.
         every: int. The updates between two reports.
-        batch_size: int. How many rows are computed at once.
+        inputs, log_dir, batch_size: see `AttentionSummaries`.
 
     Example:
 
@@ -126,11 +107,12 @@ class AttentionReportCallback(keras.callbacks.Callback):
         self.batch_size = batch_size
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self._summaries: AttentionSummaries | None = None
-        self._written: int | None = None
+        self._summaries = AttentionSummaries(
+            self.log_dir, self.model, self.inputs, self.batch_size
+        )
         self._step = int(self.model.optimizer.iterations)
-        if self.model.built:
-            self._write()
+        self._written = -1
+        self._write()
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self._epoch_began = self._step
@@ -143,15 +125,10 @@ class AttentionReportCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: dict | None = None) -> None:
         if self._written != self._step:
             self._write()
-        if self._summaries is not None:
-            self._summaries.close()
+        self._summaries.close()
 
     def _write(self):
-        # Reading the attribute returns the weights that JAX's trainer holds.
-        model = self.model
-        if self._summaries is None:
-            self._summaries = AttentionSummaries(
-                self.log_dir, model, self.inputs, self.batch_size
-            )
-        self._summaries.write(self._step)
-        self._written = self._step
+        # Reading `self.model` returns the weights that JAX's trainer holds.
+        if self.model.built:
+            self._summaries.write(self._step)
+            self._written = self._step

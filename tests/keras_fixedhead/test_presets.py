@@ -36,47 +36,6 @@ def test_the_paper_s_parameters():
         assert round(parameters(name) / 1e6) == millions, name
 
 
-# The rows of the tables as they are printed.
-ROWS = {
-    "bert_large_h{}": (
-        "8 16 32",
-        "90.89 90.61 90.45",
-        "84.1 83.75 83.48",
-        "85 84.5 84.4",
-    ),
-    "fixed_d512_p128_h{}": (
-        "8 12 16 32",
-        "89.6 90.25 90.43 90.95",
-        "82.73 83.18 83.59 84.4",
-        "83.5 84.2 83.9 84.9",
-    ),
-    "fixed_d512_p{}_h8": (
-        "32 64 128 256",
-        "88.53 89.51 89.6 90.33",
-        "81.19 82.41 82.73 83.36",
-        "82.5 83.4 83.5 83.9",
-    ),
-    "fixed_d768_p128_h{}": (
-        "8 12 16 20",
-        "90.35 90.48 90.92 90.89",
-        None,
-        "84.4 84.4 84.7 85.1",
-    ),
-}
-
-
-def test_the_paper_s_figures():
-    printed = {}
-    for name, (columns, *rows) in ROWS.items():
-        for key, row in zip(("squad_f1", "squad_em", "mnli"), rows):
-            if row is None:
-                continue
-            for column, figure in zip(columns.split(), row.split()):
-                figures = printed.setdefault(name.format(column), {})
-                figures[key] = float(figure)
-    assert presets.PUBLISHED == printed
-
-
 def test_bert():
     assert presets.shape("bert_large") == presets.shape("bert_large_h16")
     # 110M, Devlin et al. 2018.
@@ -115,8 +74,3 @@ def test_a_wider_feed_forward_matches_the_parameters_of_more_heads(heads):
     if heads == 8:  # "the same as the 8 head baseline model"
         baseline = presets.shape("lm1b_baseline_d256_h8")
         assert presets.shape(wide) == presets.shape(fixed) == baseline
-
-
-def test_unknown_name():
-    with pytest.raises(ValueError, match="fixed_d512_p128_h8.*'bert'"):
-        presets.shape("bert")

@@ -13,9 +13,9 @@ from keras import ops
 
 from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
-from keras_fixedhead.text_encoder import TextEncoder
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 POOLING_MODES = ("mean", "cls", "max")

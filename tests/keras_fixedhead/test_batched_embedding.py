@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.beir import Collection
-from keras_fixedhead.text_encoder import TextEncoder
 
 WORDS = ["attention", "head", "é", "ß", "中", "a,", "b.", "c"]
 TEXTS = [" ".join(WORDS[i % 8 :] * (i % 3)) for i in range(17)]

@@ -209,7 +209,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         length, longest = token_ids.shape[1], self.backbone.max_sequence_length
         if length is not None and length > longest:
             raise ValueError(
-                f"`max_length` or `preprocessor.sequence_length` must be at "
+                "`max_length` or `preprocessor.sequence_length` must be at "
                 f"most the model's {longest}. Received: {length}"
             )
         hidden_states, cache = self._build_cache(token_ids)

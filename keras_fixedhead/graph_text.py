@@ -11,7 +11,7 @@ import functools
 import re
 import typing
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tokenizers
 
@@ -46,11 +46,11 @@ class CharacterClasses(typing.NamedTuple):
     alone: str  # punctuation and CJK characters; each is a word
 
 
-def _normalizer(**steps):
+def normalizer(**steps: bool) -> Callable[[str], str]:
+    """Some of the steps of BERT's normalization in `tokenizers`."""
     names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-    return tokenizers.normalizers.BertNormalizer(
-        **{name: steps.get(name, False) for name in names}
-    ).normalize_str
+    steps = dict.fromkeys(names, False) | steps
+    return tokenizers.normalizers.BertNormalizer(**steps).normalize_str
 
 
 def _class_of(characters):
@@ -75,8 +75,8 @@ def character_classes() -> CharacterClasses:
         if unicodedata.category(chr(point)) not in ("Cn", "Lo", "Ll", "Lu")
     ]
     text = _BETWEEN.join(characters)
-    clean = _normalizer(clean_text=True)(text).split(_BETWEEN)
-    plain = _normalizer(strip_accents=True)(text).split(_BETWEEN)
+    clean = normalizer(clean_text=True)(text).split(_BETWEEN)
+    plain = normalizer(strip_accents=True)(text).split(_BETWEEN)
     words = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
 
     def changed_to(value, results):
@@ -105,7 +105,7 @@ def _lower_where_icu_differs():
     # is reordered.
     marked = [f"{c}\u0334\u0345{c}" for c in characters]
     nfd = tokenizers.normalizers.NFD().normalize_str
-    fold = _normalizer(strip_accents=True, lowercase=True)
+    fold = normalizer(strip_accents=True, lowercase=True)
     differing = set()
     for normalize, icu, texts in (
         (nfd, _decompose, marked),
@@ -116,7 +116,7 @@ def _lower_where_icu_differs():
             found = icu(tf.constant(text)).numpy().decode()
         rows = zip(characters, normalize(text).split("\n"), found.split("\n"))
         differing |= {c for c, theirs, icus in rows if theirs != icus}
-    lower = _normalizer(lowercase=True)
+    lower = normalizer(lowercase=True)
     return {c: lower(c) for c in sorted(differing)}
 
 

@@ -25,12 +25,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK].
 _MAX_CHARACTERS_PER_WORD = 100
 
-_REMOVE_ACCENTS = tokenizers.normalizers.BertNormalizer(
-    clean_text=False,
-    handle_chinese_chars=False,
-    strip_accents=True,
-    lowercase=False,
-)
+_without_accents = graph_text.normalizer(strip_accents=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -203,9 +198,9 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         return row.ids, starts, ends
 
     def _after_accents(self, text, end):
-        remove = _REMOVE_ACCENTS.normalize_str
-        while self.lowercase and end < len(text) and not remove(text[end]):
-            end += 1
+        if self.lowercase:
+            while end < len(text) and not _without_accents(text[end]):
+                end += 1
         return end
 
     def get_config(self) -> dict:

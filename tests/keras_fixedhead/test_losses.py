@@ -128,7 +128,7 @@ def numpy_relation_loss(student, teacher, mask, num_heads):
     losses = []
     for row, real in enumerate(mask.astype(bool)):
         divergences = []
-        for head in range(num_heads):
+        for head in range(num_heads if real.any() else 0):
             relations = []
             for projection in (teacher, student):
                 tokens = projection[row, real].astype("float64")

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from benchmarks import common
 from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.beir import read_collection
 from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.retrieval import (
@@ -32,7 +33,6 @@ from keras_fixedhead.retrieval import (
     principal_components,
     search_index,
 )
-from keras_fixedhead.text_encoder import TextEncoder
 
 _DEPTH = 100
 

@@ -82,19 +82,12 @@ class Collection:
 def read_collection(
     folder: str | os.PathLike, split: str = "test"
 ) -> Collection:
-    """Reads the documents of a BEIR folder, and queries with relevant ones.
-
-    Raises a `ValueError` like `read_beir`, and if all documents are blank or
-    such a query is.
-    """
+    """Reads the documents of a BEIR folder, and queries with relevant ones."""
     texts, queries, judgements = read_beir(folder, split)
-    blank = [name for name, text in texts.items() if is_blank(text)]
-    hidden = set(blank)
-    documents = {n: text for n, text in texts.items() if n not in hidden}
+    documents = {n: text for n, text in texts.items() if not is_blank(text)}
+    blank = [name for name in texts if name not in documents]
     if not documents:
-        raise ValueError(
-            f"`collection` {os.fspath(folder)} has no documents with text."
-        )
+        raise ValueError(f"`collection` {folder} has no documents with text.")
     rows = {name: row for row, name in enumerate([*documents, *blank])}
     relevant: dict[str, dict[int, int]] = {}
     for query, document, score in judgements:
@@ -103,8 +96,7 @@ def read_collection(
     for name in relevant:
         if is_blank(queries[name]):
             raise ValueError(
-                f"`collection` {os.fspath(folder)}: the query {name!r} is "
-                "blank. Remove its judgements, or add a text."
+                f"`collection` {folder}: the query {name!r} is blank."
             )
     return Collection(
         list(documents),
@@ -120,18 +112,15 @@ def write_beir(folder: str | os.PathLike, beir: Beir, split: str) -> None:
     """Writes a BEIR folder, all titles empty."""
     folder = pathlib.Path(folder)
     (folder / "qrels").mkdir(parents=True)
-    documents = (
-        {"_id": key, "title": "", "text": text}
-        for key, text in beir.documents.items()
-    )
+    texts = beir.documents.items()
+    documents = ({"_id": key, "title": "", "text": text} for key, text in texts)
     write_records(folder / "corpus.jsonl", documents)
     queries = ({"_id": key, "text": text} for key, text in beir.queries.items())
     write_records(folder / "queries.jsonl", queries)
-    path = folder / "qrels" / f"{split}.tsv"
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write("query-id\tcorpus-id\tscore\n")
-        for judgement in beir.judgements:
-            stream.write("\t".join(map(str, judgement)) + "\n")
+    rows = [("query-id", "corpus-id", "score"), *beir.judgements]
+    (folder / "qrels" / f"{split}.tsv").write_text(
+        "".join("\t".join(map(str, row)) + "\n" for row in rows), "utf-8"
+    )
 
 
 def read_records(
@@ -144,12 +133,11 @@ def read_records(
 
 def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
     """The JSON object of a line; errors name it as `where`, "file:line"."""
-    if isinstance(line, bytes):
-        line = _decode(line, where)
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: a line must be JSON: {error}") from error
+        form = "in UTF-8" if isinstance(error, UnicodeDecodeError) else "JSON"
+        raise ValueError(f"{where}: a line must be {form}: {error}") from error
     if not isinstance(record, dict):
         raise ValueError(
             f"{where}: a line must be a JSON object. Received: {record!r}"
@@ -196,9 +184,7 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
 def is_blank(text: str) -> bool:
     """Whether BERT's tokenizer finds no token in a text.
 
-    It removes whitespace, control and format characters, U+FFFD and, where
-    it lower-cases, combining marks. The embedding of `[CLS] [SEP]` would be
-    close to many queries.
+    The embedding of `[CLS] [SEP]` would be close to many queries.
     """
     return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
@@ -225,23 +211,12 @@ def document(record: Mapping[str, typing.Any], where: str) -> str:
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
 
-def _decode(line, where):
-    try:
-        return line.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{where}: a line must be in UTF-8: {error}"
-        ) from error
-
-
 def _read_lines(path):
-    """Yields ("file:line", line) of the lines that are not blank."""
+    """Yields ("file:line", line), in bytes, of the lines that are not blank."""
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
-            where = f"{os.fspath(path)}:{number}"
-            line = _decode(line, where)
-            if line:
-                yield where, line
+            if not line.isspace():
+                yield f"{os.fspath(path)}:{number}", line
 
 
 def _read_texts(path):
@@ -250,10 +225,7 @@ def _read_texts(path):
     for where, record in read_records(path):
         key = identifier(record.get("_id"), "_id", where)
         if key in texts:
-            raise ValueError(
-                f"{where}: the _id {key!r} was on an earlier line; they must "
-                "be unique."
-            )
+            raise ValueError(f"{where}: _id {key!r} was on an earlier line.")
         texts[key] = document(record, where)
     return texts
 
@@ -261,10 +233,10 @@ def _read_texts(path):
 def _qrels(path):
     """Yields ("file:line", judgement)."""
     for number, (where, line) in enumerate(_read_lines(path)):
-        if number == 0 and line.startswith("query-id\t"):
+        if number == 0 and line.startswith(b"query-id\t"):
             continue
         try:
-            query, document, score = line.split("\t")
+            query, document, score = line.decode().strip().split("\t")
             judgement = Judgement(query, document, int(score))
         except ValueError as error:
             raise ValueError(

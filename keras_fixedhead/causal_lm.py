@@ -14,20 +14,20 @@ from keras import ops
 
 from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors
+from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
 from keras_fixedhead.packing import Packing
-from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadCausalLMPreprocessor(
-    FixedHeadPreprocessor, keras_hub.models.CausalLMPreprocessor
-):
+class FixedHeadCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     """Tokenizes, adds `[CLS]` and `[SEP]`, and makes labels of next tokens.
 
     `[CLS]` starts a text, so that the model also predicts the first word, and
-    `[SEP]` ends it, also where the text is truncated.
+    `[SEP]` ends it, also where the text is truncated. Generated texts have no
+    special tokens (including `[UNK]`), and a space between words and
+    punctuation.
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
@@ -43,11 +43,10 @@ class FixedHeadCausalLMPreprocessor(
         `(x, y, sample_weight)`: a dictionary of tensors `[B, T]`, `token_ids`
         and `padding_mask` (1 = real token); the ids of the next tokens,
         `[B, T]`; and 1 where there is a next token.
-
-    `generate_preprocess` returns prompts: the same without `[SEP]` and labels.
-    `generate_postprocess` returns texts without special tokens (including
-    `[UNK]`) and with a space between words and punctuation.
     """
+
+    backbone_cls = FixedHeadBackbone
+    tokenizer_cls = FixedHeadTokenizer
 
     def __init__(
         self,
@@ -62,13 +61,13 @@ class FixedHeadCausalLMPreprocessor(
 class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     """Predicts the next token with a causal `FixedHeadBackbone`.
 
-    The language model of the paper's experiments on LM1B (section 4.1), but
-    with learned positions. The head is the transposed token embedding.
-    `generate` continues texts; a cache of keys and values makes each new token
-    cost one pass of one token.
+    The language model of the paper's experiments on LM1B
+    (https://arxiv.org/abs/2002.07028, section 4.1), but with learned
+    positions. The head is the transposed token embedding. `generate` continues
+    texts, with a cache of keys and values.
 
     Args:
-        backbone: a `FixedHeadBackbone` with `causal=True`.
+        backbone: a `FixedHeadBackbone` with `causal=True`, else `ValueError`.
         preprocessor: a `FixedHeadCausalLMPreprocessor` or `None`.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
@@ -77,11 +76,8 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             `padding_mask` (1 = real token). All tokens are of one segment.
 
     Returns:
-        Logits `[B, T, V]` of each next token, in the compute dtype. Logits at
-        padding positions are undefined.
-
-    Raises:
-        ValueError: if the backbone is not causal.
+        Logits `[B, T, V]` of each next token, in the compute dtype; undefined
+        at padding.
 
     Example:
 
@@ -97,8 +93,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     model.compile(sampler="top_p")
     model.generate(["once upon", "the"], max_length=64)
     ```
-
-    Source: https://arxiv.org/abs/2002.07028, section 4.
     """
 
     preprocessor_cls = FixedHeadCausalLMPreprocessor
@@ -111,11 +105,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     ):
         if not backbone.causal:
             raise ValueError(
-                "`backbone` must be causal, or it would see the tokens that it "
-                "predicts. Make it with causal=True; "
-                "FixedHeadBackbone.from_preset(preset, causal=True) makes one "
-                "with the weights of an encoder. Received: a backbone with "
-                f"causal={backbone.causal!r}"
+                "`backbone` must be causal. Make it with causal=True, or by "
+                "FixedHeadBackbone.from_preset(preset, causal=True). "
+                f"Received: a backbone with causal={backbone.causal!r}"
             )
         inputs = {
             name: backbone.input[name] for name in ("token_ids", "padding_mask")
@@ -132,13 +124,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit`, `evaluate` and `generate`.
+        """Configures the model, as `keras_hub.models.CausalLM.compile`.
 
-        Arguments are those of `keras_hub.models.CausalLM.compile`, but
-        `loss="auto"` is the mean cross entropy of real tokens, whose
-        exponential is the perplexity. KerasHub counts padding as tokens
-        without loss. Over batches with different numbers of tokens
-        `keras_hub.metrics.Perplexity(from_logits=True)` is exact.
+        But `loss="auto"` is the mean cross entropy of real tokens, whose
+        exponential is the perplexity; KerasHub's also counts padding.
         """
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(
@@ -149,10 +138,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     def predict_packed(
         self, inputs: Tensors, training: bool = False, fixed_size: bool = False
     ) -> tuple[Tensor, Packing]:
-        """The same logits, computed on real tokens only.
+        """The same logits, of real tokens only; see `encode_packed`.
 
-        For the arguments see `FixedHeadBackbone.encode_packed`. Returns logits
-        `[P, V]` and the `Packing` whose `pack` makes `[P]` of labels `[B, T]`.
+        Returns logits `[P, V]` and the `Packing` whose `pack` makes `[P]` of
+        labels `[B, T]`.
         """
         x, packing = self.backbone.encode_packed(
             _one_segment(inputs), training, fixed_size
@@ -170,16 +159,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
         Without a `padding_mask` `[B, T]` (1 = real token) all tokens are real.
         The `scoring_mode` `"logits"` returns `[B, T, V]`; `"loss"` the cross
-        entropy of each next token in `target_ids`, `[B, T]`, float32 unless
-        the model computes in float64. Minus its sum over a sequence is the
-        log-likelihood.
+        entropy of each next token, `target_ids` `[B, T]`, float32 unless the
+        model computes in float64.
         """
         one_of("scoring_mode", scoring_mode, ("logits", "loss"))
-        if scoring_mode == "loss" and target_ids is None:
-            raise ValueError(
-                "A loss needs `target_ids`, the next tokens. Pass them, or "
-                "scoring_mode='logits'. Received: target_ids=None"
-            )
         token_ids = ops.convert_to_tensor(token_ids)
         if padding_mask is None:
             padding_mask = ops.ones_like(token_ids)
@@ -188,9 +171,8 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         logits = self(inputs, training=False)
         if scoring_mode == "logits":
             return logits
-        dtype = keras.backend.result_type(self.compute_dtype, "float32")
         return keras.losses.sparse_categorical_crossentropy(
-            target_ids, ops.cast(logits, dtype), from_logits=True
+            target_ids, at_least_float32(logits), from_logits=True
         )
 
     def generate(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -203,7 +185,13 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         of each row, and returns a dictionary of int and bool arrays `[B, T]`.
         """
         if self.preprocessor is None and isinstance(inputs, dict):
-            _check_prompts(inputs["padding_mask"])
+            real = ops.convert_to_numpy(inputs["padding_mask"]) != 0
+            if not real[:, 0].all() or (real[:, 1:] > real[:, :-1]).any():
+                raise ValueError(
+                    "`padding_mask` must be 1 at the first token of each row, "
+                    "and nowhere after a 0. Received: "
+                    f"padding_mask={inputs['padding_mask']!r}"
+                )
         return super().generate(inputs, *args, **kwargs)
 
     def generate_step(
@@ -211,20 +199,18 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     ) -> Tensors:
         """Continues one batch of sequences; `generate` compiles this.
 
-        Keeps the real tokens of the model's inputs `[B, T]`, at the start of
-        each row, and generates the others. A row ends with the first
-        generated token of `stop_token_ids`; `None` fills all rows. Returns a
-        dictionary: int `token_ids` `[B, T]`, and a bool `padding_mask`
-        `[B, T]`, false after the end.
+        Keeps the real tokens of the model's inputs `[B, T]` and generates the
+        others. A row ends with the first generated token of `stop_token_ids`;
+        `None` fills all rows. Returns int `token_ids` `[B, T]`, and a bool
+        `padding_mask` `[B, T]`, false after the end.
         """
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         given = ops.cast(inputs["padding_mask"], "bool")
         length, longest = token_ids.shape[1], self.backbone.max_sequence_length
         if length is not None and length > longest:
             raise ValueError(
-                f"This model has positions for {longest} tokens. Pass at most "
-                "that as `max_length`, or set `preprocessor.sequence_length`. "
-                f"Received: sequences of {length}"
+                "`max_length` or `preprocessor.sequence_length` must be at "
+                f"most the model's {longest}. Received: {length}"
             )
         hidden_states, cache = self._build_cache(token_ids)
 
@@ -249,12 +235,8 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         )
         padding_mask = ops.ones_like(given)
         if stop_token_ids is not None:
-            stops = ops.zeros_like(given)
-            for stop in stop_token_ids:
-                stops = ops.logical_or(stops, token_ids == stop)
-            stops = ops.cast(
-                ops.logical_and(stops, ops.logical_not(given)), "int32"
-            )
+            stops = ops.isin(token_ids, list(stop_token_ids))
+            stops = ops.cast(stops, "int32") * ops.cast(~given, "int32")
             # A token is real if no stop is before it.
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0
         return {"token_ids": token_ids, "padding_mask": padding_mask}
@@ -265,12 +247,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         cache: Sequence[Tensor],
         cache_update_index: int | Tensor,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Continues a sequence whose past is in a cache.
+        """Continues sequences whose past is in a cache.
 
-        Takes token ids `[B, T]` without padding, a tuple of caches
-        `[B, 2, S, W]`, one per layer, and where in the sequence the part
-        starts; see `FixedMultiHeadAttention`. Returns logits `[B, T, V]`, the
-        encoded tokens `[B, T, D]`, and the new caches.
+        For the arguments see `FixedHeadBackbone.encode_with_cache`. Returns
+        logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and new caches.
         """
         x, cache = self.backbone.encode_with_cache(
             token_ids, cache, cache_update_index
@@ -297,13 +277,3 @@ def _one_segment(inputs):
         "segment_ids": ops.zeros_like(inputs["token_ids"]),
         "padding_mask": inputs["padding_mask"],
     }
-
-
-def _check_prompts(padding_mask):
-    real = ops.convert_to_numpy(padding_mask) != 0
-    if not real[:, 0].all() or (real[:, 1:] > real[:, :-1]).any():
-        raise ValueError(
-            "`padding_mask` must be 1 at the first token of each row, and "
-            "nowhere after a 0: generated tokens follow the prompt. "
-            f"Received: padding_mask={padding_mask!r}"
-        )

@@ -15,14 +15,12 @@ from keras_fixedhead.attention_checks import positive_int
 class Window(typing.NamedTuple):
     """One sequence: `[CLS]` question `[SEP]` part of the context `[SEP]`.
 
-    The lists have no padding. The part starts at `context_start` in the
+    `token_ids` has no padding. The part starts at `context_start` in the
     sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
     the C context tokens.
     """
 
     token_ids: list[int]
-    segment_ids: list[int]
-    padding_mask: list[int]
     context_start: int
     token_range: tuple[int, int]
 
@@ -53,16 +51,14 @@ class ContextWindows(Sequence[Window]):
     ) -> tuple[int, int] | None:
         """The first and the last context token that overlap an answer.
 
-        `answer_text` must stand in the context at `answer_start`. Returns
-        `None` if no token overlaps it.
+        Returns `None` if no token overlaps it.
         """
         answer_end = answer_start + len(answer_text)
         there = self.context[max(answer_start, 0) : answer_end]
         if there != answer_text:
             raise ValueError(
-                "`answer_text` must stand in the context at `answer_start`. "
-                f"Received: {answer_text!r} at {answer_start}, where "
-                f"{there!r} stands"
+                f"`answer_text` must be the context's at {answer_start}, "
+                f"{there!r}. Received: {answer_text!r}"
             )
         # Starts and ends never decrease.
         first = int(np.searchsorted(self.ends, answer_start, side="right"))
@@ -75,11 +71,10 @@ class ContextWindows(Sequence[Window]):
 
     @property
     def max_context(self) -> np.ndarray:
-        """int array `[C]`: the window in which each token has most context.
+        """int array `[C]`: the first window where each token has most context.
 
         Context is the number of tokens on the shorter side, plus a hundredth
-        of the window's length; the first of equal windows wins
-        (`run_squad.py` of Devlin et al. 2018).
+        of the window's length (`run_squad.py` of Devlin et al. 2018).
         """
         best = np.full(len(self.starts), -1.0)
         window = np.zeros(len(self.starts), np.int64)
@@ -118,41 +113,37 @@ def decode(
 
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
-    with equal text counts. But all spans are compared, not only those of the
-    20 best first and last tokens. A context without tokens has the empty
-    answer.
+    with equal text counts. But all spans are compared. A context without
+    tokens has the empty answer.
     """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)
-    logits = [np.asarray(x, np.float64) for x in (start_logits, end_logits)]
-    longest = max(len(row.token_ids) for row in windows)
-    for name, array in zip(("start_logits", "end_logits"), logits):
-        if array.ndim != 2 or not (
-            len(array) == len(windows) and array.shape[1] >= longest
-        ):
-            raise ValueError(
-                f"`{name}` must be an array of {len(windows)} rows, one for "
-                f"each window, of at least {longest} numbers. "
-                f"Received: shape {array.shape}"
-            )
+    logits = np.array([start_logits, end_logits], np.float64)  # [2, N, T]
+    count, length = len(windows), max(len(row.token_ids) for row in windows)
+    if logits.shape[1:2] != (count,) or logits.shape[2:] < (length,):
+        raise ValueError(
+            f"`start_logits` and `end_logits` must be [{count}, T], T at least "
+            f"{length}. Received: shape {logits.shape[1:]}"
+        )
     if not windows.starts:
         return [Answer("", 0.0, 0, 0, 1.0)]
     scores, spans = _spans(logits[0], logits[1], windows, max_answer_length)
-    found: dict[str, tuple[float, int, int]] = {}
+    found: dict[str, tuple[int, int]] = {}
+    best = []
     for index in np.argsort(-scores, kind="stable"):
         first, last = spans[index].tolist()
         text = windows.text_of(first, last)
-        found.setdefault(text, (float(scores[index]), first, last))
+        if text not in found:
+            found[text] = windows.starts[first], windows.ends[last]
+            best.append(float(scores[index]))
         if len(found) == n_best:
             break
-    scores = np.array([score for score, _, _ in found.values()])
-    parts = np.exp(scores - scores.max())
-    answers = []
-    for text, part in zip(found, parts / parts.sum()):
-        score, first, last = found[text]
-        start, end = windows.starts[first], windows.ends[last]
-        answers.append(Answer(text, score, start, end, float(part)))
-    return answers
+    parts = np.exp(np.array(best) - best[0])
+    parts = (parts / parts.sum()).tolist()
+    return [
+        Answer(text, score, start, end, part)
+        for (text, (start, end)), score, part in zip(found.items(), best, parts)
+    ]
 
 
 def _spans(start_logits, end_logits, windows, max_answer_length):
@@ -161,19 +152,13 @@ def _spans(start_logits, end_logits, windows, max_answer_length):
     scores, spans = [], []
     for number, row in enumerate(windows):
         first, end = row.token_range
-        starts = np.arange(first, end)
-        starts = starts[max_context[first:end] == number]
+        starts = first + np.flatnonzero(max_context[first:end] == number)
         # [starts, 1] and [starts, max_answer_length]
         starts = starts[:, np.newaxis]
         ends = starts + np.arange(max_answer_length)
-        inside = ends < end
-        offset = row.context_start - first
-        length = start_logits.shape[1]
-        score = (
-            start_logits[number][starts + offset]
-            + (end_logits[number][np.minimum(ends + offset, length - 1)])
-        )
-        scores.append(score[inside])
         pairs = np.stack(np.broadcast_arrays(starts, ends), axis=-1)
-        spans.append(pairs[inside])
+        pairs = pairs[ends < end]  # [spans, 2]
+        start, stop = (pairs + row.context_start - first).T
+        scores.append(start_logits[number][start] + end_logits[number][stop])
+        spans.append(pairs)
     return np.concatenate(scores), np.concatenate(spans)

@@ -11,7 +11,7 @@ import functools
 import re
 import typing
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tokenizers
 
@@ -46,11 +46,11 @@ class CharacterClasses(typing.NamedTuple):
     alone: str  # punctuation and CJK characters; each is a word
 
 
-def _normalizer(**steps):
+def normalizer(**steps: bool) -> Callable[[str], str]:
+    """Some of the steps of BERT's normalization in `tokenizers`."""
     names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
-    return tokenizers.normalizers.BertNormalizer(
-        **{name: steps.get(name, False) for name in names}
-    ).normalize_str
+    steps = dict.fromkeys(names, False) | steps
+    return tokenizers.normalizers.BertNormalizer(**steps).normalize_str
 
 
 def _class_of(characters):
@@ -75,8 +75,8 @@ def character_classes() -> CharacterClasses:
         if unicodedata.category(chr(point)) not in ("Cn", "Lo", "Ll", "Lu")
     ]
     text = _BETWEEN.join(characters)
-    clean = _normalizer(clean_text=True)(text).split(_BETWEEN)
-    plain = _normalizer(strip_accents=True)(text).split(_BETWEEN)
+    clean = normalizer(clean_text=True)(text).split(_BETWEEN)
+    plain = normalizer(strip_accents=True)(text).split(_BETWEEN)
     words = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)
 
     def changed_to(value, results):
@@ -100,28 +100,23 @@ def _lower_where_icu_differs():
     """
     import tensorflow as tf
 
-    def icu(operation, text):
-        with tf.init_scope():
-            return operation(tf.constant(text)).numpy().decode()
-
-    characters = [
-        chr(point) for points in _RANGES for point in points if point > 0x7F
-    ]
-    lower = _normalizer(lowercase=True)
+    characters = [chr(i) for points in _RANGES for i in points if i > 0x7F]
     # Between marks of a low and a high combining class, a mark of any class
     # is reordered.
-    marked = "\n".join(f"{c}\u0334\u0345{c}" for c in characters)
-    plain = "\n".join(characters)
+    marked = [f"{c}\u0334\u0345{c}" for c in characters]
     nfd = tokenizers.normalizers.NFD().normalize_str
-    fold = _normalizer(strip_accents=True, lowercase=True)
-    pairs = (
-        (nfd(marked), icu(_decompose, marked)),
-        (fold(plain), icu(_fold, plain)),
-    )
+    fold = normalizer(strip_accents=True, lowercase=True)
     differing = set()
-    for theirs, icus in pairs:
-        rows = zip(characters, theirs.split("\n"), icus.split("\n"))
-        differing |= {c for c, their, icu in rows if their != icu}
+    for normalize, icu, texts in (
+        (nfd, _decompose, marked),
+        (fold, _fold, characters),
+    ):
+        text = "\n".join(texts)
+        with tf.init_scope():
+            found = icu(tf.constant(text)).numpy().decode()
+        rows = zip(characters, normalize(text).split("\n"), found.split("\n"))
+        differing |= {c for c, theirs, icus in rows if theirs != icus}
+    lower = normalizer(lowercase=True)
     return {c: lower(c) for c in sorted(differing)}
 
 
@@ -133,13 +128,12 @@ def placeholders(special_tokens: Sequence[str]) -> list[str]:
 def words(
     text: Tensor, lowercase: bool = True, special_tokens: Sequence[str] = ()
 ) -> Tensor:
-    """Normalizes texts, string `[B]` in UTF-8, and splits them into words.
+    """Normalizes texts, string `[B]`, and splits them into words.
 
-    Normalization removes control and format characters and, if `lowercase`,
-    lower-cases and removes accents. It also removes bytes that are not UTF-8,
-    as BERT removes U+FFFD. White space separates words; a punctuation or CJK
-    character is a word. Special tokens become the words of `placeholders`.
-    Returns a string `tf.RaggedTensor` `[B, W]`.
+    Normalization removes control and format characters, bytes that are not
+    UTF-8 and, if `lowercase`, accents, and lower-cases. White space separates
+    words; a punctuation or CJK character is a word. Special tokens become the
+    words of `placeholders`. Returns a string `tf.RaggedTensor` `[B, W]`.
     """
     import tensorflow as tf
 

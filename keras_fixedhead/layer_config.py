@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 # The tensors of backends and symbolic ones have no type in common.
 Tensor = Any
@@ -23,6 +24,11 @@ def resolve_activation(activation: str | Callable) -> Callable:
     if activation == "gelu_approximate":
         return functools.partial(keras.activations.gelu, approximate=True)
     return keras.activations.get(activation)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor in float32, unless it is in float64."""
+    return ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
 
 
 def refuse_unknown_arguments(model: keras.Model, arguments: dict) -> None:

@@ -5,10 +5,9 @@ replicas), H hard negatives of all replicas, D embedding size, K kinds of keys,
 T sequence length, W total width of all heads.
 """
 
-import keras
 from keras import ops
 
-from keras_fixedhead.layer_config import Tensor
+from keras_fixedhead.layer_config import Tensor, at_least_float32
 
 # Large enough to vanish in a softmax, small enough for every float32 sum.
 _EXCLUDED = -1e9
@@ -31,16 +30,15 @@ def contrastive_loss(
     temperature: float | Tensor,
     excluded: Tensor,
 ) -> Tensor:
-    """Cross entropy of each pair's other half among the candidates.
+    """InfoNCE with in-batch negatives, `[M]` in nats, float32 at least.
 
-    InfoNCE with in-batch negatives (van den Oord et al. 2018, eq. 4), those of
-    every replica as in CLIP (Radford et al. 2021).
+    The cross entropy of each pair's other half among the candidates of every
+    replica (van den Oord et al. 2018, eq. 4; CLIP, Radford et al. 2021).
 
     Takes `embeddings` `[M, D]`, `candidates` `[C, D]`, the int `labels` `[M]`
     of the true candidates, a `temperature` that divides the scores, and bool
     `excluded` `[M, C]`, candidates not to count as wrong, such as duplicates;
-    the true ones always count. Returns the loss `[M]` of each pair in nats,
-    float32 at least.
+    the true ones always count.
     """
     logits = _float_logits(embeddings, candidates, temperature)
     is_label = _is_label(labels, candidates)
@@ -90,16 +88,15 @@ def similarity_loss(
     labels: Tensor,
     temperature: float | Tensor,
 ) -> Tensor:
-    """Divergence of similarities within the batch from a teacher's.
+    """Divergence of similarities from a teacher's, `[M]`, float32 at least.
 
-    Compares the softmax of a text's similarities to the other texts with that
-    of the teacher, as SEED does (Fang et al. 2021,
-    https://arxiv.org/abs/2101.04731), with the batch as queue.
+    Compares the softmax of a text's similarities to the other texts of the
+    batch with that of the teacher, in nats, as SEED does (Fang et al. 2021,
+    https://arxiv.org/abs/2101.04731).
 
     Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
     whole batch, the teacher's, the int `labels` `[M]` of this replica's texts
     among the candidates, and a `temperature` that divides similarities.
-    Returns the divergence `[M]` in nats, float32 at least.
     """
     is_self = _is_label(labels, candidates)
 
@@ -116,7 +113,7 @@ def similarity_loss(
 def relation_loss(
     projection: Tensor, teacher: Tensor, padding_mask: Tensor, num_heads: int
 ) -> Tensor:
-    """Divergence of attention relations from a teacher's.
+    """Divergence of attention relations from a teacher's, float32 at least.
 
     The relation of queries (or keys, or values) is the softmax of their
     scaled products with each other, over heads of its own: the models' heads
@@ -125,16 +122,15 @@ def relation_loss(
 
     Takes projections `[M, T, W]` of all heads side by side, the teacher's
     `[M, T, W_teacher]`, a padding mask `[M, T]` (1 = real token), and a
-    number of heads that divides W and W_teacher. Returns the mean divergence
-    `[M]` over heads and real tokens in nats, float32 at least.
+    number of heads that divides W and W_teacher. Returns the mean `[M]` over
+    heads and real tokens in nats.
     """
     mask = ops.cast(padding_mask, "bool")
 
     def log_relation(x):
-        batch, length = ops.shape(x)[:2]
         size = x.shape[-1] // num_heads
-        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
-        x = ops.reshape(x, (batch, length, num_heads, size))
+        shape = (*ops.shape(x)[:2], num_heads, size)
+        x = ops.reshape(at_least_float32(x), shape)
         logits = ops.einsum("btnh,bsnh->bnts", x, x) / size**0.5
         return ops.log_softmax(
             ops.where(mask[:, None, None, :], logits, _EXCLUDED)
@@ -152,10 +148,9 @@ def relation_loss(
 
 def _float_logits(rows, columns, temperature):
     """Scaled products `[M, C]`, in float32 at least."""
-    scores = ops.matmul(rows, ops.transpose(columns))
     # A sum of exponentials needs more precision than bfloat16.
-    dtype = keras.backend.result_type(scores.dtype, "float32")
-    return ops.cast(scores, dtype) / ops.cast(temperature, dtype)
+    scores = at_least_float32(ops.matmul(rows, ops.transpose(columns)))
+    return scores / ops.cast(temperature, scores.dtype)
 
 
 def _is_label(labels, candidates):

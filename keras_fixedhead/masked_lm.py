@@ -18,16 +18,13 @@ from keras_fixedhead.layer_config import (
     resolve_activation,
 )
 from keras_fixedhead.packing import Packing
-from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+from keras_fixedhead.task import FixedHeadTask, dense
+from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadMaskedLMPreprocessor(
-    FixedHeadPreprocessor, keras_hub.models.MaskedLMPreprocessor
-):
+class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
     """Tokenizes, packs one or two segments and masks some of their tokens.
-
-    For `FixedHeadMaskedLM.fit` on texts.
 
     Args:
         tokenizer: a `FixedHeadTokenizer`.
@@ -47,6 +44,9 @@ class FixedHeadMaskedLMPreprocessor(
         the ids of the masked tokens, and 1 where a token is masked.
     """
 
+    backbone_cls = FixedHeadBackbone
+    tokenizer_cls = FixedHeadTokenizer
+
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
@@ -59,7 +59,7 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
         next_sentence: whether to also predict if the second segment follows
-            the first in its document. Needs a backbone with a pooler.
+            the first in its document. Without a pooler, a `ValueError`.
         **kwargs: as in `keras_hub.models.MaskedLM`.
 
     Call arguments:
@@ -70,9 +70,6 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         Logits `[B, K, V]`, in the compute dtype. With `next_sentence` a
         dictionary of these, `masked_lm`, and of logits `[B, 2]`,
         `next_sentence` (0 = it follows, 1 = it does not).
-
-    Raises:
-        ValueError: if `next_sentence=True` and the backbone has no pooler.
 
     Example:
 
@@ -93,10 +90,12 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     ):
         if next_sentence and not backbone.pooler:
             raise ValueError(
-                "`next_sentence` is predicted from the pooler's output. "
-                "Make the backbone with pooler=True. Received: a backbone "
-                "without"
+                "`next_sentence` needs a backbone with pooler=True. "
+                "Received: pooler=False"
             )
+
+        # === Config ===
+        self.next_sentence = next_sentence
 
         # === Layers ===
         self.masked_lm_head = keras_hub.layers.MaskedLMHead(
@@ -111,15 +110,9 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         self.masked_lm_head.autocast = True
         self.next_sentence_dense: Any = None
         if next_sentence:
-            self.next_sentence_dense = keras.layers.Dense(
-                2,
-                kernel_initializer=kernel_initializer(),
-                dtype=backbone.dtype_policy,
-                name="next_sentence_dense",
+            self.next_sentence_dense = dense(
+                2, "next_sentence_dense", backbone.dtype_policy
             )
-
-        # === Config ===
-        self.next_sentence = next_sentence
 
         # === Functional Model ===
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
@@ -137,12 +130,11 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         training: bool = False,
         fixed_size: bool = False,
     ) -> Any:
-        """The same outputs, computed on real tokens only.
+        """The same outputs, of real tokens only; see `encode_packed`.
 
         The last block computes the masked positions only. With `real`, a bool
         tensor `[B, K]`, logits of masked tokens are `[P, V]`, for its P true
-        positions, in order. For the other arguments see
-        `FixedHeadBackbone.encode_packed`.
+        positions, in order.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:
@@ -179,6 +171,3 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
             "masked_lm": logits,
             "next_sentence": self.next_sentence_dense(pooled_output),
         }
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "next_sentence": self.next_sentence}

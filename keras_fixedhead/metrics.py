@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from keras_fixedhead.ranking import import_extra
+from keras_fixedhead.retrieval import import_extra
 
 
 def measure_queries(
@@ -34,13 +34,7 @@ def measure_queries(
             f"`documents`. Received: {len(documents)} rows, {len(relevant)} "
             f"queries, {sum(not len(r) for r in relevant)} of them with none"
         )
-    try:
-        names = {ir_measures.parse_measure(name): name for name in figures}
-    except (NameError, ValueError) as error:
-        raise ValueError(
-            "`figures` must be names of ir-measures. "
-            f"Received: {list(figures)}: {error}"
-        ) from error
+    names = {ir_measures.parse_measure(name): name for name in figures}
     judgements = {}
     for query, row in enumerate(relevant):
         scores = row if isinstance(row, dict) else dict.fromkeys(row, 1)

@@ -6,14 +6,19 @@ D embedding size, R dimensions kept of it, K documents ranked.
 Requires `pip install keras_fixedhead[retrieval]`.
 """
 
+import contextlib
+import importlib
+import logging
 import math
+import os
+import sys
+import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from keras_fixedhead.attention_checks import one_of, positive_int
-from keras_fixedhead.ranking import BM25, Ranking, import_extra
 
 if typing.TYPE_CHECKING:
     import faiss
@@ -36,6 +41,27 @@ _ROTATION_SEED = 1234
 _UNIT_TOLERANCE = 1e-3
 # Vectors in float64 at once, for principal components.
 _ROWS_AT_ONCE = 4096
+
+
+class Ranking(typing.NamedTuple):
+    """The best documents of each query, best first.
+
+    Int64 row numbers of documents `[Q, K]`, -1 where fewer than K were found,
+    and their float32 scores `[Q, K]`, higher is better, -inf at -1.
+    """
+
+    documents: np.ndarray
+    scores: np.ndarray
+
+
+def import_extra(module: str) -> types.ModuleType:
+    """Imports a module of the extra `retrieval`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Retrieval needs {module}: pip install keras_fixedhead[retrieval]"
+        ) from error
 
 
 def new_index(
@@ -75,25 +101,21 @@ def new_index(
     sample = _matrix("sample", sample)
     rows, width = sample.shape
     if not rows:
-        raise ValueError(
-            "`sample` must hold at least one document. "
-            f"Received: shape {sample.shape}"
-        )
+        raise ValueError(f"`sample` must have rows. Received: {sample.shape}")
     one_of("precision", precision, PRECISIONS)
     one_of("reduction", reduction, REDUCTIONS)
     kept = width if dimension is None else dimension
     if not 1 <= kept <= width:
         raise ValueError(
-            f"`dimension` must be None or from 1 to {width}, the width of "
-            f"`sample`. Received: {dimension}"
+            f"`dimension` must be None or from 1 to {width}. "
+            f"Received: {dimension}"
         )
     directions = np.eye(width, kept)  # [D, R]
     if kept < width and reduction == "pca":
         if rows < kept:
             raise ValueError(
-                "`sample` must have as many rows as `dimension` for the "
-                f"principal components. Received: {rows} rows, "
-                f"dimension={dimension}"
+                "`sample` must have at least `dimension` rows for `pca`. "
+                f"Received: {rows} rows, dimension={dimension}"
             )
         directions = principal_components(sample, kept)
     has_bits = precision.startswith("binary")
@@ -104,7 +126,10 @@ def new_index(
     index = _quantized(faiss, kept, precision, approximate, rows)
     if kept < width or has_bits:
         index = faiss.IndexPreTransform(index)
-        if kept < width and _of_unit_length(sample):
+        lengths = np.linalg.norm(sample, axis=1)
+        lengths = lengths[lengths > 0]
+        of_unit_length = np.allclose(lengths, 1, atol=_UNIT_TOLERANCE, rtol=0)
+        if kept < width and len(lengths) and of_unit_length:
             index.prepend_transform(faiss.NormalizationTransform(kept))
         linear = faiss.LinearTransform(width, kept)
         faiss.copy_array_to_vector(
@@ -141,15 +166,12 @@ def bytes_per_document(index: "faiss.Index") -> float:
     Leaves out what all documents share, such as directions.
     """
     faiss = import_extra("faiss")
-    if not index.ntotal:
-        raise ValueError("`index` must hold documents. Received: none")
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
         return bytes_per_document(index.index)
     if isinstance(index, faiss.IndexRefine):
-        return bytes_per_document(index.base_index) + bytes_per_document(
-            index.refine_index
-        )
+        both = index.base_index, index.refine_index
+        return sum(map(bytes_per_document, both))
     if isinstance(index, faiss.IndexHNSW):
         # The neighbours of a document, their offset, and its level.
         graph = 4 * index.hnsw.neighbors.size() / index.ntotal + 8 + 4
@@ -177,29 +199,72 @@ def search_index(
     return Ranking(documents, np.where(documents >= 0, scores, -np.inf))
 
 
-def bm25(
-    documents: Sequence[str],
-    queries: Sequence[str],
-    k: int,
-    k1: float = 1.5,
-    b: float = 0.75,
-) -> Ranking:
+class BM25:
+    """Ranks documents by BM25 over English words.
+
+    Words of two characters or more are lower-cased and stemmed (Snowball),
+    without English stop words. The scoring is Lucene's variant with the
+    default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
+    The documents are read once.
+    """
+
+    def __init__(self, documents: Iterable[str]):
+        words = _tokenize(documents)
+        if not words.vocab:
+            raise ValueError(
+                "`documents` must hold words other than stop words. "
+                f"Received: {len(words.ids)} documents with none"
+            )
+        self._scores = _bm25s().BM25()
+        self._scores.index(words, show_progress=False)
+
+    def __len__(self) -> int:
+        return int(self._scores.scores["num_docs"])
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the index into a new folder."""
+        self._scores.save(folder, show_progress=False)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> typing.Self:
+        """Opens a saved index; scores are memory-mapped, words are read."""
+        found = cls.__new__(cls)
+        found._scores = _bm25s().BM25.load(
+            folder, mmap=True, show_progress=False
+        )
+        return found
+
+    def search(self, queries: Sequence[str], k: int) -> Ranking:
+        """The `min(k, N)` documents with the highest scores for each query.
+
+        Documents that share no word with the query are left out.
+        """
+        found, scores = self._scores.retrieve(
+            _tokenize(queries, return_ids=False),
+            k=min(positive_int("k", k), len(self)),
+            show_progress=False,
+            backend_selection="numpy",  # see `_bm25s`
+        )
+        shared = scores > 0
+        return Ranking(
+            np.where(shared, found, -1).astype("int64"),
+            np.where(shared, scores, -np.inf).astype("float32"),
+        )
+
+
+def bm25(documents: Sequence[str], queries: Sequence[str], k: int) -> Ranking:
     """Ranks documents by BM25, for one list of queries; see `BM25`."""
-    return BM25(documents, k1, b).search(queries, k)
+    return BM25(documents).search(queries, k)
 
 
-def reciprocal_rank_fusion(
-    rankings: Sequence[Ranking], k: int, constant: int = 60
-) -> Ranking:
+def reciprocal_rank_fusion(rankings: Sequence[Ranking], k: int) -> Ranking:
     """Fuses rankings of the same Q queries and documents by their ranks.
 
-    A document scores the sum of 1 / (constant + rank) over the rankings that
+    A document scores the sum of 1 / (60 + rank) over the rankings that
     contain it, ranks counted from 1; equal scores keep the order of the
-    documents. A larger `constant` favours the top ranks less. Fuse rankings
+    documents (Cormack, Clarke and Büttcher 2009, 'Reciprocal Rank Fusion
+    Outperforms Condorcet and Individual Rank Learning Methods'). Fuse rankings
     deeper than `k` (such as 100): a document low in both often ends high.
-
-    Source: Cormack, Clarke and Büttcher 2009, 'Reciprocal Rank Fusion
-    Outperforms Condorcet and Individual Rank Learning Methods'.
     """
     positive_int("k", k)
     queries = {len(ranking.documents) for ranking in rankings}
@@ -210,7 +275,7 @@ def reciprocal_rank_fusion(
         )
     documents = np.concatenate([r.documents for r in rankings], axis=1)
     gains = np.concatenate(
-        [1 / (constant + 1 + np.arange(r.documents.shape[1])) for r in rankings]
+        [1 / (61 + np.arange(r.documents.shape[1])) for r in rankings]
     )
     fused = Ranking(
         np.full((len(documents), k), -1, "int64"),
@@ -223,6 +288,28 @@ def reciprocal_rank_fusion(
         fused.documents[query, : len(best)] = found[best]
         fused.scores[query, : len(best)] = scores[best]
     return fused
+
+
+def _bm25s():
+    """Imports bm25s without JAX, which it would import for a top k."""
+    with contextlib.ExitStack() as stack:
+        if "jax" not in sys.modules:
+            sys.modules["jax"] = None
+            stack.callback(sys.modules.pop, "jax")
+        bm25s = import_extra("bm25s")
+    # bm25s logs every call where logging is set up, as by Apache Beam.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s
+
+
+def _tokenize(texts, **kwargs):
+    return _bm25s().tokenize(
+        texts,
+        stopwords="english",
+        stemmer=import_extra("Stemmer").Stemmer("english"),
+        show_progress=False,
+        **kwargs,
+    )
 
 
 def _quantized(faiss, size, precision, approximate, rows):
@@ -253,12 +340,6 @@ def _quantized(faiss, size, precision, approximate, rows):
         index.hnsw.efConstruction = _BUILD_CANDIDATES
         index.hnsw.efSearch = _SEARCH_CANDIDATES
     return index
-
-
-def _of_unit_length(rows):
-    lengths = np.linalg.norm(rows, axis=1)
-    lengths = lengths[lengths > 0]
-    return len(lengths) and np.abs(lengths - 1).max() <= _UNIT_TOLERANCE
 
 
 def _matrix(name, values):

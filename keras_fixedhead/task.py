@@ -1,12 +1,14 @@
 """What the tasks and their preprocessors share.
 
-Shape letters: B batch, T sequence length.
+Shape letters: B batch, T sequence length, N rows.
 """
 
+import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
+import keras
 import keras_hub
 import numpy as np
 from keras import ops
@@ -15,35 +17,51 @@ from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import (
     Tensor,
     Tensors,
+    kernel_initializer,
     refuse_unknown_arguments,
 )
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 
 class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
-    """Base of the preprocessors of tasks with a `FixedHeadBackbone`."""
+    """Base of the preprocessors that pack a text, or a pair, into a sequence.
+
+    For the sequence see `FixedHeadTextClassifierPreprocessor`.
+    """
 
     backbone_cls = FixedHeadBackbone
     tokenizer_cls = FixedHeadTokenizer
 
-    def padding_mask(self, token_ids: Tensor) -> Tensor:
-        """True up to the last id of each row `[..., T]` that is not `[PAD]`.
+    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        texts = x if isinstance(x, tuple) else (x,)
+        rows = self._cut([self.tokenizer(text) for text in texts])
+        token_ids, segment_ids = self.packer(tuple(rows))
+        inputs = {
+            "token_ids": token_ids,
+            "padding_mask": self._padding_mask(token_ids),
+            "segment_ids": segment_ids,
+        }
+        return keras.utils.pack_x_y_sample_weight(inputs, y, sample_weight)
+
+    def _cut(self, rows):
+        """Cuts some of the tokenized texts, before they are truncated."""
+        return rows
+
+    def _padding_mask(self, token_ids):
+        """True up to the last id of each row that is not `[PAD]`.
 
         A text may contain `[PAD]`; every row ends in `[SEP]` before the
-        padding. Takes arrays and tensors of the backend or of TensorFlow, and
-        returns the same kind.
+        padding.
         """
-        mask = token_ids != self.tokenizer.pad_token_id
-        if isinstance(mask, np.ndarray):
-            backwards = np.maximum.accumulate(mask[..., ::-1], axis=-1)
-            # PyTorch takes no negative strides.
-            return np.ascontiguousarray(backwards[..., ::-1])
         tf = sys.modules.get("tensorflow")
-        if tf is not None and tf.is_tensor(mask):
-            mask = tf.cast(mask, "int32")
-            return tf.math.cumsum(mask, axis=-1, reverse=True) > 0
-        backwards = ops.flip(ops.cast(mask, "int32"), axis=-1)
-        return ops.flip(ops.cumsum(backwards, axis=-1), axis=-1) > 0
+        library = ops
+        if isinstance(token_ids, np.ndarray):
+            library = np
+        elif tf is not None and tf.is_tensor(token_ids):
+            library = tf  # in a graph, on other backends too
+        real = library.where(token_ids != self.tokenizer.pad_token_id, 1, 0)
+        counts = library.cumsum(real, axis=-1)
+        return counts - real < counts[..., -1:]
 
     def room(self, sequence_length: int | None, num_texts: int) -> int:
         """The tokens of a row that remain beside `[CLS]` and each `[SEP]`.
@@ -53,11 +71,44 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         limit = self.sequence_length
         if sequence_length is not None:
             limit = min(limit, sequence_length)
-        check_room(limit, num_texts)
-        return limit - 1 - num_texts
+        special = 1 + num_texts
+        if limit <= special:
+            raise ValueError(
+                f"`sequence_length` must be over {special}, the special "
+                f"tokens. Received: sequence_length={limit}"
+            )
+        return limit - special
+
+    def pack_to_longest(
+        self, texts: Sequence[Tensor], sequence_length: int | None = None
+    ) -> Tensors:
+        """Packs string `tf.Tensor` `[B]`, padded only to the longest row."""
+        import tensorflow as tf
+
+        room = self.room(sequence_length, len(texts))
+        rows = [
+            tf.cast(self.tokenizer.tokenize_in_graph(text), "int32")
+            for text in map(tf.convert_to_tensor, texts)
+        ]
+        rows = self._cut(rows)
+        if len(rows) == 1:
+            return self.pack_in_graph([rows[0][:, :room]])
+        # Not tensorflow-text's trimmers: every server has these operations.
+        first, second = (row.row_lengths() for row in rows)
+        most = room
+        if self.truncate == "round_robin":
+            # The larger half, or the rest that the second text leaves.
+            most = tf.maximum(room - second, (room + 1) // 2)
+        first = tf.minimum(first, most)
+        kept = []
+        for row, length in zip(rows, (first, tf.minimum(second, room - first))):
+            starts = row.row_starts()
+            places = tf.ragged.range(starts, starts + length)
+            kept.append(tf.gather(row.values, places))
+        return self.pack_in_graph(kept)
 
     def pack_in_graph(self, texts: Sequence[Tensor]) -> Tensors:
-        """Packs texts in TensorFlow's graph, padded to the longest row.
+        """Packs tokens in TensorFlow's graph, padded to the longest row.
 
         Takes an int32 `tf.RaggedTensor` `[B, None]` for each text of a row,
         and returns the backbone's inputs, int32 tensors `[B, T]`.
@@ -79,25 +130,27 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
             "segment_ids": tf.concat(segments, axis=1).to_tensor(),
         }
 
+    def pad_rows(
+        self,
+        rows: Sequence[Sequence[int]],
+        shape: tuple[int, int],
+        seconds: Sequence[int] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Rows of packed ids as the backbone's inputs, int32 arrays `[N, T]`.
 
-def check_room(sequence_length: int, num_texts: int = 1) -> None:
-    """Raises unless a row has room for a token beside the special ones."""
-    special = 1 + num_texts
-    if sequence_length <= special:
-        raise ValueError(
-            f"`sequence_length` must be over {special}, the special tokens. "
-            f"Received: sequence_length={sequence_length}"
-        )
-
-
-def pad_rows(
-    rows: Iterable[Sequence[int]], shape: tuple[int, int], fill: int = 0
-) -> np.ndarray:
-    """An int32 array that begins with the rows, each padded on the right."""
-    padded = np.full(shape, fill, "int32")
-    for place, row in zip(padded, rows):
-        place[: len(row)] = row
-    return padded
+        `seconds` is where each row's second text starts.
+        """
+        inputs = {
+            "token_ids": np.full(shape, self.tokenizer.pad_token_id, "int32"),
+            "padding_mask": np.zeros(shape, "int32"),
+            "segment_ids": np.zeros(shape, "int32"),
+        }
+        for number, row in enumerate(rows):
+            inputs["token_ids"][number, : len(row)] = row
+            inputs["padding_mask"][number, : len(row)] = 1
+            if seconds is not None:
+                inputs["segment_ids"][number, seconds[number] : len(row)] = 1
+        return inputs
 
 
 class FixedHeadTask:
@@ -116,7 +169,7 @@ class FixedHeadTask:
     def __init__(
         self,
         backbone: FixedHeadBackbone,
-        preprocessor: FixedHeadPreprocessor | None,
+        preprocessor: keras_hub.models.Preprocessor | None,
         inputs: Tensors,
         outputs: Tensor | Tensors,
         **kwargs: Any,
@@ -130,6 +183,9 @@ class FixedHeadTask:
 
     @classmethod
     def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
+        if "num_classes" in kwargs:
+            # KerasHub then makes a new head, which saved labels do not fit.
+            kwargs.setdefault("labels", None)
         model = super().from_preset(  # type: ignore[misc]  # a mixin
             preset, *args, **kwargs
         )
@@ -143,3 +199,28 @@ class FixedHeadTask:
 
     def _limit_sequence_length(self, longest):
         self.preprocessor.sequence_length = longest
+
+    def get_config(self) -> dict:
+        # A subclass made elsewhere adds its arguments itself.
+        cls: Any = next(
+            cls
+            for cls in type(self).__mro__
+            if cls.__module__.startswith(f"{__package__}.")
+        )
+        names = inspect.signature(cls.__init__).parameters
+        base = ("self", "backbone", "preprocessor", "kwargs")
+        own = {name: getattr(self, name) for name in names if name not in base}
+        return {**super().get_config(), **own}  # type: ignore[misc]  # a mixin
+
+
+def dense(
+    size: int, name: str, dtype: Any, activation: str | None = None
+) -> keras.layers.Dense:
+    """A dense layer with BERT's initializer."""
+    return keras.layers.Dense(
+        size,
+        kernel_initializer=kernel_initializer(),
+        activation=activation,
+        dtype=dtype,
+        name=name,
+    )

@@ -5,7 +5,7 @@ C classes.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import keras_hub
@@ -13,8 +13,8 @@ from keras import ops
 
 from keras_fixedhead.attention_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
-from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
+from keras_fixedhead.layer_config import Tensor, Tensors
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, dense
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
@@ -64,13 +64,6 @@ class FixedHeadTextClassifierPreprocessor(
             **kwargs,
         )
 
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        inputs, *labels = keras.utils.unpack_x_y_sample_weight(
-            super().call(x, y=y, sample_weight=sample_weight)
-        )
-        inputs["padding_mask"] = self.padding_mask(inputs["token_ids"])
-        return keras.utils.pack_x_y_sample_weight(inputs, *labels)
-
     def pad_to_longest(
         self,
         text: Tensor,
@@ -83,42 +76,8 @@ class FixedHeadTextClassifierPreprocessor(
         Takes one string `tf.Tensor` `[B]`, or two for pairs, and optionally a
         `sequence_length` below the preprocessor's.
         """
-        import tensorflow as tf
-
         texts = [text] if second is None else [text, second]
-        room = self.room(sequence_length, len(texts))
-        rows = [
-            tf.cast(self.tokenizer.tokenize_in_graph(part), "int32")
-            for part in map(tf.convert_to_tensor, texts)
-        ]
-        if len(rows) == 1:
-            return self.pack_in_graph([rows[0][:, :room]])
-        first, other = (part.row_lengths() for part in rows)
-        lengths = _shortened(first, other, room, self.truncate)
-        # Not tensorflow-text's trimmers: every server has these operations.
-        kept = []
-        for part, length in zip(rows, lengths):
-            starts = part.row_starts()
-            places = tf.ragged.range(starts, starts + length)
-            kept.append(tf.gather(part.values, places))
-        return self.pack_in_graph(kept)
-
-
-def _shortened(first, second, room, truncate):
-    """The lengths of both texts in a pair with room for `room` tokens.
-
-    Takes and returns int64 `tf.Tensor` `[B]`; truncates like KerasHub's
-    `MultiSegmentPacker`.
-    """
-    import tensorflow as tf
-
-    if truncate == "round_robin":
-        # The larger half, or the rest that the second text leaves.
-        most = tf.maximum(room - second, (room + 1) // 2)
-    else:
-        most = room
-    first = tf.minimum(first, most)
-    return first, tf.minimum(second, room - first)
+        return self.pack_to_longest(texts, sequence_length)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -134,9 +93,10 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         backbone: a `FixedHeadBackbone`.
         num_classes: C, at least 2.
         preprocessor: a `FixedHeadTextClassifierPreprocessor` or `None`.
-        pooling_mode: `"mean"`, `"cls"` or `"max"`.
+        pooling_mode: `"mean"`, `"max"` or, unless the backbone is causal,
+            `"cls"`.
         dropout: dropout rate of the pooled vector.
-        labels: the names of the C classes in the order of the logits.
+        labels: C different names of the classes in the order of the logits.
         **kwargs: as in `keras_hub.models.TextClassifier`.
 
     Call arguments:
@@ -144,11 +104,6 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 
     Returns:
         Logits `[B, C]`, float32 unless the model computes in float64.
-
-    Raises:
-        ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
-            backbone, `num_classes` is below 2, or `labels` are not
-            `num_classes` different names.
 
     Example:
 
@@ -178,36 +133,24 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
-        positive_int("num_classes", num_classes, least=2)
-        check_labels(num_classes, labels)
-        # The head is small: float32 costs nothing.
-        dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
-
-        # === Layers ===
-        self.pooled_dense: Any = None
-        if pooling_mode != "cls" or not backbone.pooler:
-            self.pooled_dense = keras.layers.Dense(
-                backbone.hidden_dim,
-                kernel_initializer=kernel_initializer(),
-                activation="tanh",
-                dtype=dtype,
-                name="pooled_dense",
-            )
-        self.output_dropout = keras.layers.Dropout(
-            dropout, dtype=dtype, name="classifier_dropout"
-        )
-        self.output_dense = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=kernel_initializer(),
-            dtype=dtype,
-            name="logits",
-        )
 
         # === Config ===
         self.num_classes = num_classes
         self.pooling_mode = pooling_mode
         self.dropout = dropout
-        self.labels = None if labels is None else list(labels)
+        self.labels = checked_labels(num_classes, labels)
+
+        # === Layers ===
+        # The head is small: float32 costs nothing.
+        dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
+        self.pooled_dense: Any = None
+        if pooling_mode != "cls" or not backbone.pooler:
+            size = backbone.hidden_dim
+            self.pooled_dense = dense(size, "pooled_dense", dtype, "tanh")
+        self.output_dropout = keras.layers.Dropout(
+            dropout, dtype=dtype, name="classifier_dropout"
+        )
+        self.output_dense = dense(num_classes, "logits", dtype)
 
         # === Functional Model ===
         inputs = backbone.input
@@ -220,20 +163,12 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         outputs = self.output_dense(self.output_dropout(pooled))
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
-    @classmethod
-    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
-        if "num_classes" in kwargs:
-            # KerasHub then makes a new head, which saved labels do not fit.
-            kwargs.setdefault("labels", None)
-        return super().from_preset(preset, *args, **kwargs)
-
     def classify_packed(
         self, inputs: Tensors, training: bool = False, fixed_size: bool = False
     ) -> Tensor:
-        """The same logits, computed on real tokens only.
+        """The same logits, of real tokens only; see `encode_packed`.
 
-        With `pooling_mode="cls"` the last block computes the first tokens
-        only. For the arguments see `FixedHeadBackbone.encode_packed`.
+        With `pooling_mode="cls"` the last block computes first tokens only.
         """
         if self.pooling_mode == "cls":
             first = ops.zeros_like(inputs["token_ids"][:, :1])
@@ -244,32 +179,26 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
             x, packing = self.backbone.encode_packed(
                 inputs, training, fixed_size
             )
-            pooled = pool(
-                packing.pad(x), inputs["padding_mask"], self.pooling_mode
-            )
-        dense = self.pooled_dense or self.backbone.pooled_dense
-        pooled = self.output_dropout(dense(pooled), training=training)
+            mask = inputs["padding_mask"]
+            pooled = pool(packing.pad(x), mask, self.pooling_mode)
+        pooled_dense = self.pooled_dense or self.backbone.pooled_dense
+        pooled = self.output_dropout(pooled_dense(pooled), training=training)
         return self.output_dense(pooled)
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "pooling_mode": self.pooling_mode,
-            "dropout": self.dropout,
-            "labels": self.labels,
-        }
 
-
-def check_labels(num_classes: int, labels: Sequence[str] | None) -> None:
-    """Raises unless `labels` are `None` or a different name of each class."""
-    if labels is not None and (
-        isinstance(labels, str)
-        or not all(isinstance(label, str) for label in labels)
-        or len(set(labels)) != len(labels)
-        or len(labels) != num_classes
+def checked_labels(
+    num_classes: int, labels: Sequence[str] | None
+) -> list[str] | None:
+    """`labels`, which must be `None` or a different name of each class."""
+    positive_int("num_classes", num_classes, least=2)
+    if labels is None:
+        return None
+    names = {label for label in labels if isinstance(label, str)}
+    if isinstance(labels, str) or not (
+        len(names) == len(labels) == num_classes
     ):
         raise ValueError(
             f"`labels` must be None or num_classes={num_classes} "
             f"different names. Received: labels={labels!r}"
         )
+    return list(labels)

@@ -13,13 +13,9 @@ from keras import ops
 
 from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors
-from keras_fixedhead.task import (
-    FixedHeadPreprocessor,
-    FixedHeadTask,
-    check_room,
-)
-from keras_fixedhead.text_encoder import TextEncoder
+from keras_fixedhead.batched_embedding import TextEncoder
+from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 POOLING_MODES = ("mean", "cls", "max")
@@ -36,7 +32,7 @@ class FixedHeadTextEmbedderPreprocessor(
     Args:
         tokenizer: a `FixedHeadTokenizer`.
         sequence_length: the most tokens of a sequence, over 2, with `[CLS]`
-            and `[SEP]`; longer texts are truncated on the right.
+            and `[SEP]`; longer texts are truncated.
         prompts: the text put before every text of a kind, by its name
             (`"query"`, `"document"`).
         **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
@@ -47,10 +43,6 @@ class FixedHeadTextEmbedderPreprocessor(
     Returns:
         A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
         `padding_mask` (1 = real token) and `segment_ids`.
-
-    Raises:
-        ValueError: if `sequence_length` leaves no room for a token beside
-            `[CLS]` and `[SEP]`.
     """
 
     def __init__(
@@ -60,8 +52,8 @@ class FixedHeadTextEmbedderPreprocessor(
         prompts: dict[str, str] | None = None,
         **kwargs: Any,
     ):
-        check_room(sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+        self.room(None, 1)
         self.prompts = dict(prompts or {})
 
     def prompt(self, name: str | None) -> str:
@@ -69,9 +61,9 @@ class FixedHeadTextEmbedderPreprocessor(
         if name is None:
             return ""
         if name not in self.prompts:
+            names = ", ".join(sorted(self.prompts)) or "it has none"
             raise ValueError(
-                "`prompt` must be None or the name of a prompt of this model "
-                f"({', '.join(sorted(self.prompts)) or 'it has none'}). "
+                f"`prompt` must be None or one of this model's ({names}). "
                 f"Received: prompt={name!r}"
             )
         return self.prompts[name]
@@ -82,26 +74,14 @@ class FixedHeadTextEmbedderPreprocessor(
         prompt: str | None = None,
         sequence_length: int | None = None,
     ) -> Tensors:
-        """The same as calling, padded only to the longest row.
+        """As `FixedHeadTextClassifierPreprocessor.pad_to_longest`.
 
-        TensorFlow graph operations, for `tf.data` and exported signatures.
-        Takes a string `tf.Tensor` `[B]`, and optionally the name of the prompt
-        to put before each text and a `sequence_length` below the
-        preprocessor's.
+        Puts the prompt of that name before each text.
         """
         import tensorflow as tf
 
-        text = tf.convert_to_tensor(text)
-        room = self.room(sequence_length, num_texts=1)
-        ids = self.tokenizer.tokenize_in_graph(self.prompt(prompt) + text)
-        return self.pack_in_graph([tf.cast(ids[:, :room], "int32")])
-
-    def _format_output(self, token_ids, segment_ids):
-        return {
-            "token_ids": token_ids,
-            "padding_mask": self.padding_mask(token_ids),
-            "segment_ids": segment_ids,
-        }
+        text = self.prompt(prompt) + tf.convert_to_tensor(text)
+        return self.pack_to_longest([text], sequence_length)
 
     def get_config(self) -> dict:
         return {**super().get_config(), "prompts": self.prompts}
@@ -115,8 +95,7 @@ def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
     for a sequence without real tokens, unless the mode is `"cls"`.
     """
     one_of("pooling_mode", mode, POOLING_MODES)
-    dtype = keras.backend.result_type(sequence_output.dtype, "float32")
-    x = ops.cast(sequence_output, dtype)
+    x = at_least_float32(sequence_output)
     if mode == "cls":
         # Not x[:, 0], which fails on an empty batch of length 0.
         return ops.sum(x[:, :1, :], axis=1)
@@ -132,9 +111,8 @@ def refuse_blind_token(backbone: FixedHeadBackbone, mode: str) -> None:
     """Raises ValueError if the pooled token sees no other token."""
     if mode == "cls" and backbone.causal:
         raise ValueError(
-            "`pooling_mode` must not be 'cls' for a backbone with "
-            "causal=True, whose first token sees no other. Received: "
-            f"pooling_mode={mode!r}"
+            "The first token of a backbone with causal=True sees no other. "
+            f"Received: pooling_mode={mode!r}"
         )
 
 
@@ -145,9 +123,10 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     Args:
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
-        pooling_mode: `"mean"`, `"cls"` or `"max"`.
+        pooling_mode: `"mean"`, `"max"` or, unless the backbone is causal,
+            `"cls"`.
         normalize: whether embeddings have length 1.
-        embedding_dim: keeps the first `embedding_dim` dimensions of the pooled
+        embedding_dim: from 1 to D; keeps the first dimensions of the pooled
             vector before normalization; `None` keeps all D. A model trained
             for it (Kusupati et al. 2022, "Matryoshka Representation
             Learning") loses little accuracy.
@@ -159,10 +138,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     Returns:
         Embeddings `[B, D]` or `[B, embedding_dim]`, float32 unless the model
         computes in float64.
-
-    Raises:
-        ValueError: if `pooling_mode` is unknown, or `"cls"` with a causal
-            backbone, or `embedding_dim` is not from 1 to D.
 
     Example:
 
@@ -213,11 +188,10 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         fixed_size: bool = False,
         return_projections: bool = False,
     ) -> Any:
-        """The same embeddings, computed on real tokens only.
+        """The same embeddings, of real tokens only; see `encode_packed`.
 
-        For the arguments see `FixedHeadBackbone.encode_packed`. Returns
-        embeddings `[B, D]`; with `return_projections` also a dictionary of
-        `query`, `key` and `value`, all heads side by side, `[B, T, W]`.
+        With `return_projections` also returns a dictionary of `query`, `key`
+        and `value`, all heads side by side, `[B, T, W]`.
         """
         x, packing, *projections = self.backbone.encode_packed(
             inputs, training, fixed_size, return_projections
@@ -236,10 +210,9 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         batch_size: int | None = None,
         verbose: int | str = "auto",
     ) -> np.ndarray:
-        """Embeds a string or a list of B strings.
+        """Embeds a string or a list of B strings, float32 `[B, D]`.
 
-        Texts are sorted by length, and TensorFlow computes real tokens only.
-        Later calls reuse what the first one compiles.
+        Later calls reuse what the first one compiles; see `TextEncoder`.
 
         Args:
             text: a string or a list of strings.
@@ -248,9 +221,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             batch_size: the most texts to embed at once; `None` means about
                 2,048 tokens, which is fastest on CPUs.
             verbose: 0 hides the progress of long lists on standard error.
-
-        Returns:
-            A float32 array `[B, D]`; B = 1 for a string.
         """
         texts = [text] if isinstance(text, str) else list(text)
         encoder = self._encoder
@@ -266,11 +236,3 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         if self.normalize:
             pooled = ops.normalize(pooled, axis=-1, order=2)
         return pooled
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "pooling_mode": self.pooling_mode,
-            "normalize": self.normalize,
-            "embedding_dim": self.embedding_dim,
-        }

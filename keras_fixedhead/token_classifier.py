@@ -5,20 +5,19 @@ Shape letters: B batch, T sequence length, N windows, C classes.
 
 import typing
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors, kernel_initializer
-from keras_fixedhead.task import FixedHeadTask, pad_rows
+from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
+from keras_fixedhead.task import FixedHeadTask, dense
 from keras_fixedhead.text_classifier import (
     FixedHeadTextClassifierPreprocessor,
-    check_labels,
+    checked_labels,
 )
 
 
@@ -37,24 +36,10 @@ class WordWindow(typing.NamedTuple):
 class FixedHeadTokenClassifierPreprocessor(FixedHeadTextClassifierPreprocessor):
     """Tokenizes texts, and sentences that are already divided into words.
 
-    Calling packs texts, `[CLS] text [SEP]`, for `predict` and exported
-    signatures. `windows` packs the words of a data set, whose labels belong to
-    the first token of each word (Devlin et al. 2018, section 5.3).
-
-    Args:
-        tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: int. The longest sequence, `[CLS]` and `[SEP]`
-            included; longer texts are truncated.
-        **kwargs: as in `FixedHeadTextClassifierPreprocessor`.
-
-    Call arguments:
-        x: a string, or a list or tensor of B strings.
-        y, sample_weight: returned as they are.
-
-    Returns:
-        A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
-        `padding_mask` (1 = real token) and `segment_ids`; with `y`, a tuple
-        of the dictionary and `y`.
+    Calling packs texts, for `predict` and exported signatures. `windows` packs
+    the words of a data set, whose labels belong to the first token of each
+    word (Devlin et al. 2018, section 5.3). For all arguments see
+    `FixedHeadTextClassifierPreprocessor`.
     """
 
     def windows(self, words: Sequence[str]) -> list[WordWindow]:
@@ -82,13 +67,7 @@ class FixedHeadTokenClassifierPreprocessor(FixedHeadTextClassifierPreprocessor):
         T is the length of the longest window.
         """
         rows = [window.token_ids for window in windows]
-        shape = len(rows), max(map(len, rows), default=0)
-        real = pad_rows([[1] * len(row) for row in rows], shape)
-        return {
-            "token_ids": pad_rows(rows, shape, self.tokenizer.pad_token_id),
-            "padding_mask": real,
-            "segment_ids": np.zeros_like(real),
-        }
+        return self.pad_rows(rows, (len(rows), max(map(len, rows), default=0)))
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -100,11 +79,10 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
 
     Args:
         backbone: a `FixedHeadBackbone`.
-        num_classes: int. C, at least 2.
+        num_classes: C, at least 2.
         preprocessor: a `FixedHeadTokenClassifierPreprocessor` or `None`.
-        dropout: float. Dropout rate of the head's input.
-        labels: list of C str, the names of the classes in the order of the
-            logits, or `None`.
+        dropout: dropout rate of the head's input.
+        labels: C different names of the classes in the order of the logits.
         **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
@@ -113,10 +91,6 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
     Returns:
         Logits `[B, T, C]`, float32 unless the model computes in float64; 0 at
         padding.
-
-    Raises:
-        ValueError: if `num_classes` is below 2, or `labels` are not
-            `num_classes` different names.
 
     Example:
 
@@ -142,24 +116,16 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ):
-        positive_int("num_classes", num_classes, least=2)
-        check_labels(num_classes, labels)
+        # === Config ===
+        self.num_classes = num_classes
+        self.dropout = dropout
+        self.labels = checked_labels(num_classes, labels)
 
         # === Layers ===
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=backbone.dtype_policy, name="classifier_dropout"
         )
-        self.output_dense = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=kernel_initializer(),
-            dtype=backbone.dtype_policy,
-            name="logits",
-        )
-
-        # === Config ===
-        self.num_classes = num_classes
-        self.dropout = dropout
-        self.labels = None if labels is None else list(labels)
+        self.output_dense = dense(num_classes, "logits", backbone.dtype_policy)
 
         # === Functional Model ===
         inputs = backbone.input
@@ -167,27 +133,17 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         outputs = _at_real_tokens(self.output_dense(x), inputs["padding_mask"])
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
-    @classmethod
-    def from_preset(cls, preset: str, *args: Any, **kwargs: Any) -> Self:
-        if "num_classes" in kwargs:
-            # KerasHub then makes a new head, which saved labels do not fit.
-            kwargs.setdefault("labels", None)
-        return super().from_preset(preset, *args, **kwargs)
-
     def compile(
         self,
         optimizer: str | keras.optimizers.Optimizer = "auto",
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit` and `evaluate`.
+        """Configures `fit` and `evaluate`, as `keras.Model.compile`.
 
         Labels are int tensors `[B, T]`: a class for the first token of each
-        word, and -1 elsewhere.
-
-        Arguments are those of `keras.Model.compile`. `optimizer="auto"` is
-        Adam with a learning rate of 5e-5; `loss="auto"` is the cross entropy
-        of the labels that are not -1.
+        word, and -1 elsewhere. `optimizer="auto"` is Adam with a learning rate
+        of 5e-5; `loss="auto"` is the cross entropy of the labels but -1.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)
@@ -200,25 +156,12 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
     def classify_packed(
         self, inputs: Tensors, training: bool = False, fixed_size: bool = False
     ) -> Tensor:
-        """The same logits, computed on real tokens only.
-
-        For the arguments see `FixedHeadBackbone.encode_packed`.
-        """
+        """The same logits, of real tokens only; see `encode_packed`."""
         x, packing = self.backbone.encode_packed(inputs, training, fixed_size)
         logits = self.output_dense(self.output_dropout(x, training=training))
         return _at_real_tokens(packing.pad(logits), inputs["padding_mask"])
 
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "dropout": self.dropout,
-            "labels": self.labels,
-        }
-
 
 def _at_real_tokens(logits, padding_mask):
-    """Logits `[B, T, C]` in float32 or float64, 0 at padding."""
-    dtype = keras.backend.result_type(logits.dtype, "float32")
-    real = ops.cast(padding_mask, dtype)[:, :, None]
-    return ops.cast(logits, dtype) * real
+    logits = at_least_float32(logits)
+    return logits * ops.cast(padding_mask, logits.dtype)[:, :, None]

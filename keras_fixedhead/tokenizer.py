@@ -25,16 +25,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK].
 _MAX_CHARACTERS_PER_WORD = 100
 
-_REMOVE_ACCENTS = tokenizers.normalizers.BertNormalizer(
-    clean_text=False,
-    handle_chinese_chars=False,
-    strip_accents=True,
-    lowercase=False,
-)
-
-
-def _is_text(value):
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+_without_accents = graph_text.normalizer(strip_accents=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
@@ -90,11 +81,11 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     ) -> None:
         if isinstance(vocabulary, (list, tuple)):
             counts = collections.Counter(vocabulary)
-            twice = [token for token in counts if counts[token] > 1]
+            twice = [token for token, count in counts.items() if count > 1]
             if twice:
                 raise ValueError(
-                    "The tokens of `vocabulary` must be different. Received "
-                    f"more than once: {twice[:10]}"
+                    "The tokens of `vocabulary` must be different. "
+                    f"Received more than once: {twice[:10]}"
                 )
         super().set_vocabulary(vocabulary)
         self.__dict__.pop("_reference", None)
@@ -131,24 +122,16 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         self._maybe_initialized_tf()
         special = self.special_tokens_in_texts
         words = graph_text.words(text, self.lowercase, special)
-        lengths = tf.strings.length(words.flat_values, "UTF8_CHAR")
-        ids = self._fast_word_piece.tokenize(
-            tf.where(
-                lengths > _MAX_CHARACTERS_PER_WORD,
-                self.oov_token,
-                words.flat_values,
-            )
-        )
+        flat = words.flat_values
+        long = tf.strings.length(flat, "UTF8_CHAR") > _MAX_CHARACTERS_PER_WORD
+        flat = tf.where(long, self.oov_token, flat)
+        ids = self._fast_word_piece.tokenize(flat)
         if special:
             own = [self.token_to_id(token) for token in special]
-            place = ids.flat_values - self.vocabulary_size()
-            ids = ids.with_flat_values(
-                tf.where(
-                    place < 0,
-                    ids.flat_values,
-                    tf.gather(own, tf.maximum(place, 0)),
-                )
-            )
+            flat = ids.flat_values
+            place = flat - self.vocabulary_size()
+            found = tf.gather(own, tf.maximum(place, 0))
+            ids = ids.with_flat_values(tf.where(place < 0, flat, found))
         return words.with_flat_values(ids).merge_dims(-2, -1)
 
     def _tokenize_tf(self, inputs):
@@ -189,10 +172,14 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         try:
             return self._reference.encode_batch(texts, add_special_tokens=False)
         except TypeError as error:
-            wrong = [x for x in texts if not _is_text(x)]
+            wrong = next(
+                text
+                for text in texts
+                if not isinstance(text, str)
+                or re.search("[\ud800-\udfff]", text)
+            )
             raise TypeError(
-                "Texts must be strings that UTF-8 can write, without "
-                f"surrogates. Received: {', '.join(map(ascii, wrong[:3]))}"
+                f"Texts must be strings without surrogates. Received: {wrong!a}"
             ) from error
 
     def tokenize_with_offsets(
@@ -202,34 +189,22 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
         Returns three lists of ints: the ids; where each token starts in
         `text`; and where it ends, exclusive, including removed accents.
-        Starts and ends never decrease. Tokens may share characters: one
-        letter, such as a Korean syllable, can become several. `[UNK]` covers
-        a whole word.
+        Starts and ends never decrease. Tokens may share characters: a Korean
+        syllable can become several.
         """
-        if not isinstance(text, str):
-            raise TypeError(
-                "`text` must be a string; bytes have other offsets. "
-                f"Received: text={text!r}"
-            )
         (row,) = self._encode([text])
         starts = [start for start, _ in row.offsets]
         ends = [self._after_accents(text, end) for _, end in row.offsets]
         return row.ids, starts, ends
 
     def _after_accents(self, text, end):
-        while (
-            self.lowercase
-            and end < len(text)
-            and not _REMOVE_ACCENTS.normalize_str(text[end])
-        ):
-            end += 1
+        if self.lowercase:
+            while end < len(text) and not _without_accents(text[end]):
+                end += 1
         return end
 
     def get_config(self) -> dict:
+        kept = ["name", "trainable", "dtype", "config_file"]
+        kept += ["lowercase", "special_tokens_in_strings"]
         config = super().get_config()
-        names = ("name", "trainable", "dtype", "config_file")
-        return {
-            **{name: config[name] for name in names if name in config},
-            "lowercase": self.lowercase,
-            "special_tokens_in_strings": self.special_tokens_in_strings,
-        }
+        return {name: config[name] for name in kept if name in config}

@@ -93,7 +93,7 @@ def test_the_library_imports_tensorflow_only_for_text_and_lazily():
                 assert path.name in (
                     "graph_text.py",
                     "task.py",
-                    "text_encoder.py",
+                    "batched_embedding.py",
                     "tokenizer.py",
                     "text_classifier.py",
                     "text_embedder.py",

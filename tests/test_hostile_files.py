@@ -21,7 +21,7 @@ import pytest
 from export import load as export_load
 from export.files import card, golden
 from export.index import index_folder
-from keras_fixedhead import FixedHeadTextEmbedder, convert, ranking
+from keras_fixedhead import FixedHeadTextEmbedder, convert, retrieval
 from keras_fixedhead.diagnostics import __main__ as diagnostics
 from tests.export import tiny
 from tests.hostile import (
@@ -309,13 +309,13 @@ def test_an_index(tmp_path, marker):
 
 
 def test_bm25(tmp_path, marker):
-    ranking.BM25(["one text", "another text"]).save(tmp_path / "bm25")
+    retrieval.BM25(["one text", "another text"]).save(tmp_path / "bm25")
     arrays = sorted((tmp_path / "bm25").glob("*.npy"))
     assert arrays
     for path in arrays:
         write_pickled_arrays(path, marker)
     with pytest.raises(REFUSED):
-        ranking.BM25.load(tmp_path / "bm25")
+        retrieval.BM25.load(tmp_path / "bm25")
 
 
 def pickles_alone(folder, marker):

@@ -8,7 +8,7 @@ import numpy as np
 
 from export.index.kinds import Options, VectorIndex
 from keras_fixedhead import retrieval
-from keras_fixedhead.ranking import Ranking
+from keras_fixedhead.retrieval import Ranking
 
 _BLOCK_BYTES = 2**20
 

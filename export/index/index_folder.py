@@ -29,7 +29,7 @@ from export.index.manifest import MANIFEST, SHARD_DOCUMENTS
 from keras_fixedhead import beir
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import SpeedColumn, progress
-from keras_fixedhead.ranking import BM25
+from keras_fixedhead.retrieval import BM25
 
 _CHECKED = 16  # parts of which a document is embedded before a search
 _PACKAGES = ("keras_fixedhead", "bm25s", "numpy", "pyarrow")

@@ -14,7 +14,7 @@ import typing
 
 import numpy as np
 
-from keras_fixedhead.ranking import Ranking
+from keras_fixedhead.retrieval import Ranking
 
 
 @dataclasses.dataclass(frozen=True)

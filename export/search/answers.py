@@ -17,7 +17,7 @@ from export.encoder import Encoder
 from export.index.index_folder import Index
 from keras_fixedhead import beir, retrieval
 from keras_fixedhead.files import replaced
-from keras_fixedhead.ranking import Ranking
+from keras_fixedhead.retrieval import Ranking
 
 RANKERS = ("encoder", "bm25", "fusion")
 # Fused lists are deeper than the result, see `reciprocal_rank_fusion`.

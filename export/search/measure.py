@@ -22,7 +22,7 @@ from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
 from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
-from keras_fixedhead.ranking import BM25, Ranking
+from keras_fixedhead.retrieval import BM25, Ranking
 
 METRICS = {
     "ndcg@10": "nDCG@10",

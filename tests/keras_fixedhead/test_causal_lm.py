@@ -1,4 +1,4 @@
-"""Language modeling: by hand, with a cache and without."""
+"""Language models: by hand, with a cache and without, and continuing texts."""
 
 import keras
 import keras_hub
@@ -7,12 +7,7 @@ import pytest
 import scipy.special
 from keras import ops
 
-from keras_fixedhead import (
-    FixedHeadBackbone,
-    FixedHeadCausalLM,
-    presets,
-)
-from keras_fixedhead.planner import EncoderShape, ParameterCount
+from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
 from tests import tiny_models
 
 TEXTS = ["attention heads.", "a b c d e f g", "head, head, head", "a tion."]
@@ -80,49 +75,32 @@ class TestLogits:
             assert (change[0, place : place + 3] > 0.01).all()
             np.testing.assert_array_less(change[1:], 1e-5)
 
-    @pytest.mark.any_backend
-    def test_the_paper_s_model(self):
-        sizes = presets.shape("lm1b_d256_p32_h8")
-        model = FixedHeadCausalLM(FixedHeadBackbone(**sizes, causal=True))
-        counted = ParameterCount.of(EncoderShape(**sizes))
-        assert model.count_params() == counted.encoder
-        assert model.output.shape == (None, None, 32000)
-
 
 class TestLoss:
     def by_hand(self, model, texts):
-        """The mean of minus the logarithms of probabilities, and accuracy."""
+        """The mean of minus the logarithms of probabilities."""
         tokenizer = model.preprocessor.tokenizer
-        losses, right = [], []
+        losses = []
         for text in texts:
             ids = [tokenizer.start_token_id, *tokenizer(text)]
             ids.append(tokenizer.end_token_id)
+            token_ids = np.array([ids[:-1]])
             logits = model(
-                {
-                    "token_ids": np.array([ids[:-1]]),
-                    "padding_mask": np.ones((1, len(ids) - 1)),
-                }
+                {"token_ids": token_ids, "padding_mask": token_ids * 0 + 1}
             )
             logits = ops.convert_to_numpy(logits)[0].astype("float64")
-            probabilities = scipy.special.softmax(logits, axis=-1)
-            for i, token in enumerate(ids[1:]):
-                losses.append(-np.log(probabilities[i, token]))
-                right.append(logits[i].argmax() == token)
-        return np.mean(losses), np.mean(right)
+            found = scipy.special.log_softmax(logits, axis=-1)
+            losses.extend(-found[range(len(ids) - 1), ids[1:]])
+        return np.mean(losses)
 
     @pytest.mark.any_backend
     def test_equals_numpy(self, model):
-        model.compile(
-            weighted_metrics=[
-                keras_hub.metrics.Perplexity(from_logits=True),
-                "sparse_categorical_accuracy",
-            ]
-        )
-        loss, accuracy = self.by_hand(model, TEXTS)
+        perplexity = keras_hub.metrics.Perplexity(from_logits=True)
+        model.compile(weighted_metrics=[perplexity])
+        loss = self.by_hand(model, TEXTS)
         figures = model.evaluate(TEXTS, verbose=0, return_dict=True)
         assert figures["loss"] == pytest.approx(loss, rel=1e-5)
         assert figures["perplexity"] == pytest.approx(np.exp(loss), rel=1e-4)
-        assert figures["sparse_categorical_accuracy"] == pytest.approx(accuracy)
 
     @pytest.mark.any_backend
     def test_score(self, model):
@@ -132,7 +110,7 @@ class TestLoss:
         )
         assert losses.shape == (4, 13) and losses.dtype == "float32"
         for row, weight, text in zip(losses, weights, TEXTS):
-            loss, _ = self.by_hand(model, [text])
+            loss = self.by_hand(model, [text])
             assert row[weight == 1].mean() == pytest.approx(loss, rel=1e-5)
         np.testing.assert_allclose(
             model.score(x["token_ids"][1:2, :9]),
@@ -140,13 +118,6 @@ class TestLoss:
             rtol=1e-5,
             atol=1e-4,
         )
-
-    @pytest.mark.any_backend
-    def test_score_of_nothing_to_score(self, model, inputs):
-        with pytest.raises(ValueError, match="scoring_mode='sum'"):
-            model.score(inputs["token_ids"], scoring_mode="sum")
-        with pytest.raises(ValueError, match="target_ids=None"):
-            model.score(inputs["token_ids"], scoring_mode="loss")
 
 
 class TestCache:
@@ -162,18 +133,6 @@ class TestCache:
         expected = model(inputs)
         logits = tokens_with_cache(model, inputs["token_ids"], [5, 1, 7])
         np.testing.assert_allclose(logits, expected, rtol=1e-11, atol=1e-11)
-
-    @pytest.mark.any_backend
-    def test_a_cache_of_other_layers_is_an_error(self, model, inputs):
-        cache = (np.zeros((5, 2, 13, 15)),)
-        with pytest.raises(ValueError, match="shorter"):
-            model.call_with_cache(inputs["token_ids"], cache, 0)
-
-
-@pytest.mark.any_backend
-def test_a_backbone_that_is_not_causal_is_an_error(make_causal_lm):
-    with pytest.raises(ValueError, match="`backbone` must be.*causal=False"):
-        make_causal_lm(causal=False)
 
 
 # Keras warns of every layer that has nothing to quantize.
@@ -203,22 +162,6 @@ def test_int8(make_causal_lm, inputs, tmp_path):
 
 
 @pytest.mark.any_backend
-def test_lora(make_causal_lm, inputs):
-    model = make_causal_lm()
-    model.backbone.enable_lora(2)
-    for variable in model.trainable_variables:
-        if "lora_kernel_b" in variable.path:
-            variable.assign(0.3 * np.ones(variable.shape))
-    inputs = whole(inputs)
-    np.testing.assert_allclose(
-        tokens_with_cache(model, inputs["token_ids"], [5, 1, 7]),
-        model(inputs),
-        rtol=1e-4,
-        atol=1e-3,
-    )
-
-
-@pytest.mark.any_backend
 def test_preset_of_an_encoder(make_embedder, tmp_path):
     """It is not causal, but a model with its weights may be."""
     embedder = make_embedder()
@@ -230,4 +173,143 @@ def test_preset_of_an_encoder(make_embedder, tmp_path):
     np.testing.assert_array_equal(
         backbone.token_embedding.embeddings,
         embedder.backbone.token_embedding.embeddings,
+    )
+
+
+@pytest.fixture(scope="module")
+def bare(make_causal_lm):
+    """The same model without preprocessor; no test changes it either."""
+    keras.utils.set_random_seed(7)
+    model = make_causal_lm()
+    model.preprocessor = None
+    return model
+
+
+@pytest.fixture
+def prompts(vocabulary):
+    """Rows of 13, of which 5, 1 and 3 tokens are given."""
+    rng = np.random.default_rng(0)
+    padding_mask = np.arange(13) < np.array([[5], [1], [3]])
+    token_ids = rng.integers(5, len(vocabulary), (3, 13))
+    return {
+        "token_ids": np.where(padding_mask, token_ids, 0).astype("int32"),
+        "padding_mask": padding_mask,
+    }
+
+
+def continue_without_cache(model, prompts, stop_token_ids=()):
+    """Greedy: whole sequences through the model for each token."""
+    token_ids = prompts["token_ids"].copy()
+    real = prompts["padding_mask"].copy()
+    done = np.zeros(len(real), "bool")
+    for i in range(1, token_ids.shape[1]):
+        logits = model({"token_ids": token_ids, "padding_mask": real})
+        best = ops.convert_to_numpy(logits)[:, i - 1].argmax(-1)
+        more = ~real[:, i] & ~done
+        token_ids[more, i] = best[more]
+        real[more, i] = True
+        done |= more & np.isin(best, stop_token_ids)
+    return token_ids, real
+
+
+def test_equals_greedy_without_cache(bare, prompts):
+    bare.compile(sampler="greedy")
+    expected, _ = continue_without_cache(bare, prompts)
+    for row, given in zip(expected, prompts["padding_mask"]):
+        assert len(set(row[~given])) > 1
+    outputs = bare.generate(prompts, stop_token_ids=None)
+    np.testing.assert_array_equal(outputs["token_ids"], expected)
+    assert outputs["padding_mask"].all()
+
+
+def test_ends_at_the_end_token(bare, prompts):
+    bare.compile(sampler="greedy", run_eagerly=True)
+    whole, _ = continue_without_cache(bare, prompts)
+    # One that ends a row early, one that ends another later.
+    stops = (int(whole[0, 6]), int(whole[1, 9]))
+    prompts["token_ids"][2, 1] = stops[0]  # given, hence no end
+    expected, real = continue_without_cache(bare, prompts, stops)
+    assert len(set(real.sum(1))) > 1 and not real.all()
+    outputs = bare.generate(prompts, stop_token_ids=stops)
+    np.testing.assert_array_equal(outputs["padding_mask"], real)
+    np.testing.assert_array_equal(outputs["token_ids"][real], expected[real])
+    # Where all have ended, no more is computed.
+    assert not outputs["token_ids"][:, real.any(0).sum() :].any()
+
+
+@pytest.mark.any_backend
+def test_texts(model, vocabulary):
+    model.compile(sampler="greedy", run_eagerly=True)
+    tokenizer = model.preprocessor.tokenizer
+    texts = ["Attention a", "head, a b c", ""]
+    given = model.preprocessor.generate_preprocess(texts, 11)
+    given = {k: np.asarray(v) for k, v in given.items()}
+    token_ids, real = continue_without_cache(
+        model, given, [tokenizer.end_token_id]
+    )
+
+    def detokenize(masks):
+        special = tokenizer.special_token_ids
+        rows = [row[mask] for row, mask in zip(token_ids, masks)]
+        return [
+            tokenizer.detokenize(row[~np.isin(row, special)]) for row in rows
+        ]
+
+    whole = detokenize(real)
+    assert whole[1].startswith("head , a b c")
+    assert model.generate(texts, max_length=11) == whole
+    assert model.generate(texts[0], max_length=11) == whole[0]
+    new = detokenize(real & ~given["padding_mask"])
+    assert model.generate(texts, max_length=11, strip_prompt=True) == new
+
+
+@pytest.mark.any_backend
+def test_beams_equal_all_pairs(bare, prompts, vocabulary):
+    """As many beams as tokens: of two tokens the likeliest pair."""
+    prompts = {name: x[:1, :7] for name, x in prompts.items()}
+    size = len(vocabulary)
+    token_ids = np.repeat(prompts["token_ids"], size, axis=0)
+    token_ids[:, 5] = np.arange(size)
+    logits = ops.convert_to_numpy(
+        bare({"token_ids": token_ids, "padding_mask": np.ones((size, 7))})
+    )
+    both = (
+        scipy.special.log_softmax(logits[0, 4])[:, None]
+        + scipy.special.log_softmax(logits[:, 5], axis=-1)
+    )  # fmt: skip
+    bare.compile(
+        sampler=keras_hub.samplers.BeamSampler(num_beams=size),
+        run_eagerly=True,
+    )
+    outputs = bare.generate(prompts, stop_token_ids=None)
+    assert tuple(outputs["token_ids"][0, 5:]) == np.unravel_index(
+        both.argmax(), both.shape
+    )
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("row", [[0, 1, 1], [1, 0, 1]], ids=str)
+def test_prompts_that_do_not_begin(bare, row):
+    inputs = {
+        "token_ids": np.full((2, 3), 7),
+        "padding_mask": np.array([[1, 1, 0], row]),
+    }
+    with pytest.raises(ValueError, match="`padding_mask` must be 1 at"):
+        bare.generate(inputs, stop_token_ids=None)
+
+
+def test_longer_than_positions(model):
+    with pytest.raises(ValueError, match="most the model's 17. Received: 19"):
+        model.generate("a", max_length=19)
+
+
+@pytest.mark.any_backend
+def test_generates_in_mixed_bfloat16(make_causal_lm, prompts):
+    mixed = make_causal_lm(dtype="mixed_bfloat16")
+    mixed.preprocessor = None
+    mixed.compile(sampler="greedy", run_eagerly=True)
+    outputs = mixed.generate(prompts, stop_token_ids=None)
+    given = prompts["padding_mask"]
+    np.testing.assert_array_equal(
+        outputs["token_ids"][given], prompts["token_ids"][given]
     )

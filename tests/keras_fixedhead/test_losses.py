@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from keras import ops
+from scipy.special import logsumexp, rel_entr, softmax
 
 from keras_fixedhead.losses import (
     contrastive_loss,
@@ -17,10 +18,9 @@ from tests import tiny_models
 def numpy_loss(embeddings, candidates, labels, temperature, excluded):
     losses = []
     for row, label, out in zip(embeddings, labels, excluded):
-        scores = np.array([row @ candidate for candidate in candidates])
+        scores = candidates @ row / temperature
         kept = [j for j in range(len(scores)) if j == label or not out[j]]
-        exponentials = np.exp(scores[kept] / temperature)
-        losses.append(np.log(exponentials.sum()) - scores[label] / temperature)
+        losses.append(logsumexp(scores[kept]) - scores[label])
     return np.array(losses)
 
 
@@ -100,40 +100,22 @@ def test_pairs_are_duplicates_when_any_key_is_equal():
     np.testing.assert_array_equal(found, expected)
 
 
-def numpy_softmax(logits):
-    exponentials = np.exp(logits - logits.max())
-    return exponentials / exponentials.sum()
-
-
-def numpy_divergence(teacher, student):
-    return (teacher * np.log(teacher / student)).sum()
-
-
 @pytest.fixture
 def distilled():
     """Unit vectors of 7 texts: a student's of size 5, a teacher's of 11."""
     rng = np.random.default_rng(5)
-    made = []
-    for size in (5, 11):
-        vectors = rng.normal(size=(7, size)).astype("float32")
-        made.append(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
-    return made
+    made = [rng.normal(size=(7, size)).astype("float32") for size in (5, 11)]
+    return [x / np.linalg.norm(x, axis=1, keepdims=True) for x in made]
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2], [3, 4, 5, 6], [6, 0]])
+@pytest.mark.parametrize("rows", [[0, 1, 2], [6, 0]])
 def test_similarity_loss_is_the_divergence_over_the_others(distilled, rows):
     student, teacher = distilled
     expected = []
     for i in rows:
         others = [j for j in range(7) if j != i]
-        expected.append(
-            numpy_divergence(
-                *(
-                    numpy_softmax(vectors[others] @ vectors[i] / 0.3)
-                    for vectors in (teacher, student)
-                )
-            )
-        )
+        both = [softmax(x[others] @ x[i] / 0.3) for x in (teacher, student)]
+        expected.append(rel_entr(*both).sum())
     loss = similarity_loss(
         *tensors(student[rows], student, teacher[rows], teacher),
         labels=ops.convert_to_tensor(np.array(rows, "int32")),
@@ -146,40 +128,27 @@ def numpy_relation_loss(student, teacher, mask, num_heads):
     losses = []
     for row, real in enumerate(mask.astype(bool)):
         divergences = []
-        for head in range(num_heads):
+        for head in range(num_heads if real.any() else 0):
             relations = []
             for projection in (teacher, student):
                 tokens = projection[row, real].astype("float64")
-                size = tokens.shape[-1] // num_heads
-                tokens = tokens[:, head * size : (head + 1) * size]
-                logits = tokens @ tokens.T / np.sqrt(size)
-                relations.append([numpy_softmax(line) for line in logits])
-            divergences += [numpy_divergence(*pair) for pair in zip(*relations)]
+                tokens = np.split(tokens, num_heads, axis=1)[head]
+                logits = tokens @ tokens.T / np.sqrt(tokens.shape[1])
+                relations.append(softmax(logits, axis=1))
+            divergences.extend(rel_entr(*relations).sum(axis=1))
         losses.append(np.mean(divergences) if divergences else 0.0)
     return losses
 
 
-@pytest.fixture
-def projections():
-    """A student's of width 6 and a teacher's of 15, 5 rows of 13 tokens."""
-    rng = np.random.default_rng(7)
-    mask = np.arange(13) < np.array([[13], [1], [0], [5], [9]])
-    mask[4, 3] = False
-    return (
-        rng.normal(size=(5, 13, 6)).astype("float32"),
-        rng.normal(size=(5, 13, 15)).astype("float32"),
-        mask.astype("int32"),
-    )
-
-
 @pytest.mark.parametrize("num_heads", [1, 3])
-def test_relation_loss_is_the_mean_divergence_of_real_tokens(
-    projections, num_heads
-):
-    student, teacher, mask = projections
-    loss = relation_loss(*tensors(*projections), num_heads)
+def test_relation_loss_is_the_mean_divergence_of_real_tokens(inputs, num_heads):
+    rng = np.random.default_rng(7)
+    projections = [
+        rng.normal(size=(5, 13, width)).astype("float32") for width in (6, 15)
+    ]
+    arrays = *projections, inputs["padding_mask"]
     np.testing.assert_allclose(
-        loss,
-        numpy_relation_loss(student, teacher, mask, num_heads),
+        relation_loss(*tensors(*arrays), num_heads),
+        numpy_relation_loss(*arrays, num_heads),
         atol=1e-5,
     )

@@ -1,4 +1,4 @@
-"""The classifier: its head in NumPy, other classes, texts and pairs."""
+"""The classifier: its head in NumPy, other classes, empty batches."""
 
 import keras
 import numpy as np
@@ -9,19 +9,16 @@ from keras_fixedhead import FixedHeadTextClassifier
 from tests import tiny_models
 from tests.keras_fixedhead.test_text_embedder import numpy_pool
 
-LABELS = ["no", "perhaps", "yes"]
-
 
 @pytest.fixture(scope="module")
 def make_classifier(make_task):
-    def make(pooler=True, pooling_mode="cls", head_dropout=0.1, **backbone):
+    def make(pooler=True, pooling_mode="cls", **backbone):
         return make_task(
             FixedHeadTextClassifier,
             backbone={"pooler": pooler, **backbone},
             num_classes=3,
             pooling_mode=pooling_mode,
-            dropout=head_dropout,
-            labels=LABELS,
+            labels=["no", "perhaps", "yes"],
         )
 
     return make
@@ -35,12 +32,8 @@ def make_classifier(make_task):
 def test_equals_numpy(make_classifier, inputs, pooler, pooling_mode):
     model = tiny_models.add_noise(make_classifier(pooler, pooling_mode))
     real = inputs["padding_mask"].any(1)
-    encoded = model.backbone(inputs)
-    pooled = numpy_pool(
-        ops.convert_to_numpy(encoded["sequence_output"]),
-        inputs["padding_mask"],
-        pooling_mode,
-    )
+    x = ops.convert_to_numpy(model.backbone(inputs)["sequence_output"])
+    pooled = numpy_pool(x, inputs["padding_mask"], pooling_mode)
     own = not (pooler and pooling_mode == "cls")
     assert (model.pooled_dense is not None) is own
     dense = model.pooled_dense if own else model.backbone.pooled_dense
@@ -66,7 +59,6 @@ def test_a_pooler_in_bfloat16_is_classified_in_float32(make_classifier, inputs):
     ("arguments", "message"),
     [
         ({"num_classes": 1}, "at least 2. Received: num_classes=1"),
-        ({"num_classes": 2.0}, "an integer .* Received: num_classes=2.0"),
         ({"labels": ["a", "b"]}, "num_classes=3 different .*'a', 'b'"),
         ({"labels": ["a", "b", "a"]}, "`labels` must be None or"),
         ({"labels": [0, 1, 2]}, "different names. Received: labels=.0, 1"),
@@ -81,26 +73,20 @@ def test_wrong_arguments(make_backbone, arguments, message):
         )
 
 
-def test_the_first_token_of_a_causal_backbone_sees_no_other(make_backbone):
-    with pytest.raises(ValueError, match="causal=True.*pooling_mode='cls'"):
-        FixedHeadTextClassifier(make_backbone(causal=True), 3)
-
-
 @pytest.mark.any_backend
 def test_preset_of_other_classes(make_classifier, inputs, tmp_path):
     """A new head, with names of its own or none."""
     model = tiny_models.add_noise(make_classifier(pooling_mode="mean"))
     model.save_to_preset(str(tmp_path))
-    expected = ops.convert_to_numpy(model.backbone(inputs)["sequence_output"])
-    for options, labels in (
-        ({"num_classes": 5}, None),
-        ({"num_classes": 2, "labels": ["a", "b"]}, ["a", "b"]),
-    ):
-        other = FixedHeadTextClassifier.from_preset(str(tmp_path), **options)
-        assert other(inputs).shape == (5, options["num_classes"])
+    for number, labels in ((5, None), (2, ["a", "b"])):
+        names = {"labels": labels} if labels else {}
+        other = FixedHeadTextClassifier.from_preset(
+            str(tmp_path), num_classes=number, **names
+        )
+        assert other(inputs).shape == (5, number)
         assert other.labels == labels and other.pooling_mode == "mean"
-        np.testing.assert_allclose(
-            other.backbone(inputs)["sequence_output"], expected, atol=1e-6
+        tiny_models.assert_close(
+            other.backbone.get_weights(), model.backbone.get_weights()
         )
 
 
@@ -121,32 +107,3 @@ def test_an_empty_batch(make_classifier):
 
     assert classify([], []).shape == (0, 3)
     assert classify(["a", "b c"], ["d", ""]).shape == (2, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.any_backend
-def test_fit_on_pairs_of_texts(make_classifier):
-    model = make_classifier(
-        pooler=False,
-        pooling_mode="mean",
-        num_layers=1,
-        dropout=0.0,
-        head_dropout=0.0,
-    )
-    model.compile(optimizer=keras.optimizers.Adam(0.02))
-    first = ["a b c", "d e f", "head"] * 24
-    second = ["head", "a", "f e d"] * 24
-    labels = np.array([0, 1, 2] * 24)
-    history = model.fit(
-        (first, second),
-        labels,
-        batch_size=8,
-        epochs=3,
-        verbose=0,
-        shuffle=False,
-    ).history
-    assert history["loss"][-1] < 0.5 * history["loss"][0]
-    assert history["sparse_categorical_accuracy"][-1] == 1.0
-    inputs = model.preprocessor((first[:3], second[:3]), y=None)
-    found = ops.convert_to_numpy(model(inputs)).argmax(axis=-1)
-    assert found.tolist() == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""The embedder: pooling against NumPy, lengths, projections."""
+"""The embedder: pooling against NumPy, cut embeddings, projections."""
 
 import keras
 import numpy as np
@@ -8,8 +8,6 @@ from keras import ops
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.text_embedder import pool
 from tests import tiny_models
-
-TEXTS = ["Attention heads.", "", "a b c d e f g h i j k l m n o p", "中 é"]
 
 
 def numpy_pool(x, mask, mode):
@@ -45,7 +43,7 @@ def test_pooling_of_nothing(mode):
 
 
 @pytest.mark.any_backend
-def test_first_numbers_of_an_embedding(make_embedder, inputs, tmp_path):
+def test_first_numbers_of_an_embedding(make_embedder, inputs):
     whole = make_embedder(normalize=False)
     cut = FixedHeadTextEmbedder(
         whole.backbone, whole.preprocessor, embedding_dim=5
@@ -56,34 +54,27 @@ def test_first_numbers_of_an_embedding(make_embedder, inputs, tmp_path):
     got = ops.convert_to_numpy(cut(inputs))
     assert got.shape == (5, 5)
     np.testing.assert_allclose(got[real], expected, atol=1e-6)
-    cut.save_to_preset(str(tmp_path))
-    again = FixedHeadTextEmbedder.from_preset(str(tmp_path), embedding_dim=3)
-    assert again(inputs).shape == (5, 3)
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("size", [0, 12])
-def test_embedding_dim_is_within_the_backbone(make_backbone, size):
-    with pytest.raises(
-        ValueError, match=f"from 1 to .* 11.*embedding_dim={size}"
-    ):
-        FixedHeadTextEmbedder(make_backbone(), embedding_dim=size)
-
-
-@pytest.mark.any_backend
-def test_unknown_pooling_is_an_error(make_embedder):
-    with pytest.raises(ValueError, match="pooling_mode='sum'"):
-        make_embedder(pooling_mode="sum")
-    # The first token sees no other.
-    with pytest.raises(ValueError, match="causal=True.*pooling_mode='cls'"):
-        make_embedder(pooling_mode="cls", causal=True)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_dim": 0}, "from 1 to .* 11.*embedding_dim=0"),
+        ({"embedding_dim": 12}, "from 1 to .* 11.*embedding_dim=12"),
+        ({"pooling_mode": "sum"}, "pooling_mode='sum'"),
+        # The first token sees no other.
+        ({"pooling_mode": "cls"}, "causal=True.*pooling_mode='cls'"),
+    ],
+)
+def test_wrong_arguments(make_backbone, options, message):
+    with pytest.raises(ValueError, match=message):
+        FixedHeadTextEmbedder(make_backbone(causal=True), **options)
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("fixed_size", [False, True])
-def test_projections_are_those_of_the_last_block(
-    make_embedder, inputs, fixed_size
-):
+def test_projections_of_the_last_block(make_embedder, inputs, fixed_size):
     embedder = make_embedder(head_size=[7, [3, 5, 2]])
     tensors = tiny_models.tensors(inputs)
     embeddings, projections = embedder.embed_packed(
@@ -105,29 +96,3 @@ def test_projections_are_those_of_the_last_block(
             x[real] @ kernel + bias,
             atol=1e-5,
         )
-
-
-@pytest.mark.any_backend
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="graph operations"
-)
-def test_pad_to_longest(make_embedder):
-    preprocessor = make_embedder(prompts={"query": "a b "}).preprocessor
-    expected = preprocessor(TEXTS)
-    batch = preprocessor.pad_to_longest(TEXTS)
-    for name, tensor in batch.items():
-        np.testing.assert_array_equal(
-            tensor, ops.convert_to_numpy(expected[name])
-        )
-        assert tensor.dtype == "int32"
-    short = preprocessor.pad_to_longest(TEXTS[:2])
-    assert short["token_ids"].shape == (2, 6)
-    np.testing.assert_array_equal(
-        short["padding_mask"], [[1] * 6, [1, 1, 0, 0, 0, 0]]
-    )
-    prompted = preprocessor.pad_to_longest(TEXTS[:2], prompt="query")
-    assert prompted["token_ids"].shape == (2, 8)
-    cut = preprocessor.pad_to_longest(TEXTS, sequence_length=5)
-    assert cut["token_ids"].shape == (4, 5)
-    np.testing.assert_array_equal(cut["token_ids"][:, -1], [3, 0, 3, 0])
-    assert preprocessor.pad_to_longest([""])["token_ids"].shape == (1, 2)

@@ -7,9 +7,9 @@ import pathlib
 import numpy as np
 
 from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.files import replaced
 from keras_fixedhead.progress import progress
-from keras_fixedhead.text_encoder import TextEncoder
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64

@@ -5,10 +5,10 @@ import rich.console
 import rich.table
 
 from keras_fixedhead import retrieval
+from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
-from keras_fixedhead.text_encoder import TextEncoder
 from training.engine.preset import read_embedder
 from training.retrieval.configs import CollectionsConfig, EvaluateConfig
 

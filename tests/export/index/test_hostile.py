@@ -13,7 +13,7 @@ import pytest
 from export import cli
 from export.index import index_folder
 from export.search import __main__ as command
-from keras_fixedhead.ranking import BM25
+from keras_fixedhead.retrieval import BM25
 
 TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]
 

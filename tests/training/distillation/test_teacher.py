@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from keras_fixedhead.text_encoder import TextEncoder
+from keras_fixedhead.batched_embedding import TextEncoder
 from tests.training import tiny
 from training.distillation import teacher as module
 from training.distillation.teacher import teacher_embeddings

@@ -6,6 +6,7 @@ size.
 
 import concurrent.futures
 import contextlib
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ import numpy as np
 from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
-from keras_fixedhead.task import check_room, pad_rows
 
 if TYPE_CHECKING:
     from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
@@ -31,7 +31,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 
 class TextEncoder:
-    """Embeds texts with a `FixedHeadTextEmbedder`, fast.
+    """Embeds many texts with a `FixedHeadTextEmbedder`, fast.
 
     On TensorFlow, one graph tokenizes and encodes batches of any shape, on
     their real tokens only. It is traced again when the model has changed, for
@@ -51,12 +51,9 @@ class TextEncoder:
     ):
         if embedder.preprocessor is None:
             raise ValueError(
-                "`embedder` needs a preprocessor for texts: make it with "
-                "FixedHeadTextEmbedder(backbone, preprocessor=...). Received: "
-                "preprocessor=None"
+                "`embedder` needs a preprocessor for texts. "
+                "Received: preprocessor=None"
             )
-        if sequence_length is not None:
-            check_room(sequence_length)
         self.embedder = embedder
         self.batch_size = positive_int("batch_size", batch_size, optional=True)
         self._sequence_length = sequence_length
@@ -86,11 +83,12 @@ class TextEncoder:
                     "`texts` must be a list of strings. Received at index "
                     f"{i}: {text!r}"
                 )
+        room = self.embedder.preprocessor.room(self._sequence_length, 1)
         rows = np.empty((len(texts), self.size), "float32")
-        batches = self._batches([len(text) for text in texts])
+        batches = self._batches([len(text) for text in texts], room)
 
         def embed(chosen):
-            return self._embed([prefix + texts[i] for i in chosen])
+            return self._embed([prefix + texts[i] for i in chosen], room)
 
         in_graph = keras.backend.backend() == "tensorflow"
         if in_graph and batches:
@@ -117,49 +115,55 @@ class TextEncoder:
         Puts the model's prompts `document` and `query`, if it has them,
         before the texts. `name` begins the names of the progress bars.
         """
-        prompts = self.embedder.preprocessor.prompts
-        documents, queries = (
-            self(texts, prompt if prompt in prompts else None, label)
-            for texts, prompt, label in (
-                (collection.documents, "document", f"{name}: documents"),
-                (collection.queries, "query", f"{name}: queries"),
-            )
-        )
-        return documents, queries
 
-    def _batches(self, lengths):
+        def embed(texts, prompt, label):
+            known = prompt in self.embedder.preprocessor.prompts
+            return self(texts, prompt if known else None, f"{name}: {label}")
+
+        return (
+            embed(collection.documents, "document", "documents"),
+            embed(collection.queries, "query", "queries"),
+        )
+
+    def _batches(self, lengths, room):
         """Lists of indices, longest texts first: memory runs out at once."""
         order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
         batches, start = [], 0
         while start < len(order):
             count = self.batch_size
             if count is None:
-                tokens = lengths[order[start]] // _CHARACTERS_PER_TOKEN + 2
-                count = max(1, _TOKENS // min(tokens, self._limit))
+                tokens = lengths[order[start]] // _CHARACTERS_PER_TOKEN
+                count = max(1, _TOKENS // (min(tokens, room) + 2))
             batches.append(order[start : start + count])
             start += count
         return batches
 
-    @property
-    def _limit(self):
-        limit = self.embedder.preprocessor.sequence_length
-        return min(limit, self._sequence_length or limit)
-
-    def _embed(self, texts):
+    def _embed(self, texts, room):
         """Embeddings `[B, D]` of B texts."""
         if self._graph is not None:
             return self._graph(texts).numpy()
-        inputs = self._inputs(texts)
+        preprocessor = self.embedder.preprocessor
+        tokenizer = preprocessor.tokenizer
+        begin, end = [tokenizer.start_token_id], [tokenizer.end_token_id]
+        rows = [
+            begin + ids[:room] + end
+            for ids in tokenizer._tokenize_python(texts)
+        ]
+        count, length = len(rows), max(map(len, rows))
+        if keras.backend.backend() == "jax":
+            count = _power_of_two(count)
+            length = min(max(_power_of_two(length), _SHORTEST), room + 2)
+        inputs = preprocessor.pad_rows(rows, (count, length))
         # KerasHub's own would take the inputs for texts.
-        rows = keras.Model.predict_on_batch(self.embedder, inputs)
-        return rows[: len(texts)]
+        found = keras.Model.predict_on_batch(self.embedder, inputs)
+        return found[: len(texts)]
 
     def _trace(self):
         """Makes the graph, unless there is one and the model is the same."""
         import tensorflow as tf
 
         embedder = self.embedder
-        # Attributes of the model that the graph holds as constants.
+        # What the graph holds as constants.
         state = [
             embedder.preprocessor.sequence_length,
             embedder.preprocessor.tokenizer,
@@ -168,7 +172,8 @@ class TextEncoder:
             embedder.embedding_dim,
             *embedder.variables,
         ]
-        if self._traced is not None and _same(state, self._traced):
+        traced = self._traced or []
+        if len(traced) == len(state) and all(map(operator.is_, traced, state)):
             return
 
         def embed(texts):
@@ -185,34 +190,6 @@ class TextEncoder:
         ).get_concrete_function()
         self._graph = lambda texts: graph(tf.constant(texts))
         self._traced = state
-
-    def _inputs(self, texts):
-        """The backbone's inputs for B texts, int32 arrays `[B', T]`."""
-        preprocessor = self.embedder.preprocessor
-        tokenizer, limit = preprocessor.tokenizer, self._limit
-        begin, end = [tokenizer.start_token_id], [tokenizer.end_token_id]
-        rows = [
-            begin + ids[: limit - 2] + end
-            for ids in tokenizer._tokenize_python(texts)
-        ]
-        count, length = len(rows), max(map(len, rows))
-        if keras.backend.backend() == "jax":
-            count = _power_of_two(count)
-            length = min(max(_power_of_two(length), _SHORTEST), limit)
-        shape, ones = (count, length), [[1] * len(row) for row in rows]
-        return {
-            "token_ids": pad_rows(rows, shape, tokenizer.pad_token_id),
-            "padding_mask": pad_rows(ones, shape),
-            "segment_ids": np.zeros(shape, "int32"),
-        }
-
-
-def _same(state, other):
-    """Whether two lists hold the same objects, or equal strings or numbers."""
-    return len(state) == len(other) and all(
-        a is b or (isinstance(a, (str, int)) and a == b)
-        for a, b in zip(state, other)
-    )
 
 
 def _power_of_two(number):

@@ -3,7 +3,7 @@
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 # Arguments of a `FixedHeadBackbone`, and their names in `bert_config.json`
@@ -32,6 +32,7 @@ SUPPORTED: dict[str, dict[str, Any]] = {
     "tokenizer_config.json": {
         "clean_text": True,
         "do_basic_tokenize": True,
+        "tokenize_chinese_chars": True,
         "wordpieces_prefix": "##",
     },
     "sentence_bert_config.json": {
@@ -55,15 +56,6 @@ SUPPORTED: dict[str, dict[str, Any]] = {
     },
 }
 
-_KINDS = {
-    dict: "a JSON object",
-    list: "a list",
-    str: "a string",
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-}
-
 
 def read_json(
     path: str | os.PathLike, default: Any = None, kind: type = dict
@@ -80,8 +72,10 @@ def read_json(
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, kind):
+        wanted = "object" if kind is dict else "list"
         raise ValueError(
-            f"{path} must hold {_KINDS[kind]}. Received: {type(value).__name__}"
+            f"{path} must hold a JSON {wanted}. Received: "
+            f"{type(value).__name__}"
         )
     return value
 
@@ -114,7 +108,8 @@ def read_field(
         isinstance(value, bool) and kind is not bool
     ):
         raise ValueError(
-            f"`{name}` in {path} must be {_KINDS[kind]}. Received: {value!r}"
+            f"`{name}` in {path} must be of type {kind.__name__}. Received: "
+            f"{value!r}"
         )
     return value
 
@@ -131,23 +126,16 @@ def require_values(
             )
 
 
-def read_sizes(
-    config: Mapping, path: pathlib.Path, required: Sequence[str] = ()
-) -> dict:
+def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
     """Reads a BERT's sizes and dropout as `FixedHeadBackbone` arguments.
 
-    `config` is the content of `path`, which must also have the fields
-    `required`.
+    `config` is the content of `path`.
     """
-    needed = (*CONFIG_NAMES.values(), *required)
-    missing = [name for name in needed if name not in config]
-    if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}")
     for name in CONFIG_NAMES.values():
-        if type(config[name]) is not int or config[name] < 1:
+        if type(config.get(name)) is not int or config[name] < 1:
             raise ValueError(
                 f"`{name}` in {path} must be an int of 1 or more. Received: "
-                f"{config[name]!r}"
+                f"{config.get(name)!r}"
             )
     sizes = {ours: config[theirs] for ours, theirs in CONFIG_NAMES.items()}
     head_size, rest = divmod(sizes["hidden_dim"], sizes["num_heads"])

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_fixedhead.backbone import FixedHeadBackbone
+from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import (
     FixedHeadMaskedLM,
     FixedHeadMaskedLMPreprocessor,
@@ -36,7 +37,12 @@ SPECIAL_TOKEN_TEXTS = tuple(
     for space in (" ", "")
 )
 
-WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+EMBEDDING_TABLES = (
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/position_embeddings",
+    "bert/embeddings/token_type_embeddings",
+)
+WORD_EMBEDDINGS = EMBEDDING_TABLES[0]
 EMBEDDINGS_NORM = "bert/embeddings/LayerNorm"
 POOLER = "bert/pooler/dense"
 NEXT_SENTENCE = "cls/seq_relationship"
@@ -45,7 +51,7 @@ MASKED_LM_NORM = "cls/predictions/transform/LayerNorm"
 MASKED_LM_BIAS = "cls/predictions/output_bias"
 
 # BERT's names of a Transformer block's layers, with our attributes.
-_BLOCK = {
+BLOCK_LAYERS = {
     "attention/self/query": "attention.query",
     "attention/self/key": "attention.key",
     "attention/self/value": "attention.value",
@@ -59,30 +65,27 @@ _BLOCK = {
 
 def encoder_layers(
     blocks: Iterable[keras.layers.Layer],
-    attributes: Iterable[str] = tuple(_BLOCK.values()),
+    attributes: Iterable[str] = tuple(BLOCK_LAYERS.values()),
 ) -> dict[str, keras.layers.Layer]:
     """Layers of Transformer blocks by their names in BERT's checkpoints.
 
-    Another library's `attributes` are in the order of `_BLOCK`.
+    Another library's `attributes` are in the order of `BLOCK_LAYERS`.
     """
     return {
         f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
         for i, block in enumerate(blocks)
-        for name, path in zip(_BLOCK, attributes, strict=True)
+        for name, path in zip(BLOCK_LAYERS, attributes, strict=True)
     }
 
 
 def embedding_tables(backbone: keras.Model) -> dict[str, keras.Variable]:
     """Embedding variables of our encoder or KerasHub's, by BERT's names."""
-    return {
-        WORD_EMBEDDINGS: backbone.token_embedding.embeddings,
-        "bert/embeddings/position_embeddings": (
-            backbone.position_embedding.position_embeddings
-        ),
-        "bert/embeddings/token_type_embeddings": (
-            backbone.segment_embedding.embeddings
-        ),
-    }
+    tables = (
+        backbone.token_embedding.embeddings,
+        backbone.position_embedding.position_embeddings,
+        backbone.segment_embedding.embeddings,
+    )
+    return dict(zip(EMBEDDING_TABLES, tables, strict=True))
 
 
 def layer_tensors(
@@ -163,7 +166,7 @@ class BertSource:
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     default_prompt: str | None = None
     encode: Callable | None = None
-    tokenize: Callable | None = None
+    tokenize: Any = None
 
     def build(self, task: str = "text_embedder") -> Model:
         """Builds a model with the source's weights.
@@ -187,9 +190,9 @@ class BertSource:
         pooler = f"{POOLER}/kernel" in tensors
         next_sentence = pooler and f"{NEXT_SENTENCE}/kernel" in tensors
         preprocessor = self._preprocessor(task)
-        keeps_pooler = {"masked_lm": next_sentence, "backbone": pooler}
+        keeps = {"masked_lm": next_sentence, "backbone": pooler}
         model = backbone = FixedHeadBackbone(
-            **self.config, pooler=keeps_pooler.get(task, False)
+            **self.config, pooler=keeps.get(task, False)
         )
         if task == "text_embedder":
             model = FixedHeadTextEmbedder(
@@ -214,12 +217,6 @@ class BertSource:
             raise ValueError(
                 f"{self.origin} does not state its `{name}`: pass it"
             )
-        missing = [x for x in SPECIAL_TOKENS if x not in vocabulary]
-        if missing:
-            raise ValueError(
-                f"The vocabulary of {self.origin} lacks {', '.join(missing)}, "
-                "which a BERT needs"
-            )
         rows = self.config["vocabulary_size"]
         if len(vocabulary) > rows:
             raise ValueError(
@@ -236,19 +233,9 @@ class BertSource:
     def differing_texts(
         self, tokenize: Callable, texts: Sequence[str]
     ) -> list[str]:
-        """Texts that `tokenize` maps to other ids than the source's tokenizer.
-
-        If the source has no tokenizer, no text differs.
-        """
-        if self.tokenize is None:
-            return []
-        return [
-            text
-            for text, theirs, ours in zip(
-                texts, self.tokenize(texts), tokenize(texts)
-            )
-            if list(theirs) != list(ours)
-        ]
+        """Texts that `tokenize` maps to other ids than `self.tokenize`."""
+        rows = zip(texts, self.tokenize(texts), tokenize(texts))
+        return [text for text, x, y in rows if list(x) != list(y)]
 
     def left_out(self, model: Model) -> list[str]:
         """Source names of the tensors that `model` does not use."""
@@ -279,36 +266,42 @@ class BertSource:
 
     def _assign(self, weights):
         """Checks all tensors, then assigns them to the weights."""
+        tensors = self.tensors
+        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        both = [name for name in weights if name in tensors]
+        misshaped = [
+            f"{self.spell(name)} {tensors[name].shape} instead of "
+            f"{shapes[name]}"
+            for name in both
+            if tensors[name].shape != shapes[name]
+        ]
+        not_finite = [
+            self.spell(name)
+            for name in both
+            if not np.isfinite(tensors[name]).all()
+        ]
+        missing = weights.keys() - tensors.keys()
+        unknown = tensors.keys() - weights.keys() - _OPTIONAL
         for names, problem in (
-            (weights.keys() - self.tensors.keys(), "lacks"),
+            (sorted(map(self.spell, missing)), "lacks"),
             (
-                self.tensors.keys() - weights.keys() - _OPTIONAL,
+                sorted(map(self.spell, unknown)),
                 "holds tensors that this architecture has no place for:",
             ),
+            (
+                misshaped,
+                "has other shapes than its configuration, dense kernels as "
+                "[inputs, outputs]:",
+            ),
+            (not_finite, "is not finite:"),
         ):
             if names:
+                more = f" and {len(names) - 8} more" if names[8:] else ""
                 raise ValueError(
-                    f"{self.origin} {problem} "
-                    f"{_listed(sorted(map(self.spell, names)))}"
+                    f"{self.origin} {problem} {', '.join(names[:8])}{more}"
                 )
-        wrong = [
-            f"{self.spell(name)} {self.tensors[name].shape} instead of "
-            f"{tuple(weight.shape)}"
-            for name, weight in weights.items()
-            if self.tensors[name].shape != tuple(weight.shape)
-        ]
-        if wrong:
-            raise ValueError(
-                f"Tensors of {self.origin} do not have the shapes of its "
-                f"configuration (dense kernels as [inputs, outputs]): "
-                f"{_listed(wrong)}"
-            )
         for name, weight in weights.items():
-            if not np.isfinite(self.tensors[name]).all():
-                raise ValueError(
-                    f"{self.spell(name)} of {self.origin} is not finite"
-                )
-            weight.assign(self.tensors[name])
+            weight.assign(tensors[name])
 
 
 def check_sequence_length(length: int, longest: int, origin: str) -> None:
@@ -319,10 +312,6 @@ def check_sequence_length(length: int, longest: int, origin: str) -> None:
             f"most {longest}, the number of positions of {origin}. Received: "
             f"{length}"
         )
-
-
-def backbone_of(model: Model) -> FixedHeadBackbone:
-    return model if isinstance(model, FixedHeadBackbone) else model.backbone
 
 
 def named_weights(model: Model) -> dict[str, keras.Variable]:
@@ -345,8 +334,3 @@ def named_weights(model: Model) -> dict[str, keras.Variable]:
     for name, layer in layers.items():
         weights |= zip(weight_names(name), layer.weights)
     return weights
-
-
-def _listed(items, most=8):
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")

@@ -19,7 +19,6 @@ from keras_fixedhead.convert.bert_files import (
 from keras_fixedhead.convert.bert_source import (
     BertSource,
     Model,
-    backbone_of,
     named_weights,
 )
 from keras_fixedhead.convert.hugging_face_tokenizer import (
@@ -36,6 +35,7 @@ from keras_fixedhead.convert.sentence_transformers import (
     write_sentence_transformer,
 )
 from keras_fixedhead.files import write_json
+from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
@@ -73,10 +73,9 @@ def from_hugging_face(
 
     Args:
         folder: the path of a folder with `config.json`, safetensors, a
-            vocabulary (`tokenizer.json` or `vocab.txt`) and the files of
-            sentence-transformers, if any; or the name of a repository of the
-            Hugging Face Hub, `owner/name`, whose JSON, text and safetensors
-            files are downloaded into Hugging Face's cache.
+            vocabulary and, if any, the files of sentence-transformers; or the
+            name of a repository of the Hugging Face Hub, `owner/name`, whose
+            JSON, text and safetensors files are downloaded into its cache.
         task: see `BertSource.build`.
         special_tokens_in_strings: bool. Whether special tokens in texts, such
             as `[SEP]` in `"title [SEP] abstract"`, become ids, as in
@@ -156,8 +155,6 @@ def _local_folder(source):
     path = pathlib.Path(source)
     if path.is_dir():
         return path
-    if path.exists():
-        raise ValueError(f"`folder` must be a folder. Received a file: {path}")
     if not is_hub_name(source):
         raise FileNotFoundError(
             "`folder` must be a folder in Hugging Face's format, or the name "
@@ -175,9 +172,8 @@ def _local_folder(source):
     except Exception as error:  # network, HTTP and its own errors
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
-            f"{name} is no folder here, and cannot be downloaded from the "
-            f"Hugging Face Hub ({type(error).__name__}: {reason}). On a "
-            "machine that can, call "
+            f"{name} is no folder here, and cannot be downloaded "
+            f"({type(error).__name__}: {reason}). On a machine that can, call "
             f"huggingface_hub.snapshot_download({name!r}) and pass the "
             "folder that it returns"
         ) from error
@@ -230,14 +226,13 @@ def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
 def _read_config(path):
     if not path.exists():
         raise FileNotFoundError(
-            f"{path.parent} has no {path.name}, so it is not a folder in "
-            "Hugging Face's format"
+            f"{path.parent} has no {path.name} of Hugging Face's format"
         )
     config = read_json(path)
     if "registered_name" in config:
         raise ValueError(
-            f"{path.parent} is a preset of KerasHub or of this library, not a "
-            "folder in Hugging Face's format: load it with `from_preset`"
+            f"{path.parent} is a preset of KerasHub or of this library: load "
+            "it with `from_preset`"
         )
     if config.get("model_type") != "bert":
         raise ValueError(
@@ -278,24 +273,19 @@ def _written_config(model, backbone):
     }
     layers = [x.attention.head_sizes for x in backbone.transformer_layers]
     standard = backbone.hidden_dim / backbone.num_heads
-    for name, unfit in {
-        "head_size": {*sum(layers, ())} != {standard},
-        "attention_window": backbone.attention_window is not None,
-        "attention_scale": backbone.attention_scale is not None,
-        "causal": backbone.causal,
-        "activation": backbone.activation not in activations,
-        "embedding_dim": getattr(model, "embedding_dim", None) is not None,
-    }.items():
-        if unfit:
-            owner = model if name == "embedding_dim" else backbone
+    embedding_dim = getattr(model, "embedding_dim", None)
+    for name, value, takes in (
+        ("head_size", {*sum(layers, ())}, [{standard}]),
+        ("attention_window", backbone.attention_window, [None]),
+        ("attention_scale", backbone.attention_scale, [None]),
+        ("causal", backbone.causal, [False]),
+        ("activation", backbone.activation, [*activations]),
+        ("embedding_dim", embedding_dim, [None]),
+    ):
+        if value not in takes:
             raise ValueError(
-                f"Hugging Face's BERT has no place for this `{name}`. It "
-                "takes heads of hidden_dim / num_heads, no attention window, "
-                "scale or causal attention, "
-                f"activations {', '.join(activations)} and whole embeddings. "
-                f"Received: a model with {name}={getattr(owner, name)!r}, "
-                f"num_heads={backbone.num_heads} and "
-                f"hidden_dim={backbone.hidden_dim}"
+                f"Hugging Face's BERT has no place for this `{name}`: it must "
+                f"be one of {takes}. Received: {name}={value!r}"
             )
     preprocessor = getattr(model, "preprocessor", None)
     pad = 0 if preprocessor is None else preprocessor.tokenizer.pad_token_id

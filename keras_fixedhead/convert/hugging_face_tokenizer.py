@@ -4,6 +4,7 @@ Their tokenizers look for added tokens in a text before splitting it into
 words. The tokenizer here does that for BERT's five special tokens only.
 """
 
+import json
 import pathlib
 from typing import Any
 
@@ -37,10 +38,14 @@ _MODEL = {
     "max_input_chars_per_word": 100,
 }
 
-# The parts of BERT's tokenizer in `tokenizer.json`.
+# BERT's tokenizer, as the library `tokenizers` writes its parts.
 _PARTS = {
     "model": {"type": "WordPiece", **_MODEL},
-    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "normalizer": {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+    },
     "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
 
@@ -52,7 +57,9 @@ _SPECIAL_TOKEN_FIELDS = dict(
     )
 )
 
-_ADDED_LISTS = (
+_TOKEN_LISTS = (
+    "added_tokens",
+    "added_tokens_decoder",
     "additional_special_tokens",
     "extra_special_tokens",
     "model_specific_special_tokens",
@@ -73,52 +80,51 @@ def read_tokenizer(
     `None` if no file says it.
     """
     path, fast_path = folder / _CONFIG, folder / _FAST
-    advice = ". Remove it from the file if the model was trained without it"
-    config = read_settings(path, advice)
-    fast = read_json(fast_path, default={})
-    never_split = read_field(config, "never_split", list, path, [])
-    if not all(token in SPECIAL_TOKENS for token in never_split):
-        require_values(config, {"never_split": []}, path, advice)
-    if "AutoTokenizer" in read_field(config, "auto_map", dict, path, {}):
-        raise ValueError(
-            f"{path} names the tokenizer's own code (auto_map), which may "
-            "compute anything. Remove that entry if the tokenizer is BERT's"
-        )
+    config = _read_config(path)
+    fast = _load_fast(fast_path)
     file_counts = _check_class(folder, config)
     _check_sides(folder, config, fast, truncation_side)
-    theirs = read_field(config, "do_lower_case", bool, path)
-    lowercases, vocabularies = {_CONFIG: theirs}, {}
+    _check_added_tokens(folder, special_tokens_in_strings)
+    vocabulary: list[str] | None = None
     if (folder / _VOCABULARY).exists():
-        vocabularies[_VOCABULARY] = read_vocabulary(folder / _VOCABULARY)
-    if fast_path.exists():
-        vocabularies[_FAST] = _read_fast_vocabulary(fast_path, fast)
-        lowercases[_FAST] = read_field(
-            fast["normalizer"], "lowercase", bool, fast_path, True
-        )
-        if not file_counts and theirs is None:
-            # `transformers` lowercases then, whatever the file says.
-            lowercases["`transformers` without a do_lower_case"] = True
+        vocabulary = read_vocabulary(folder / _VOCABULARY)
+    lowercases = read_field(config, "do_lower_case", bool, path)
+    accents = [(path, config)]
+    if fast is not None:
+        in_file, normalizer = _check_parts(fast_path, fast)
+        if vocabulary is not None and vocabulary != in_file:
+            raise ValueError(
+                f"{_VOCABULARY} and {_FAST} of {folder} hold different "
+                "vocabularies. Remove the wrong one"
+            )
+        vocabulary = in_file
+        accents.append((fast_path, normalizer))
+        if lowercases is None:
+            # `transformers` lowercases then, unless the file alone counts.
+            lowercases = normalizer["lowercase"] or not file_counts
+        if lowercase is None and lowercases != normalizer["lowercase"]:
+            raise ValueError(
+                f"{fast_path} has lowercase={normalizer['lowercase']}, but "
+                f"`transformers` takes the do_lower_case={lowercases} of "
+                f"{_CONFIG}, or its default. Pass `lowercase`"
+            )
     if lowercase is None:
-        lowercase = _agreed(
-            folder, "lower-casing", lowercases, "Pass `lowercase`"
+        lowercase = lowercases
+    if lowercase is not None:
+        for file, record in accents:
+            require_values(record, {"strip_accents": lowercase}, file)
+    if fast is None and vocabulary is not None and lowercase is not None:
+        fast = _fast_tokenizer(
+            vocabulary, lowercase if lowercases is None else lowercases
         )
-    _check_words(path, config, "tokenize_chinese_chars", lowercase)
-    if fast:
-        normalizer = fast["normalizer"]
-        _check_words(fast_path, normalizer, "handle_chinese_chars", lowercase)
-    vocabulary = _agreed(
-        folder, "its vocabulary", vocabularies, "Remove the wrong one"
-    )
-    _check_added_tokens(folder, vocabulary, special_tokens_in_strings)
+    tokenize = None
+    if fast is not None:
+        split = read_field(config, "split_special_tokens", bool, path, False)
+        tokenize = _tokenize(fast, vocabulary, split)
     return {
         "vocabulary": vocabulary,
         "lowercase": lowercase,
-        "tokenize": _tokenize(
-            folder,
-            vocabulary,
-            lowercase if theirs is None else theirs,
-            read_field(config, "split_special_tokens", bool, path, False),
-        ),
+        "tokenize": tokenize,
     }
 
 
@@ -163,221 +169,146 @@ def _fast_tokenizer(vocabulary, lowercase):
     return fast
 
 
-def _check_class(folder, config):
-    """Whether the named class does all that `tokenizer.json` says."""
-    for path, record in (
-        (folder / _CONFIG, config),
-        (
-            folder / "config.json",
-            read_json(folder / "config.json", default={}),
-        ),
-    ):
-        named = read_field(record, "tokenizer_class", str, path)
-        if named is None:
-            continue
-        kind = named.removesuffix("Fast")
-        if kind in _OF_A_FILE and (folder / _FAST).exists():
-            return True
-        if kind not in _CLASSES:
-            raise ValueError(
-                f"{path} names the tokenizer {named}. It must be one of "
-                f"{', '.join(_CLASSES)}, or with a {_FAST} one of "
-                f"{', '.join(_OF_A_FILE)}"
-            )
-        return False
-    return False
-
-
-def _check_sides(folder, config, fast, truncation_side):
-    """Refuses to truncate or to pad on the left."""
-    if truncation_side not in (None, "right"):
-        raise ValueError(
-            "`truncation_side` must be None or 'right'. Received: "
-            f"truncation_side={truncation_side!r}"
-        )
-
-    def read_side(name, part):
-        path = folder / _CONFIG
-        side = read_field(config, name, str, path)
-        if side is None:
-            path = folder / _FAST
-            found = read_field(fast, part, dict, path, {})
-            side = read_field(found, "direction", str, path, "right")
-        return path, side.lower()
-
-    path, side = read_side("truncation_side", "truncation")
-    if side != "right" and truncation_side is None:
-        raise ValueError(
-            f"{path} truncates long texts on the {side}. Here they are "
-            "truncated on the right: pass truncation_side='right' to accept "
-            "that"
-        )
-    path, side = read_side("padding_side", "padding")
-    if side != "right":
-        raise ValueError(
-            f"{path} pads on the {side}, which moves the positions of short "
-            "texts in a batch. Here padding is on the right: to accept that, "
-            f'set `padding_side` in {folder / _CONFIG} to "right"'
-        )
-
-
-def _check_words(path, record, chinese, lowercase):
-    """Refuses accents and Chinese characters to be treated in another way."""
-    strip = read_field(record, "strip_accents", bool, path)
-    if None not in (strip, lowercase) and strip != lowercase:
-        raise ValueError(
-            f"{path} has strip_accents={strip} and lower-casing {lowercase}. "
-            "The tokenizer here does both or neither"
-        )
-    if not read_field(record, chinese, bool, path, True):
-        raise ValueError(
-            f"{path} leaves Chinese characters within words, which the "
-            "tokenizer here separates, as BERT does"
-        )
-
-
-def _read_fast_vocabulary(path, fast):
-    """Checks that `tokenizer.json` is of BERT's tokenizer."""
-    for part, parameters in _PARTS.items():
-        found = read_field(fast, part, dict, path, {})
-        for name, value in parameters.items():
-            received = found.get(name, None if name == "type" else value)
-            if received != value:
-                raise ValueError(
-                    f"{path} is not BERT's tokenizer: its {part} must have "
-                    f"{name}={value!r}. Received: {received!r}"
-                )
-    ids = read_field(fast["model"], "vocab", dict, path, {})
-    numbers = {read_field(ids, token, int, path) for token in ids}
-    if numbers != set(range(len(ids))):
-        raise ValueError(f"{path} does not number its tokens from 0 on")
-    return sorted(ids, key=ids.get)
-
-
-def _tokenize(folder, vocabulary, lowercase, split_special_tokens):
-    """Returns Hugging Face's own tokenizer of the folder as a function."""
-    if (folder / _FAST).exists():
-        tokenizer = _load_fast(folder / _FAST)
-    elif vocabulary is None or lowercase is None:
-        return None
-    else:
-        tokenizer = _fast_tokenizer(vocabulary, lowercase)
+def _tokenize(fast, vocabulary, split_special_tokens):
+    """Returns Hugging Face's own tokenizer as a function."""
     # `transformers` adds special tokens that are missing from the file.
-    added = tokenizer.get_added_tokens_decoder().values()
+    added = fast.get_added_tokens_decoder().values()
     present = {token.content for token in added}
-    tokenizer.add_special_tokens(
+    fast.add_special_tokens(
         [x for x in SPECIAL_TOKENS if x in vocabulary and x not in present]
     )
-    tokenizer.encode_special_tokens = split_special_tokens
+    fast.encode_special_tokens = split_special_tokens
 
     def tokenize(texts):
-        encodings = tokenizer.encode_batch(
-            list(texts), add_special_tokens=False
-        )
+        encodings = fast.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     return tokenize
 
 
+def _read_config(path):
+    """Reads `tokenizer_config.json`, which may be missing."""
+    advice = ". Remove it from the file if the model was trained without it"
+    config = read_settings(path, advice)
+    never_split = read_field(config, "never_split", list, path, [])
+    if not all(token in SPECIAL_TOKENS for token in never_split):
+        require_values(config, {"never_split": []}, path, advice)
+    if "AutoTokenizer" in read_field(config, "auto_map", dict, path, {}):
+        raise ValueError(
+            f"{path} names the tokenizer's own code (auto_map), which may "
+            "compute anything. Remove that entry if the tokenizer is BERT's"
+        )
+    return config
+
+
 def _load_fast(path):
+    """Loads `tokenizer.json`, which may be missing."""
+    if not path.exists():
+        return None
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # it raises nothing more specific
         raise ValueError(f"{path} cannot be read: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    inner = tokenizer.encode("a b", add_special_tokens=False).ids
-    whole = tokenizer.encode("a b")
-    start, end = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-    if whole.ids != [start, *inner, end] or any(whole.type_ids):
+
+
+def _check_parts(path, fast):
+    """Refuses a `tokenizer.json` that is not of BERT's tokenizer.
+
+    Removes truncation and padding. Returns the vocabulary and the normalizer's
+    settings.
+    """
+    parts = json.loads(fast.to_str())
+    for part, values in _PARTS.items():
+        found = parts[part] or {"type": "none"}
+        require_values(found, values, f"The {part} of {path}")
+    ids = fast.get_vocab(with_added_tokens=False)
+    vocabulary = sorted(ids, key=ids.get)
+    if [ids[token] for token in vocabulary] != [*range(len(ids))]:
+        raise ValueError(f"{path} does not number its tokens from 0 on")
+    fast.no_truncation()
+    fast.no_padding()
+    inner = fast.encode("a b", add_special_tokens=False).ids
+    whole = fast.encode("a b")
+    if whole.ids != [ids.get("[CLS]"), *inner, ids.get("[SEP]")] or any(
+        whole.type_ids
+    ):
         raise ValueError(
-            f"{path} is not BERT's tokenizer: its post_processor must put "
-            "[CLS] and [SEP] around a text, all of segment 0. Received: "
-            f"{tokenizer.encode('').tokens}, and for 'a b' the ids "
+            f"The post_processor of {path} must put [CLS] and [SEP] around a "
+            "text, all of segment 0. Received: for 'a b' the ids "
             f"{whole.ids} of the segments {whole.type_ids}"
         )
-    return tokenizer
+    return vocabulary, parts["normalizer"]
 
 
-def _agreed(folder, what, values, advice):
-    """Returns the value that the files agree on; `None` if none has one."""
-    values = {path: x for path, x in values.items() if x is not None}
-    first = next(iter(values.values()), None)
-    if any(x != first for x in values.values()):
+def _check_class(folder, config):
+    """Whether the named class does all that `tokenizer.json` says."""
+    model = read_json(folder / "config.json", default={})
+    named = config.get("tokenizer_class") or model.get("tokenizer_class")
+    kind = str(named or _CLASSES[0]).removesuffix("Fast")
+    of_a_file = _OF_A_FILE if (folder / _FAST).exists() else ()
+    if kind not in _CLASSES + of_a_file:
         raise ValueError(
-            f"{' and '.join(values)} of {folder} disagree about {what}. "
-            f"{advice}"
+            f"{folder} names the tokenizer_class {named}. It must be one of "
+            f"{', '.join(_CLASSES)}, or with a {_FAST} one of "
+            f"{', '.join(_OF_A_FILE)}"
         )
-    return first
+    return kind in of_a_file
 
 
-def _check_added_tokens(folder, vocabulary, in_strings):
+def _check_sides(folder, config, fast, truncation_side):
+    """Refuses to truncate or to pad on the left."""
+    parts = (None, None) if fast is None else (fast.truncation, fast.padding)
+    truncation, padding = (
+        config.get(name) or (part or {}).get("direction", "right")
+        for name, part in zip(("truncation_side", "padding_side"), parts)
+    )
+    if truncation != "right" and truncation_side != "right":
+        raise ValueError(
+            f"The tokenizer of {folder} truncates long texts on the "
+            f"{truncation}. Here they are truncated on the right: pass "
+            "truncation_side='right' to accept that"
+        )
+    if padding != "right":
+        raise ValueError(
+            f"The tokenizer of {folder} pads on the {padding}, which moves the "
+            "positions of short texts in a batch. Here padding is on the "
+            f'right: to accept that, set `padding_side` in {_CONFIG} to "right"'
+        )
+
+
+def _check_added_tokens(folder, in_strings):
     """Refuses added tokens that the tokenizer here would split.
 
-    A file may add only BERT's five special tokens, with their own strings and
-    ids and, if `in_strings` maps them to ids in texts, the usual way to look
-    for them.
+    A file may add only BERT's five special tokens and, if `in_strings` maps
+    them to ids in texts, the usual way to look for them.
     """
-    for path, name, token, number in _added_tokens(folder):
-        flags = token if isinstance(token, dict) else {}
-        content = flags.get("content") if flags else token
-        usual = _SPECIAL_TOKEN_FIELDS.get(name)
-        if usual is not None and content != usual:
+    for path, field, token in _added_tokens(folder):
+        flags = token if isinstance(token, dict) else {"content": token}
+        content = flags.get("content")
+        usual = _SPECIAL_TOKEN_FIELDS.get(field, content)
+        if content not in SPECIAL_TOKENS or content != usual:
             raise ValueError(
-                f"{path} has {name}={content!r}, which must be {usual!r} "
-                "here, as in BERT"
-            )
-        if content not in SPECIAL_TOKENS:
-            raise ValueError(
-                f"{path} adds the token {content!r} (`{name}`), which its "
-                "tokenizer looks for before it splits a text. There is no "
-                "equivalent here. Remove it from the file if your texts never "
-                "contain it"
-            )
-        if None not in (vocabulary, number) and (
-            vocabulary[number : number + 1] != [content]
-        ):
-            raise ValueError(
-                f"{path} gives {content} the id {number}, which is not its "
-                "line in the vocabulary"
+                f"{path} adds the token {content!r} (`{field}`), which its "
+                "tokenizer looks for before it splits a text. Only BERT's "
+                f"{', '.join(SPECIAL_TOKENS)} have an equivalent here. Remove "
+                "it from the file if your texts never contain it"
             )
         # Other flags say which spaces belong to a token. BERT drops spaces.
-        for flag in ("single_word", "normalized"):
-            if in_strings and flags.get(flag):
-                raise ValueError(
-                    f"{path} has {flag}=true for {content}, which has no "
-                    "equivalent in `special_tokens_in_strings`. Pass "
-                    "special_tokens_in_strings=False"
-                )
+        if in_strings:
+            usual = {"single_word": False, "normalized": False}
+            require_values(flags, usual, f"{content} in {path}")
 
 
 def _added_tokens(folder):
-    """Yields a file, the field, a token, and its id where the file has one."""
-    path = folder / _ADDED
-    tokens = read_json(path, default={})
-    for content in tokens:
-        number = read_field(tokens, content, int, path)
-        yield path, "added_tokens", content, number
-    path = folder / _FAST
-    fast = read_json(path, default={})
-    for token in read_field(fast, "added_tokens", list, path, []):
-        yield path, "added_tokens", token, None
-    for path in (folder / _CONFIG, folder / _MAP):
-        config = read_json(path, default={})
-        name = "added_tokens_decoder"
-        for number, token in read_field(config, name, dict, path, {}).items():
-            if not number.isdecimal():
-                raise ValueError(
-                    f"`{name}` in {path} must have ids as keys. "
-                    f"Received: {number!r}"
-                )
-            yield path, name, token, int(number)
-        for name in _ADDED_LISTS:
-            tokens = config.get(name) or []
-            if isinstance(tokens, dict):
-                tokens = tokens.values()
-            for token in tokens:
-                yield path, name, token, None
-        for name, token in config.items():
-            if name.endswith("_token") and isinstance(token, (str, dict)):
-                yield path, name, token, None
+    """Yields a file, the field and a token, a string or its flags."""
+    for name in (_ADDED, _FAST, _CONFIG, _MAP):
+        record = read_json(folder / name, default={})
+        if name == _ADDED:
+            record = {"added_tokens": [*record]}
+        for field, value in record.items():
+            if field.endswith("_token") and isinstance(value, (str, dict)):
+                yield folder / name, field, value
+            elif field in _TOKEN_LISTS:
+                tokens = value.values() if isinstance(value, dict) else value
+                for token in tokens or ():
+                    yield folder / name, field, token

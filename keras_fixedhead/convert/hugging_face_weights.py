@@ -21,6 +21,9 @@ _ONE_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
+# What `transformers` does not read either.
+_CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
 # BERT's checkpoints name a table without a last word for its weight.
 _TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
@@ -36,7 +39,7 @@ def read_weights(
     names: dict[str, str] = {}
     for path in _weight_files(folder):
         for theirs, tensor in _read_safetensors(path).items():
-            if _is_buffer(theirs, tensor, path):
+            if theirs.endswith(_CONSTANTS):
                 continue
             if tensor.dtype.kind in "biu":
                 raise ValueError(
@@ -56,21 +59,7 @@ def read_weights(
                 tensor = tensor.astype("float32")
             tensors[name], names[name] = tensor, theirs
     _drop_tied(tensors, names, folder)
-    has_prefix = any(x.startswith("bert.") for x in names.values())
-    has_gamma = any(x.endswith("LayerNorm.gamma") for x in names.values())
-
-    def spell(name):
-        if name in names:
-            return names[name]
-        theirs = _from_bert(name)
-        if not has_prefix:
-            theirs = theirs.removeprefix("bert.")
-        norm, _, kind = name.rpartition("/")
-        if has_gamma and norm.endswith("LayerNorm"):
-            theirs = f"{theirs.rpartition('.')[0]}.{kind}"
-        return theirs
-
-    return tensors, spell
+    return tensors, lambda name: names.get(name) or _from_bert(name)
 
 
 def write_weights(
@@ -96,22 +85,19 @@ def write_weights(
 
 
 def _weight_files(folder):
-    if (folder / _ONE_FILE).exists():
-        return [folder / _ONE_FILE]
-    index = folder / _INDEX
+    path, index = folder / _ONE_FILE, folder / _INDEX
+    if path.exists():
+        return [path]
     if index.exists():
         shards = read_field(read_json(index), "weight_map", dict, index, {})
-        names = {
-            read_field(shards, tensor, str, index, "") for tensor in shards
-        }
-        if not names:
-            raise ValueError(f"{index} has no `weight_map`, which names files")
+        names = {read_field(shards, name, str, index, "") for name in shards}
         paths = [folder / name for name in sorted(names)]
-        for path in paths:
-            if path.parent != folder or not path.exists():
-                raise FileNotFoundError(
-                    f"{index} names the shard {path.name}, which is not there"
-                )
+        missing = [x for x in paths if x.parent != folder or not x.exists()]
+        if missing or not paths:
+            raise FileNotFoundError(
+                f"{index} names shards in its `weight_map` which are not "
+                f"there, or none: {', '.join(x.name for x in missing)}"
+            )
         return paths
     pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
     if pickles:
@@ -127,31 +113,12 @@ def _weight_files(folder):
 def _read_safetensors(path):
     try:
         return safetensors.numpy.load_file(path)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    except AttributeError as error:
-        # NumPy lacks the dtype that the message names.
+    # An AttributeError names a dtype that NumPy lacks.
+    except (safetensors.SafetensorError, AttributeError) as error:
         raise ValueError(
-            f"{path} holds numbers that have no equivalent here: {error}"
+            f"{path} is damaged, or holds numbers that have no equivalent "
+            f"here: {error}"
         ) from error
-    except OSError as error:
-        raise OSError(f"{path} cannot be read: {error}") from error
-
-
-def _is_buffer(name, tensor, path):
-    """Whether it is one of two constants that older versions save."""
-    for ending, usual, what in (
-        ("position_ids", np.arange(tensor.size), "0, 1, 2 and so on"),
-        ("token_type_ids", np.zeros(tensor.size), "0 everywhere"),
-    ):
-        if name.endswith(f"embeddings.{ending}"):
-            if np.array_equal(tensor.ravel(), usual):
-                return True
-            raise ValueError(
-                f"{name} of {path} must be {what}, as in BERT. "
-                f"Received: {tensor.ravel()}"
-            )
-    return False
 
 
 def _to_bert(name):

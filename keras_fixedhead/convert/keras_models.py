@@ -65,9 +65,8 @@ def from_multi_head_attention(
 ) -> FixedMultiHeadAttention:
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
 
-    Larger heads can compute what smaller ones do, which is the inclusion of
-    the paper's section 3.1 (https://arxiv.org/abs/2002.07028). See
-    `keras_fixedhead.growth.grow_head_size` for what their new columns hold.
+    Larger heads compute what smaller ones do (the inclusion of section 3.1 of
+    https://arxiv.org/abs/2002.07028); see `growth.grow_head_size`.
 
     Args:
         layer: a built `keras.layers.MultiHeadAttention` over the sequence
@@ -82,15 +81,11 @@ def from_multi_head_attention(
         A built `FixedMultiHeadAttention` that computes the same, dropout
         included.
     """
-    if not isinstance(layer, keras.layers.MultiHeadAttention):
+    attention = keras.layers.MultiHeadAttention
+    if not isinstance(layer, attention) or not layer.built:
         raise ValueError(
-            "`layer` must be a keras.layers.MultiHeadAttention. "
-            f"Received: {layer!r}"
-        )
-    if not layer.built:
-        raise ValueError(
-            "`layer` has no weights yet: call it, or its `build`, first. "
-            f"Received: {layer!r}"
+            "`layer` must be a keras.layers.MultiHeadAttention that has been "
+            f"called or built. Received: {layer!r}"
         )
     config = layer.get_config()
     config["attention_axes"] = tuple(config["attention_axes"])
@@ -213,14 +208,9 @@ def swap_attention(
 def from_bert_backbone(
     backbone: keras_hub.models.BertBackbone,
 ) -> FixedHeadBackbone:
-    """A `FixedHeadBackbone` with the weights of a KerasHub BERT.
+    """A `FixedHeadBackbone` that computes the same as a KerasHub BERT.
 
-    Args:
-        backbone: a `keras_hub.models.BertBackbone`.
-
-    Returns:
-        A `FixedHeadBackbone` with a pooler and
-        `head_size = hidden_dim // num_heads`, which computes the same.
+    It has a pooler and `head_size = hidden_dim // num_heads`.
     """
     return read_bert_backbone(backbone).build("backbone")
 
@@ -230,16 +220,9 @@ def read_bert_backbone(
     tokenizer: keras_hub.models.BertTokenizer | None = None,
     **overrides: Any,
 ) -> BertSource:
-    """Reads a KerasHub BERT.
+    """Reads a KerasHub BERT and perhaps the tokenizer it was trained with.
 
-    Args:
-        backbone: a `keras_hub.models.BertBackbone`.
-        tokenizer: the `keras_hub.models.BertTokenizer` it was trained with,
-            or `None`.
-        **overrides: attributes of `BertSource` to replace.
-
-    Returns:
-        A `BertSource`.
+    `overrides` are attributes of `BertSource` to replace.
     """
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(

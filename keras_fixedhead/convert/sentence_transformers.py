@@ -7,14 +7,14 @@ from keras_fixedhead.convert.bert_files import (
     read_field,
     read_json,
     read_settings,
+    require_values,
 )
 from keras_fixedhead.files import write_json
 from keras_fixedhead.text_embedder import POOLING_MODES, FixedHeadTextEmbedder
 
 _MODULES = "modules.json"
 _POOLING = "1_Pooling"
-_TRANSFORMER = "Transformer"
-_PACKAGE = "sentence_transformers."
+_KINDS = ("Transformer", "Pooling", "Normalize")
 _TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
@@ -29,12 +29,7 @@ _FLAGS = {
 
 def transformer_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns the encoder's folder, `0_Transformer` in version 1."""
-    paths = [path for kind, path in _modules(folder) if kind == _TRANSFORMER]
-    if len(paths) > 1:
-        raise ValueError(
-            f"{folder / _MODULES} has {len(paths)} modules {_TRANSFORMER}. "
-            "There must be one"
-        )
+    paths = [path for kind, path in _modules(folder) if kind == _KINDS[0]]
     return paths[0] if paths else folder
 
 
@@ -50,18 +45,16 @@ def read_sentence_transformer(
         length = _read_length(encoder, {}, max_sequence_length)
         return {"sequence_length": length}
     modules = _modules(folder)
-    kinds = [kind for kind, _ in modules]
-    usual = [_TRANSFORMER, "Pooling", "Normalize"]
-    if kinds not in (usual, usual[:2]):
+    kinds = tuple(kind for kind, _ in modules)
+    if kinds not in (_KINDS, _KINDS[:2]):
         raise ValueError(
             f"{folder / _MODULES} has the modules {', '.join(kinds)}. There "
-            f"must be {', '.join(usual)}, where the last is optional"
+            f"must be {', '.join(_KINDS)}, where the last is optional"
         )
     advice = ". Remove it from the file if it changes no embedding"
     path = encoder / _LENGTHS
     lengths = read_settings(path, advice)
-    lowercases = read_field(lengths, "do_lower_case", bool, path)
-    if lowercases and lowercase is False:
+    if lowercase is False and lengths.get("do_lower_case"):
         raise ValueError(
             f"{path} lower-cases before a tokenizer that keeps accents. The "
             "tokenizer here does both or neither"
@@ -71,10 +64,10 @@ def read_sentence_transformer(
     prompts = read_field(config, "prompts", dict, path, {})
     texts = {name: read_field(prompts, name, str, path) for name in prompts}
     prompts = {name: text for name, text in texts.items() if text}
-    default = read_field(config, "default_prompt_name", str, path)
+    default = config.get("default_prompt_name")
     return {
         "pooling_mode": _read_pooling(modules[1][1] / "config.json"),
-        "normalize": usual == kinds,
+        "normalize": kinds == _KINDS,
         "sequence_length": _read_length(encoder, lengths, max_sequence_length),
         "prompts": prompts,
         "default_prompt": default if default in prompts else None,
@@ -95,9 +88,7 @@ def write_sentence_transformer(
                 "path": path,
                 "type": f"sentence_transformers.models.{kind}",
             }
-            for i, (path, kind) in enumerate(
-                zip(modules, ("Transformer", "Pooling", "Normalize"))
-            )
+            for i, (path, kind) in enumerate(zip(modules, _KINDS))
         ],
     )
     for path in modules[1:]:
@@ -106,10 +97,7 @@ def write_sentence_transformer(
         folder / _POOLING / "config.json",
         {
             "word_embedding_dimension": embedder.backbone.hidden_dim,
-            **{
-                flag: embedder.pooling_mode == mode
-                for mode, flag in _FLAGS.items()
-            },
+            **{x: embedder.pooling_mode == mode for mode, x in _FLAGS.items()},
         },
     )
     preprocessor = embedder.preprocessor
@@ -132,20 +120,16 @@ def _modules(folder):
     path = folder / _MODULES
     modules = []
     for module in read_json(path, default=[], kind=list):
-        if not isinstance(module, dict) or "type" not in module:
-            raise ValueError(
-                f"{path} must list modules with a `type`. Received: {module!r}"
-            )
-        kind = read_field(module, "type", str, path)
+        kind = read_field(module, "type", str, path, "")
         where = pathlib.PurePath(read_field(module, "path", str, path, ""))
-        if where.is_absolute() or ".." in where.parts:
+        if (
+            not kind.startswith("sentence_transformers.")
+            or where.is_absolute()
+            or ".." in where.parts
+        ):
             raise ValueError(
-                f"{path} has a module outside its folder. Received: {module!r}"
-            )
-        if not kind.startswith(_PACKAGE):
-            raise ValueError(
-                f"{path} has a module {kind}, which is not of "
-                "sentence-transformers and may compute anything"
+                f"{path} must list modules of sentence-transformers, in this "
+                f"folder. Others may compute anything. Received: {module!r}"
             )
         modules.append((kind.rpartition(".")[2], folder / where))
     return modules
@@ -165,7 +149,7 @@ def _read_length(encoder, lengths, longest):
         length = read_field(config, name, float, path)
         if length is None:
             continue
-        if length < 3 or isinstance(length, float) and not length.is_integer():
+        if length < 3 or length % 1:
             raise ValueError(
                 f"`{name}` in {path} must be an integer over 2, the special "
                 f"tokens. Received: {length}"
@@ -176,24 +160,21 @@ def _read_length(encoder, lengths, longest):
 
 def _read_pooling(path):
     config = read_json(path)
-    mode = config.get("pooling_mode")
-    if mode is None:
+    modes = config.get("pooling_mode")
+    if modes is None:
         ours = {flag: mode for mode, flag in _FLAGS.items()}
         modes = [
-            ours.get(name, name.removeprefix("pooling_mode_"))
+            ours.get(name, name)
             for name, value in config.items()
             if name.startswith("pooling_mode_") and value
         ]
-    else:
-        modes = mode if isinstance(mode, list) else [mode]
+    elif not isinstance(modes, list):
+        modes = [modes]
     if len(modes) != 1 or modes[0] not in POOLING_MODES:
         raise ValueError(
             f"{path} must name one way of pooling, of {POOLING_MODES}. "
-            f"Received: {', '.join(map(str, modes)) or 'none'}"
+            f"Received: {modes}"
         )
-    if config.get("include_prompt") is False:
-        raise ValueError(
-            f"{path} has include_prompt=false: it leaves the prompt's tokens "
-            "out of the embedding. There is no equivalent here"
-        )
+    advice = ": the tokens of a prompt are part of the embedding"
+    require_values(config, {"include_prompt": True}, path, advice)
     return modes[0]

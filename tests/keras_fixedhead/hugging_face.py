@@ -5,11 +5,11 @@ of our code: dense weights are `[outputs, inputs]`.
 """
 
 import json
-import math
 
 import numpy as np
 import safetensors.numpy
 import tokenizers
+from scipy import special
 
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
@@ -165,13 +165,10 @@ def run(tensors, inputs, config=CONFIG):
         name.removeprefix("bert."): tensor.astype("float64")
         for name, tensor in tensors.items()
     }
-    erf = np.vectorize(math.erf)
     gelu = {
-        "gelu": lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
+        "gelu": lambda x: x * special.ndtr(x),
         "gelu_new": lambda x: (
-            x
-            * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-            / 2
+            x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
         ),
         "relu": lambda x: np.maximum(x, 0),
         "silu": lambda x: x / (1 + np.exp(-x)),
@@ -205,10 +202,9 @@ def run(tensors, inputs, config=CONFIG):
             .transpose(0, 2, 1, 3)
             for name in ("query", "key", "value")
         )
-        logits = q @ k.transpose(0, 1, 3, 2) / math.sqrt(q.shape[-1]) + closed
-        scores = np.exp(logits - logits.max(-1, keepdims=True))
-        scores /= scores.sum(-1, keepdims=True)
-        context = (scores @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        logits = q @ k.transpose(0, 1, 3, 2) / q.shape[-1] ** 0.5 + closed
+        context = special.softmax(logits, -1) @ v
+        context = context.transpose(0, 2, 1, 3).reshape(x.shape)
         attended = dense(f"{layer}.attention.output.dense", context)
         x = norm(f"{layer}.attention.output.LayerNorm", x + attended)
         hidden = gelu(dense(f"{layer}.intermediate.dense", x))

@@ -4,16 +4,14 @@ import fnmatch
 import importlib
 import json
 
-import huggingface_hub
 import keras
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from keras_fixedhead import FixedHeadTextEmbedder, convert
-from keras_fixedhead.convert import hugging_face
 from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
-from keras_fixedhead.convert.hugging_face import is_hub_name
+from keras_fixedhead.convert.hugging_face import _HUB_FILES, is_hub_name
 from tests.keras_fixedhead.hugging_face import (
     CONFIG,
     VOCABULARY,
@@ -27,9 +25,7 @@ from tests.keras_fixedhead.hugging_face import (
 TEXTS = ["Attention heads, a CAFÉ!", "head", "中a b. c", "zzz zyx attentions"]
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:The tokenizer of .* maps special tokens"
-)
+pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture
@@ -53,7 +49,6 @@ def assert_equal_outputs(outputs, expected, padding_mask):
         np.testing.assert_allclose(y, x, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("activation", "pooler"),
     [("gelu", True), ("gelu_new", False), ("relu", True), ("silu", False)],
@@ -72,21 +67,14 @@ def test_backbone_computes_the_same(tmp_path, batch, activation, pooler):
     )
 
 
-@pytest.mark.any_backend
-def test_names_of_activations(tmp_path):
-    # `ACT2FN` of `transformers`: those of exact values, and gelu by tanh.
-    names = {
-        "gelu": "gelu gelu_python",
-        "gelu_approximate": "gelu_new gelu_fast gelu_accurate "
-        "gelu_pytorch_tanh gelu_python_tanh",
-        "silu": "silu swish",
-    }
-    folder = write_model(tmp_path)
-    for ours, theirs in names.items():
-        for name in theirs.split():
-            change_file(folder / "config.json", {"hidden_act": name})
-            source = convert.read_hugging_face(folder)
-            assert source.config["activation"] == ours
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [("gelu_python", "gelu"), ("gelu_fast", "gelu_approximate")],
+)
+def test_names_of_activations(tmp_path, name, activation):
+    folder = write_model(tmp_path, {**CONFIG, "hidden_act": name})
+    source = convert.read_hugging_face(folder)
+    assert source.config["activation"] == activation
 
 
 def test_masked_lm_computes_the_same(tmp_path, batch):
@@ -105,59 +93,48 @@ def test_masked_lm_computes_the_same(tmp_path, batch):
 
 
 def test_masked_lm_without_next_sentences(tmp_path):
-    tensors = make_tensors(heads=True)
-    for name in list(tensors):
-        if "pooler" in name or "seq_relationship" in name:
-            del tensors[name]
+    tensors = {
+        name: tensor
+        for name, tensor in make_tensors(heads=True).items()
+        if "pooler" not in name and "seq_relationship" not in name
+    }
     folder = write_model(tmp_path, tensors=tensors)
     assert not convert.from_hugging_face(folder, "masked_lm").next_sentence
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
+    ("change", "message"),
     [
-        ("config.json", b"{", "config.json is not JSON"),
-        ("config.json", [], "must hold a JSON object"),
-        ("adapter_config.json", {}, "adapter_config.json is of an adapter"),
-        *(
-            ("config.json", {field: value}, message)
-            for field, value, message in [
-                ("registered_name", "a>B", "a preset of KerasHub or of this"),
-                ("model_type", "roberta", "'roberta'"),
-                ("hidden_act", "gelu_10", "hidden_act.*'gelu_10'"),
-                ("hidden_act", ["gelu"], "be a string"),
-                ("pruned_heads", {"0": [1]}, "pruned_heads="),
-                ("quantization_config", {"bits": 4}, "_config=.*no equivalent"),
-                ("is_encoder_decoder", True, "is_encoder_decoder=True"),
-                ("position_embedding_type", "relative_key", "'relative_key'"),
-                ("is_decoder", True, "is_decoder=True"),
-                ("hidden_size", 18, "shape"),
-                ("hidden_size", 16, "be a multiple of"),
-                ("hidden_size", "15", "`hidden_size` in.*'15'"),
-                ("num_attention_heads", 0, "of 1 or more"),
-                ("num_hidden_layers", 3, "lacks"),
-                ("hidden_dropout_prob", "0", "be a number"),
-                ("hidden_dropout_prob", 2, "from 0 to 1"),
-                ("layer_norm_eps", True, "be a number"),
-                ("auto_map", {"AutoModel": "a.B"}, "auto_map"),
-            ]
-        ),
+        (b"{", "config.json is not JSON"),
+        ([], "must hold a JSON object"),
+        ({"hidden_size": 18}, "shape"),
+        ({"registered_name": "a>B"}, "a preset of KerasHub or of this"),
+        ({"model_type": "roberta"}, "'roberta'"),
+        ({"hidden_act": "gelu_10"}, "hidden_act.*'gelu_10'"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads=.*no equivalent"),
+        ({"is_decoder": True}, "is_decoder=True"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key'"),
+        ({"hidden_size": 16}, "be a multiple of"),
+        ({"hidden_size": "15"}, "`hidden_size` in.*'15'"),
+        ({"hidden_size": None}, "`hidden_size` in.*None"),
+        ({"num_attention_heads": 0}, "of 1 or more"),
+        ({"num_hidden_layers": 3}, "lacks"),
+        ({"hidden_dropout_prob": 2}, "from 0 to 1"),
+        ({"layer_norm_eps": True}, "of type float"),
+        ({"auto_map": {"AutoModel": "a.B"}}, "auto_map"),
     ],
 )
-def test_errors_name_what_is_wrong(tmp_path, name, change, message):
+def test_errors_name_what_is_wrong(tmp_path, change, message):
     folder = write_model(tmp_path)
-    change_file(folder / name, change)
+    change_file(folder / "config.json", change)
     with pytest.raises(ValueError, match=message):
         convert.from_hugging_face(folder, "backbone")
 
 
-@pytest.mark.any_backend
-def test_fields_that_are_missing(tmp_path):
-    config = {k: x for k, x in CONFIG.items() if k != "hidden_size"}
-    folder = write_model(tmp_path, config, make_tensors())
-    with pytest.raises(ValueError, match="config.json lacks hidden_size"):
-        convert.read_hugging_face(folder)
+def test_an_adapter_is_refused(tmp_path):
+    change_file(write_model(tmp_path) / "adapter_config.json", {})
+    with pytest.raises(ValueError, match="adapter_config.json is of an adap"):
+        convert.read_hugging_face(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -176,18 +153,6 @@ def test_what_must_be_passed(tmp_path, arguments, message):
         convert.from_hugging_face(write_model(tmp_path), **arguments)
 
 
-def test_left_out_is_said(tmp_path):
-    source = convert.read_hugging_face(
-        write_model(tmp_path, tensors=make_tensors(heads=True)),
-        pooling_mode="mean",
-    )
-    left_out = source.left_out(source.build())
-    assert "bert.pooler.dense.weight" in left_out
-    assert "cls.predictions.bias" in left_out
-    assert not source.left_out(source.build("masked_lm"))
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("task", "heads"),
     [("text_embedder", True), ("masked_lm", True), ("backbone", False)],
@@ -235,17 +200,9 @@ def test_there_and_back(tmp_path, task, heads):
         )
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("head_size", 4),
-        ("head_size", [5, 6]),
-        ("attention_window", 3),
-        ("attention_scale", 0.3),
-        ("causal", True),
-        ("activation", "tanh"),
-    ],
+    [("head_size", [5, 6]), ("attention_window", 3), ("activation", "tanh")],
 )
 def test_back_only_where_the_format_has_a_place(
     tmp_path, make_backbone, name, value
@@ -257,45 +214,25 @@ def test_back_only_where_the_format_has_a_place(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def small_backbone(make_backbone):
-    return make_backbone(num_heads=1, head_size=11)
-
-
-@pytest.mark.any_backend
-def test_back_keeps_whole_embeddings_only(tmp_path, small_backbone):
-    embedder = FixedHeadTextEmbedder(small_backbone, embedding_dim=7)
+def test_back_keeps_whole_embeddings_only(tmp_path, make_backbone):
+    embedder = FixedHeadTextEmbedder(
+        make_backbone(num_heads=1, head_size=11), embedding_dim=7
+    )
     with pytest.raises(ValueError, match="embedding_dim=7"):
         convert.to_hugging_face(embedder, tmp_path / "back")
-
-
-def test_back_leaves_what_is_there(tmp_path, small_backbone):
     with pytest.raises(FileExistsError, match="exists"):
-        convert.to_hugging_face(small_backbone, tmp_path)
+        convert.to_hugging_face(embedder, tmp_path)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    ("module", "name", "error", "message"),
-    [
-        (
-            safetensors.numpy,
-            "save_file",
-            safetensors.SafetensorError("No space"),
-            "model.safetensors.*No space",
-        ),
-        (hugging_face, "write_tokenizer", OSError("no space"), "no space"),
-    ],
-)
 def test_back_is_there_whole_or_not_at_all(
-    tmp_path, make_embedder, monkeypatch, module, name, error, message
+    tmp_path, make_embedder, monkeypatch
 ):
     def fail(*args, **kwargs):
-        raise error
+        raise safetensors.SafetensorError("No space")
 
-    monkeypatch.setattr(module, name, fail)
+    monkeypatch.setattr(safetensors.numpy, "save_file", fail)
     embedder = make_embedder(num_heads=1, head_size=11)
-    with pytest.raises(OSError, match=message):
+    with pytest.raises(OSError, match="model.safetensors.*No space"):
         convert.to_hugging_face(embedder, tmp_path / "back")
     assert not list(tmp_path.iterdir())
 
@@ -311,19 +248,14 @@ def cache(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", [NAME, f"hf://{NAME}"])
 def test_a_failed_download_says_how_to_get_the_folder(name, cache):
-    with pytest.raises(
-        FileNotFoundError,
-        match=f"{NAME} is no folder here, and cannot be downloaded.*"
-        rf"snapshot_download\('{NAME}'\) and pass the folder",
-    ) as error:
+    message = f"cannot be downloaded .*snapshot_download.'{NAME}'. and pass"
+    with pytest.raises(FileNotFoundError, match=message) as error:
         convert.from_hugging_face(name)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.any_backend
 def test_what_was_downloaded_is_read(cache):
     repository = cache / f"models--{NAME.replace('/', '--')}"
     commit = 40 * "a"
@@ -336,32 +268,23 @@ def test_what_was_downloaded_is_read(cache):
     assert source.origin == str(snapshot)
 
 
-@pytest.mark.any_backend
-def test_no_pickle_is_downloaded(monkeypatch, tmp_path):
-    def download(name, allow_patterns):
-        assert name == NAME
-        for file, wanted in {
-            "model.safetensors": True,
-            "model.safetensors.index.json": True,
-            "1_Pooling/config.json": True,
-            "vocab.txt": True,
-            "pytorch_model.bin": False,
-            "model.pt": False,
-            "rust_model.ot": False,
-            "tf_model.h5": False,
-            "onnx/model.onnx": False,
-            "modeling.py": False,
-        }.items():
-            found = any(fnmatch.fnmatch(file, x) for x in allow_patterns)
-            assert found == wanted, file
-        return write_model(tmp_path / "downloaded")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    source = convert.read_hugging_face(NAME)
-    assert source.origin == str(tmp_path / "downloaded")
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("model.safetensors", True),
+        ("model.safetensors.index.json", True),
+        ("1_Pooling/config.json", True),
+        ("vocab.txt", True),
+        ("pytorch_model.bin", False),
+        ("tf_model.h5", False),
+        ("onnx/model.onnx", False),
+        ("modeling.py", False),
+    ],
+)
+def test_neither_pickles_nor_code_are_downloaded(name, wanted):
+    assert any(fnmatch.fnmatch(name, x) for x in _HUB_FILES) == wanted
 
 
-@pytest.mark.any_backend
 def test_a_mistyped_path_is_not_downloaded(tmp_path, cache):
     (tmp_path / "runs").mkdir()
     assert is_hub_name("runz/minilm")
@@ -370,8 +293,5 @@ def test_a_mistyped_path_is_not_downloaded(tmp_path, cache):
         with pytest.raises(FileNotFoundError, match="`folder` must be.*a repo"):
             convert.from_hugging_face(path)
     assert is_hub_name("hf://runs/minilm")
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="Received a file: file"):
-        convert.from_hugging_face("file")
     with pytest.raises(FileNotFoundError, match="runs has no config.json"):
         convert.from_hugging_face("runs")

@@ -94,13 +94,6 @@ def zeros(*shape, dtype="float32"):
     return np.zeros(shape, dtype)
 
 
-def missing_of_a_prefix(tensors):
-    prefix(tensors)
-    old_norms(tensors)
-    del tensors["bert.embeddings.word_embeddings.weight"]
-    del tensors["bert.encoder.layer.1.output.LayerNorm.gamma"]
-
-
 NORM = make_tensors()["embeddings.LayerNorm.bias"]
 NOT_FINITE = np.where(np.arange(15) == 3, np.nan, NORM).astype("float32")
 
@@ -110,14 +103,8 @@ NOT_FINITE = np.where(np.arange(15) == 3, np.nan, NORM).astype("float32")
     [
         (
             {"encoder.layer.1.output.dense.bias": None},
-            "lacks encoder.layer.1.output.dense.bias",
+            "lacks bert.encoder.layer.1.output.dense.bias",
         ),
-        (
-            missing_of_a_prefix,
-            "lacks bert.embeddings.word_embeddings.weight, "
-            "bert.encoder.layer.1.output.LayerNorm.gamma$",
-        ),
-        ({"classifier.weight": zeros(2, 15)}, "classifier.weight"),
         (
             {"encoder.layer.2.output.dense.bias": zeros(15)},
             "no place for: encoder.layer.2.output.dense.bias",
@@ -128,15 +115,7 @@ NOT_FINITE = np.where(np.arange(15) == 3, np.nan, NORM).astype("float32")
         ),
         (
             {"embeddings.LayerNorm.bias": NOT_FINITE},
-            "LayerNorm.bias.*not finite",
-        ),
-        (
-            {"embeddings.position_ids": np.arange(2, 21)[None]},
-            r"embeddings.position_ids of.*must be 0, 1, 2.*\[ 2  3",
-        ),
-        (
-            {"embeddings.token_type_ids": np.ones((1, 19), "int64")},
-            "must be 0 everywhere",
+            "not finite: embeddings.LayerNorm.bias",
         ),
         ({"cls.predictions.decoder.weight": zeros(41, 15)}, "decoder.weight"),
         ({"bert.embeddings.LayerNorm.bias": NORM}, "the same tensor"),
@@ -152,12 +131,8 @@ NOT_FINITE = np.where(np.arange(15) == 3, np.nan, NORM).astype("float32")
     ids=lambda x: ", ".join(x) if isinstance(x, dict) else "",
 )
 def test_tensors_that_are_wrong(tmp_path, change, message):
-    tensors = make_tensors()
-    if callable(change):
-        change(tensors)
-    else:
-        tensors |= change
-        tensors = {k: x for k, x in tensors.items() if x is not None}
+    tensors = {**make_tensors(), **change}
+    tensors = {k: x for k, x in tensors.items() if x is not None}
     with pytest.raises(ValueError, match=message):
         read(tmp_path, tensors).build("backbone")
 
@@ -166,32 +141,22 @@ def damaged(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def directory(path):
-    path.unlink()
-    path.mkdir()
-
-
 def pickled(path):
     path.rename(path.with_name("pytorch_model.bin"))
 
 
-def index(content):
-    def change(path):
-        path.unlink()
-        path.with_suffix(".safetensors.index.json").write_text(content)
-
-    return change
+def index(path):
+    path.rename(path.with_suffix(".safetensors.index.json"))
+    write_json(path.with_suffix(".safetensors.index.json"), {})
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         (lambda path: path.unlink(), OSError, "no model.safetensors"),
-        (directory, OSError, "model.safetensors cannot be read"),
         (damaged, ValueError, "model.safetensors is damaged"),
         (pickled, ValueError, "pytorch_model.bin.*refused"),
-        (index("{}"), ValueError, "no `weight_map`"),
-        (index('{"weight_map": {"a": 3}}'), ValueError, "`a` in"),
+        (index, OSError, "shards in its `weight_map`"),
     ],
 )
 def test_files_that_are_wrong(tmp_path, change, error, message):

@@ -16,6 +16,9 @@ from tests.keras_fixedhead.hugging_face import (
 
 pytestmark = pytest.mark.any_backend
 
+USUAL = ("Transformer", "Pooling", "Normalize")
+LENGTHS, PROMPTS = "sentence_bert_config", "config_sentence_transformers"
+POOLING = "1_Pooling/config"
 MODES = {
     "cls": {"pooling_mode_cls_token": True},
     "mean": {"pooling_mode_mean_tokens": True},
@@ -33,7 +36,6 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "pooling"),
     [
-        *MODES.items(),
         ("cls", {"pooling_mode": "cls", "include_prompt": True}),
         ("mean", {"pooling_mode": ["mean"]}),
     ],
@@ -63,24 +65,14 @@ def test_embeddings_are_the_pooled_tokens(folder, mode):
     np.testing.assert_allclose(found, rows, atol=1e-5)
 
 
-def check_length_of_the_tokenizer(folder):
-    # Without a limit it is an integer of a float, `int(1e30)`, or the float.
-    for length, expected in ((11, 11), (int(1e30), 19), (1e30, 19), (512, 19)):
-        for name in ("model_max_length", "max_len"):
-            write_json(
-                folder / "tokenizer_config.json",
-                {"do_lower_case": True, name: length},
-            )
-            source = convert.read_hugging_face(folder)
-            assert source.sequence_length == expected
-
-
 def test_lengths_and_prompts(folder):
-    change_file(folder / "sentence_bert_config.json", {"max_seq_length": 13})
-    prompts = {"query": "a: ", "document": ""}
+    change_file(folder / f"{LENGTHS}.json", {"max_seq_length": 13})
     change_file(
-        folder / "config_sentence_transformers.json",
-        {"prompts": prompts, "default_prompt_name": "query"},
+        folder / f"{PROMPTS}.json",
+        {
+            "prompts": {"query": "a: ", "document": ""},
+            "default_prompt_name": "query",
+        },
     )
     source = convert.read_hugging_face(folder)
     assert source.default_prompt == "query"
@@ -88,19 +80,19 @@ def test_lengths_and_prompts(folder):
     assert preprocessor.sequence_length == 13
     assert preprocessor.prompts == {"query": "a: "}
     # The limit is that of the positions.
-    change_file(folder / "sentence_bert_config.json", {"max_seq_length": 512})
+    change_file(folder / f"{LENGTHS}.json", {"max_seq_length": 512})
     assert convert.read_hugging_face(folder).sequence_length == 19
-    write_json(folder / "sentence_bert_config.json", {})
-    check_length_of_the_tokenizer(folder)
 
 
-def test_the_length_of_a_folder_without_modules(tmp_path):
+@pytest.mark.parametrize("name", ["model_max_length", "max_len"])
+def test_the_length_of_a_folder_without_modules(tmp_path, name):
     write_model(tmp_path)
     assert convert.read_hugging_face(tmp_path).sequence_length is None
-    check_length_of_the_tokenizer(tmp_path)
-    change_file(tmp_path / "tokenizer_config.json", {"max_len": 7})
-    model = convert.from_hugging_face(tmp_path, pooling_mode="cls")
-    assert model.preprocessor.sequence_length == 7
+    # Without a limit it is an integer of a float, `int(1e30)`, or the float.
+    for length, expected in ((11, 11), (int(1e30), 19), (1e30, 19)):
+        change_file(tmp_path / "tokenizer_config.json", {name: length})
+        source = convert.read_hugging_face(tmp_path)
+        assert source.sequence_length == expected
 
 
 def test_the_encoder_in_a_folder_of_its_own(folder):
@@ -140,44 +132,29 @@ def modules(*kinds):
     return [{"type": f"sentence_transformers.models.{kind}"} for kind in kinds]
 
 
-USUAL = ("Transformer", "Pooling", "Normalize")
-LENGTHS, PROMPTS = "sentence_bert_config", "config_sentence_transformers"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("modules", {}, "must hold a list"),
+        ("modules", {}, "must hold a JSON list"),
         ("modules", [], "has the modules . There must be"),
-        ("modules", [{"path": ""}], "a `type`"),
-        ("modules", [{"type": 3}], "`type` in"),
-        ("modules", [{"type": "a", "path": "../b"}], "outside its folder"),
+        ("modules", [{"path": ""}], "must list modules of sentence-transf"),
+        ("modules", [{"type": "own.models.A"}], "Received: .*own.models.A"),
+        (
+            "modules",
+            [{"type": "sentence_transformers.models.Pooling", "path": "../b"}],
+            "in this folder",
+        ),
         ("modules", modules(*USUAL, "Dense"), "Pooling, Normalize, Dense"),
-        ("modules", modules(*USUAL, USUAL[2]), "Normalize, Normalize. There"),
-        ("modules", modules(USUAL[0], *USUAL), "has 2 modules Transformer"),
-        ("modules", [{"type": "own.models.A"}], "own.models.A, which is not"),
+        ("modules", modules(USUAL[0], *USUAL), "Transformer, Transformer, Po"),
         (LENGTHS, {"max_seq_length": -3}, "over 2.*Received: -3"),
-        (LENGTHS, {"max_seq_length": "13"}, "`max_seq_length` in.*be a number"),
+        (LENGTHS, {"max_seq_length": "13"}, "`max_seq_length` .*of type float"),
         (LENGTHS, {"query_length": 7}, "query_length=7"),
-        (LENGTHS, {"tokenizer_args": {"a": 1}}, "tokenizer_args="),
-        (PROMPTS, {"prompts": ["a"]}, "`prompts` in"),
         (PROMPTS, {"prompts": {"q": 3}}, "`q` in"),
         (PROMPTS, {"truncate_dim": 7}, "truncate_dim=7"),
-        (PROMPTS, {"model_type": "Sparse"}, "model_type='Sparse'"),
-        ("1_Pooling/config", [], "Pooling/config"),
-        ("1_Pooling/config", {"pooling_mode": 3}, "one way.*3"),
-        ("1_Pooling/config", {"pooling_mode": "lasttoken"}, "lasttoken"),
-        ("1_Pooling/config", {"pooling_mode": ["mean", "max"]}, "one way"),
-        (
-            "1_Pooling/config",
-            {"pooling_mode_mean_sqrt_len_tokens": True},
-            "mean_sqrt_len_tokens",
-        ),
-        (
-            "1_Pooling/config",
-            {"pooling_mode": "mean", "include_prompt": False},
-            "include_prompt",
-        ),
+        (POOLING, {"pooling_mode": "lasttoken"}, "lasttoken"),
+        (POOLING, {"pooling_mode": ["mean", "max"]}, "one way"),
+        (POOLING, {"pooling_mode_mean_sqrt_len_tokens": True}, "one way"),
+        (POOLING, {"include_prompt": False}, "include_prompt"),
     ],
 )
 def test_errors_name_what_is_wrong(folder, name, content, message):

@@ -33,14 +33,14 @@ from training.prepare.docstrings import read_docstrings
 if typing.TYPE_CHECKING:
     from training.convert.__main__ import ConvertConfig
 
-# Flags and the attributes of a `BertSource` that they override.
-_OVERRIDES = {
-    "pooling": "pooling_mode",
-    "normalize": "normalize",
-    "lowercase": "lowercase",
-    "special_tokens_in_strings": "special_tokens_in_strings",
-    "truncation_side": "truncation_side",
-}
+# Flags that override what a source states.
+_OVERRIDES = (
+    "pooling",
+    "normalize",
+    "lowercase",
+    "special_tokens_in_strings",
+    "truncation_side",
+)
 
 
 def convert(config: "ConvertConfig") -> keras.Model:
@@ -147,10 +147,9 @@ def _read_model(config):
         if getattr(config, flag) is not None
     }
     if not is_own_preset(config.source):
-        source = read_source(
-            config.source,
-            **{_OVERRIDES[flag]: value for flag, value in given.items()},
-        )
+        if "pooling" in given:
+            given["pooling_mode"] = given.pop("pooling")
+        source = read_source(config.source, **given)
         tokenizer = None if source.vocabulary is None else source.tokenizer()
         return source, source.build(config.task), tokenizer
     if given:
@@ -179,39 +178,33 @@ def _remarks(
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
     elif source.tokenize is not None:
-        for where, tokenize in (
-            ("", tokenizer),
-            (" in TensorFlow graphs", tokenize_in_graph(tokenizer)),
+        for what, tokenize, compared in (
+            ("token ids", tokenizer, texts),
+            (
+                "token ids in TensorFlow graphs",
+                tokenize_in_graph(tokenizer),
+                texts,
+            ),
+            ("special tokens in texts", tokenizer, SPECIAL_TOKEN_TEXTS),
         ):
-            differing = source.differing_texts(tokenize, texts)
+            differing = source.differing_texts(tokenize, compared)
+            example = f", such as {differing[0][:60]!r}" if differing else ""
             yield (
-                f"token ids{where}: {len(differing)} of {len(texts)} texts "
-                "differ from the source's tokenizer"
-                + (f", such as {differing[0][:60]!r}" if differing else "")
+                f"{what}: {len(differing)} of {len(compared)} texts differ "
+                f"from the source's tokenizer{example}"
             )
-        differing = source.differing_texts(tokenizer, SPECIAL_TOKEN_TEXTS)
-        if differing:
-            ids = tokenizer.special_tokens_in_strings
-            yield (
-                f"special tokens in texts are {'ids' if ids else 'text'} "
-                f"here: {len(differing)} of {len(SPECIAL_TOKEN_TEXTS)} texts "
-                "with one differ from the source's tokenizer, such as "
-                f"{differing[0]!r}"
-                + ("" if ids else ". See --special_tokens_in_strings")
-            )
+        if differing and not tokenizer.special_tokens_in_strings:
+            yield "they are text here: see --special_tokens_in_strings"
 
 
 def _set_length_and_prompts(model, config):
     prompts = {"query": config.query_prompt, "document": config.document_prompt}
     prompts = {name: x for name, x in prompts.items() if x is not None}
+    if prompts and config.task != "text_embedder":
+        raise ValueError("Prompts need --task text_embedder")
     length = config.sequence_length
-    if isinstance(model, FixedHeadBackbone):
-        if prompts or length is not None:
-            raise ValueError(
-                "A backbone has neither prompts nor a length. Pass --task "
-                "text_embedder, or neither"
-            )
-        return
+    if length is not None and config.task == "backbone":
+        raise ValueError("A length needs another --task than backbone")
     if length is not None:
         check_sequence_length(
             length,
@@ -220,6 +213,4 @@ def _set_length_and_prompts(model, config):
         )
         model.preprocessor.sequence_length = length
     if prompts:
-        if config.task != "text_embedder":
-            raise ValueError("Prompts need --task text_embedder")
         model.preprocessor.prompts |= prompts

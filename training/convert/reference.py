@@ -4,17 +4,13 @@ Written from Devlin et al. 2018 and Vaswani et al. 2017 (the encoder). It
 shares no code with the models of `keras_fixedhead`.
 
 Shape letters: B batch, T sequence length, D embedding size, N heads, H head
-size.
+size, V vocabulary size.
 """
-
-import functools
 
 import numpy as np
 from scipy import special
 
 from keras_fixedhead.convert import BertSource
-
-_WORDS = "bert/embeddings/word_embeddings"
 
 _ACTIVATIONS = {
     "gelu": lambda x: x * (1 + special.erf(x / np.sqrt(2))) / 2,
@@ -27,19 +23,32 @@ _ACTIVATIONS = {
 }
 
 
-def encode(source: BertSource, inputs: dict) -> dict[str, np.ndarray]:
-    """Computes the encoder's float64 outputs.
+def encode(
+    source: BertSource, inputs: dict, heads: bool = False
+) -> dict[str, np.ndarray]:
+    """Computes a source's float64 outputs.
 
     From int arrays `token_ids`, `segment_ids` and `padding_mask`, each
-    `[B, T]`, it returns `sequence_output` `[B, T, D]` and, where the source
-    has a pooler, `pooled_output` `[B, D]`.
+    `[B, T]`, it returns `sequence_output` `[B, T, D]`; where the source has a
+    pooler, `pooled_output` `[B, D]`; and of the `heads` of pre-training that
+    it has, the logits `masked_lm` `[B, T, V]` and `next_sentence` `[B, 2]`.
     """
     config = source.config
-    activation = _activation(config)
-    dense = functools.partial(_dense, source)
-    layer_norm = functools.partial(_layer_norm, source)
+    activation = _ACTIVATIONS[config["activation"]]
 
-    def heads(x):
+    def tensor(name):
+        return np.asarray(source.tensors[name], "float64")
+
+    def dense(name, x):
+        return x @ tensor(f"{name}/kernel") + tensor(f"{name}/bias")
+
+    def layer_norm(name, x):
+        x = x - x.mean(axis=-1, keepdims=True)
+        variance = (x**2).mean(axis=-1, keepdims=True)
+        x = x / np.sqrt(variance + config["layer_norm_epsilon"])
+        return x * tensor(f"{name}/gamma") + tensor(f"{name}/beta")
+
+    def split_heads(x):
         # [B, T, N * H] -> [B, N, T, H]
         x = x.reshape(*x.shape[:2], config["num_heads"], -1)
         return x.transpose(0, 2, 1, 3)
@@ -47,16 +56,17 @@ def encode(source: BertSource, inputs: dict) -> dict[str, np.ndarray]:
     tokens = np.asarray(inputs["token_ids"])
     # As in the first BERT. With -inf, rows of padding only would be NaN.
     hidden = -10_000.0 * (1 - np.asarray(inputs["padding_mask"]))
-    embeddings = "bert/embeddings"
-    positions = _tensor(source, f"{embeddings}/position_embeddings")
-    segments = _tensor(source, f"{embeddings}/token_type_embeddings")
-    x = _tensor(source, _WORDS)[tokens] + positions[: tokens.shape[1]]
-    x = x + segments[inputs["segment_ids"]]
-    x = layer_norm(f"{embeddings}/LayerNorm", x)
+    words = tensor("bert/embeddings/word_embeddings")
+    positions = tensor("bert/embeddings/position_embeddings")
+    segments = tensor("bert/embeddings/token_type_embeddings")
+    x = words[tokens] + positions[: tokens.shape[1]]
+    x = layer_norm(
+        "bert/embeddings/LayerNorm", x + segments[inputs["segment_ids"]]
+    )
     for i in range(config["num_layers"]):
         layer = f"bert/encoder/layer_{i}"
         query, key, value = (
-            heads(dense(f"{layer}/attention/self/{name}", x))
+            split_heads(dense(f"{layer}/attention/self/{name}", x))
             for name in ("query", "key", "value")
         )
         scale = np.sqrt(query.shape[-1])
@@ -77,55 +87,13 @@ def encode(source: BertSource, inputs: dict) -> dict[str, np.ndarray]:
     outputs = {"sequence_output": x}
     if "bert/pooler/dense/kernel" in source.tensors:
         outputs["pooled_output"] = np.tanh(dense("bert/pooler/dense", x[:, 0]))
-    return outputs
-
-
-def predict(source: BertSource, encoded: dict) -> dict[str, np.ndarray]:
-    """Computes the logits of the source's pre-training heads.
-
-    From what `encode` returns: `masked_lm` `[B, T, V]` for every token and
-    `next_sentence` `[B, 2]`.
-    """
-    outputs = {}
-    masked_lm = "cls/predictions"
-    if f"{masked_lm}/output_bias" in source.tensors:
-        x = encoded["sequence_output"]
-        x = _dense(source, f"{masked_lm}/transform/dense", x)
-        x = _activation(source.config)(x)
-        x = _layer_norm(source, f"{masked_lm}/transform/LayerNorm", x)
-        logits = x @ _tensor(source, _WORDS).T
-        bias = _tensor(source, f"{masked_lm}/output_bias")
-        outputs["masked_lm"] = logits + bias
-    if "cls/seq_relationship/kernel" in source.tensors:
-        outputs["next_sentence"] = _dense(
-            source, "cls/seq_relationship", encoded["pooled_output"]
+    if heads and "cls/predictions/output_bias" in source.tensors:
+        x = activation(dense("cls/predictions/transform/dense", x))
+        x = layer_norm("cls/predictions/transform/LayerNorm", x)
+        bias = tensor("cls/predictions/output_bias")
+        outputs["masked_lm"] = x @ words.T + bias
+    if heads and "cls/seq_relationship/kernel" in source.tensors:
+        outputs["next_sentence"] = dense(
+            "cls/seq_relationship", outputs["pooled_output"]
         )
     return outputs
-
-
-def _tensor(source, name):
-    return np.asarray(source.tensors[name], "float64")
-
-
-def _dense(source, name, x):
-    return x @ _tensor(source, f"{name}/kernel") + _tensor(
-        source, f"{name}/bias"
-    )
-
-
-def _layer_norm(source, name, x):
-    mean = x.mean(axis=-1, keepdims=True)
-    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-    x = (x - mean) / np.sqrt(variance + source.config["layer_norm_epsilon"])
-    return x * _tensor(source, f"{name}/gamma") + _tensor(
-        source, f"{name}/beta"
-    )
-
-
-def _activation(config):
-    if config["activation"] not in _ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be one of {', '.join(_ACTIVATIONS)}. "
-            f"Received: {config['activation']!r}"
-        )
-    return _ACTIVATIONS[config["activation"]]

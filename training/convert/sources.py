@@ -18,15 +18,10 @@ from keras_fixedhead.convert import (
     read_bert_backbone,
     read_hugging_face,
 )
-from keras_fixedhead.convert.bert_files import read_field, read_json
+from keras_fixedhead.convert.bert_files import read_json
 from keras_fixedhead.convert.hugging_face import is_hub_name
 from keras_fixedhead.files import loading
-from training.convert.original import (
-    OBJECT_GRAPH,
-    find_checkpoint,
-    open_checkpoint,
-    read_original,
-)
+from training.convert.tensorflow_checkpoint import read_checkpoint
 
 _TASKS: dict[str, typing.Any] = {
     "text_embedder": FixedHeadTextEmbedder,
@@ -42,29 +37,17 @@ def read_source(
 ) -> BertSource:
     """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository.
 
-    `truncation_side` is as in `from_hugging_face`; the other sources truncate
-    on the right. `overrides` are attributes of `BertSource`.
+    `truncation_side` is as in `from_hugging_face`. `overrides` are attributes
+    of `BertSource`.
     """
     path = pathlib.Path(source)
-    if path.is_file():
-        raise ValueError(
-            f"`source` must be a folder, the prefix of a checkpoint or a "
-            f"preset's name. Received a file: {source}"
-        )
-    if path.is_dir():
-        config = read_json(path / "config.json", default={})
-        if "registered_name" in config:
-            return _read_keras_hub(source, **overrides)
-        if config or (path / "modules.json").exists():
-            return read_hugging_face(path, truncation_side, **overrides)
-        if not list(path.glob("*.index")):
-            raise FileNotFoundError(
-                f"{source} has neither a config.json, of Hugging Face or of "
-                "KerasHub, nor a checkpoint of TensorFlow (*.index)"
-            )
-        return _read_checkpoint(path, **overrides)
-    if path.with_name(f"{path.name}.index").exists():
-        return _read_checkpoint(path, **overrides)
+    config = read_json(path / "config.json", default={})
+    if "registered_name" in config:
+        return _read_keras_hub(source, **overrides)
+    if config or (path / "modules.json").exists():
+        return read_hugging_face(path, truncation_side, **overrides)
+    if path.exists() or path.with_name(f"{path.name}.index").exists():
+        return read_checkpoint(path, **overrides)
     # KerasHub would replace the gelu of Hugging Face's BERTs by another.
     if is_hub_name(source):
         return read_hugging_face(source, truncation_side, **overrides)
@@ -109,18 +92,6 @@ def read_own_preset(
         return model, model.preprocessor.tokenizer
 
 
-def _read_checkpoint(path, **overrides):
-    reader = open_checkpoint(find_checkpoint(path))
-    if OBJECT_GRAPH in reader.get_variable_to_shape_map():
-        # Other sources need not wait a second for this import.
-        from training.convert.model_garden_checkpoint import (
-            read_model_garden_checkpoint,
-        )
-
-        return read_model_garden_checkpoint(path, **overrides)
-    return read_original(path, **overrides)
-
-
 def _read_keras_hub(source, **overrides):
     config = read_json(pathlib.Path(source, "config.json"), default={})
     if config.get("class_name", "BertBackbone") != "BertBackbone":
@@ -140,22 +111,13 @@ def _settings_of_embedder(source, max_sequence_length):
     # Loading the preset would fill in defaults for missing settings.
     if not preset_utils.check_file_exists(source, "task.json"):
         return {}
-    path = preset_utils.get_file(source, "task.json")
-    task = read_json(path)
-    if task.get("class_name") != keras_hub.models.BertTextEmbedder.__name__:
+    task = read_json(preset_utils.get_file(source, "task.json"))
+    if task["class_name"] != "BertTextEmbedder":
         return {}
-    config = read_field(task, "config", dict, path, {})
-    found = {
-        "pooling_mode": read_field(config, "pooling_mode", str, path),
-        "normalize": read_field(config, "normalize", bool, path),
-    }
-    preprocessor = read_field(config, "preprocessor", dict, path, {})
-    length = read_field(
-        read_field(preprocessor, "config", dict, path, {}),
-        "sequence_length",
-        int,
-        path,
-    )
+    config = task["config"]
+    found = {name: config.get(name) for name in ("pooling_mode", "normalize")}
+    preprocessor = (config.get("preprocessor") or {}).get("config", {})
+    length = preprocessor.get("sequence_length")
     if length is not None:
         found["sequence_length"] = min(length, max_sequence_length)
     return found

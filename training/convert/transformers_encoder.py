@@ -10,18 +10,10 @@ import pathlib
 
 import numpy as np
 
-_INPUTS = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "padding_mask": "attention_mask",
-}
-
 
 def is_installed() -> bool:
     """Whether PyTorch and `transformers` are installed."""
-    return all(
-        importlib.util.find_spec(name) for name in ("torch", "transformers")
-    )
+    return all(map(importlib.util.find_spec, ("torch", "transformers")))
 
 
 def encode(
@@ -30,23 +22,22 @@ def encode(
     """Runs the model of a folder in Hugging Face's format.
 
     Batches and results are as of `BertSource.encode`, with float32 arrays. The
-    logits of pre-training's `heads` are large. A `RuntimeError` says why
-    `transformers` failed.
+    logits of pre-training's `heads` are large.
     """
-    # Not the `architectures` of config.json: bert-base has BertForMaskedLM
-    # there, which leaves out the pooler of its file.
-    architecture = "BertForPreTraining" if heads else "BertModel"
     # `transformers` would take a path that it cannot find for a Hub name.
     folder = str(pathlib.Path(folder).resolve())
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
         try:
-            return pool.submit(_run, folder, architecture, batches).result()
+            return pool.submit(_run, folder, batches, heads).result()
         except Exception as error:  # any, of two libraries
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            raise ValueError(
+                f"`transformers` is installed and cannot run {folder}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
-def _run(folder, architecture, batches):
+def _run(folder, batches, heads):
     import torch
     import transformers
 
@@ -54,6 +45,9 @@ def _run(folder, architecture, batches):
     # `transformers` initializes at random and warns of.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    # Not the `architectures` of config.json: bert-base has BertForMaskedLM
+    # there, which leaves out the pooler of its file.
+    architecture = "BertForPreTraining" if heads else "BertModel"
     model, info = getattr(transformers, architecture).from_pretrained(
         folder,
         dtype=torch.float32,
@@ -61,36 +55,26 @@ def _run(folder, architecture, batches):
         output_loading_info=True,
     )
     model.eval()
-    untrained = {
-        name
-        for part, names in {
-            "pooler": ("pooled_output", "next_sentence"),
-            "cls.seq_relationship": ("next_sentence",),
-            "cls.predictions": ("masked_lm",),
-        }.items()
-        if any(part in key for key in info["missing_keys"])
-        for name in names
-    }
+    missing = " ".join(info["missing_keys"])
     results = []
     for batch in batches:
-        batch = {
-            theirs: torch.tensor(batch[ours]).long()
-            for ours, theirs in _INPUTS.items()
-        }
+        batch = {name: torch.tensor(x).long() for name, x in batch.items()}
         with torch.no_grad():
-            encoded = getattr(model, "bert", model)(**batch)
-            result = {
-                "sequence_output": encoded.last_hidden_state,
-                "pooled_output": encoded.pooler_output,
-            }
-            if hasattr(model, "cls"):
-                logits = model.cls(*encoded[:2])
-                result |= zip(("masked_lm", "next_sentence"), logits)
-        results.append(
-            {
-                name: x.numpy()
-                for name, x in result.items()
-                if name not in untrained
-            }
-        )
+            encoded = getattr(model, "bert", model)(
+                input_ids=batch["token_ids"],
+                token_type_ids=batch["segment_ids"],
+                attention_mask=batch["padding_mask"],
+            )
+            result = {"sequence_output": encoded.last_hidden_state}
+            if "pooler" not in missing:
+                result["pooled_output"] = encoded.pooler_output
+            if heads:
+                masked_lm, next_sentence = model.cls(*encoded[:2])
+                if "cls.predictions" not in missing:
+                    result["masked_lm"] = masked_lm
+                if "pooler" not in missing and (
+                    "cls.seq_relationship" not in missing
+                ):
+                    result["next_sentence"] = next_sentence
+        results.append({name: x.numpy() for name, x in result.items()})
     return results

@@ -1,6 +1,5 @@
 """Small BERTs of tf-models-official."""
 
-import functools
 import shutil
 
 import numpy as np
@@ -8,35 +7,31 @@ import tensorflow as tf
 import yaml
 from official.legacy.bert import configs
 from official.modeling import tf_utils
-from official.nlp.configs import encoders
-from official.nlp.modeling import layers, models, networks
+from official.nlp.configs import bert, encoders
+from official.nlp.modeling import layers, models
 from official.nlp.tools import tf2_bert_encoder_checkpoint_converter
 
 from tests.training.convert.original_bert import CONFIG
 
-SIZES = {
+_SIZES = {
     "vocab_size": 29,
     "hidden_size": 15,
     "num_layers": 2,
     "num_attention_heads": 3,
-    "max_sequence_length": 13,
+    "max_position_embeddings": 13,
     "type_vocab_size": 2,
-    "inner_dim": 19,
+    "intermediate_size": 19,
 }
-GELUS = {
-    "gelu": lambda x: tf.nn.gelu(x, approximate=False),
-    "gelu_approximate": tf_utils.get_activation("gelu"),
-}
-_ENCODERS = {"v1": networks.BertEncoder, "v2": networks.BertEncoderV2}
+HEAD = {"inner_dim": 15, "num_classes": 2, "name": "next_sentence"}
 
 
-def convert(folder, original, attribute, kind):
+def convert(folder, original, kind):
     """What tf-models-official makes of an original checkpoint."""
     tf2_bert_encoder_checkpoint_converter.convert_checkpoint(
         configs.BertConfig.from_dict(CONFIG),
         str(folder / "bert_model.ckpt"),
         str(original / "bert_model.ckpt"),
-        checkpoint_model_name=attribute,
+        checkpoint_model_name="model",
         converted_model=kind,
     )
     shutil.copy(original / "bert_config.json", folder)
@@ -44,21 +39,14 @@ def convert(folder, original, attribute, kind):
     return folder
 
 
-def restore(converted):
-    encoder = networks.BertEncoder(
-        **SIZES, inner_activation=GELUS["gelu_approximate"]
+def run_encoder(converted, inputs):
+    """What its own encoder computes with a converted checkpoint."""
+    encoder = _build("bert")
+    status = tf.train.Checkpoint(model=encoder).read(
+        str(converted / "bert_model.ckpt-1")
     )
-    checkpoint = tf.train.Checkpoint(model=encoder)
-    status = checkpoint.read(str(converted / "bert_model.ckpt-1"))
     status.assert_existing_objects_matched().expect_partial()
-    return encoder
-
-
-def run(encoder, inputs):
-    """The encoder's own outputs, called as its own code calls it."""
     outputs = encoder(official_inputs(inputs))
-    if not isinstance(outputs, dict):
-        outputs = dict(zip(("sequence_output", "pooled_output"), outputs))
     return {
         name: outputs[name].numpy()
         for name in ("sequence_output", "pooled_output")
@@ -73,66 +61,50 @@ def official_inputs(inputs):
     }
 
 
-def randomize(model, seed=11):
+def make_encoder(kind):
+    """Builds a `bert` or `bert_v2` with random weights."""
+    encoder = _build(kind)
+    encoder(encoder.inputs)
+    return _randomize(encoder)
+
+
+def make_pretrainer(kind):
+    """Builds a pretrainer of one with a head for next sentences."""
+    pretrainer = models.BertPretrainerV2(
+        _build(kind),
+        mlm_activation=tf_utils.get_activation("gelu"),
+        classification_heads=[layers.ClassificationHead(**HEAD)],
+    )
+    pretrainer(pretrainer.inputs)
+    return _randomize(pretrainer)
+
+
+def _build(kind):
+    config = encoders.BertEncoderConfig(**_SIZES)
+    return encoders.build_encoder(
+        encoders.EncoderConfig(type=kind, **{kind: config})
+    )
+
+
+def _randomize(model):
     """Random weights, also where a fresh layer's do nothing."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(11)
     for weight in model.weights:
         mean = 1.0 if "gamma" in weight.name else 0.0
         weight.assign(random.normal(mean, 0.4, weight.shape))
     return model
 
 
-def make_encoder(version, activation="gelu_approximate", **arguments):
-    encoder = _ENCODERS[version](
-        **{**SIZES, "inner_activation": GELUS[activation], **arguments}
-    )
-    encoder(encoder.inputs)
-    return randomize(encoder)
-
-
-@functools.cache
-def shared_encoder(version):
-    """One that tests do not change, or change back."""
-    return make_encoder(version)
-
-
-def make_head(**changes):
-    arguments = {"inner_dim": 15, "num_classes": 2, "name": "next_sentence"}
-    return layers.ClassificationHead(**{**arguments, **changes})
-
-
-def make_pretrainer(version="v2", head=True, **encoder):
-    """A pretrainer, perhaps with a head for next sentences."""
-    pretrainer = models.BertPretrainerV2(
-        make_encoder(version, **encoder),
-        mlm_activation=GELUS["gelu_approximate"],
-        classification_heads=[make_head()] if head else [],
-    )
-    pretrainer(pretrainer.inputs)
-    return randomize(pretrainer)
-
-
-def write_params(folder, kind, heads=(), **bert):
+def write_params(folder, kind="bert", heads=(), **changes):
     """Writes the `params.yaml` of an experiment."""
-    encoder = encoders.BertEncoderConfig(
-        vocab_size=29,
-        hidden_size=15,
-        num_layers=2,
-        num_attention_heads=3,
-        intermediate_size=19,
-        max_position_embeddings=13,
-        type_vocab_size=2,
-    ).as_dict()
-    params = {
-        "runtime": {"distribution_strategy": "mirrored"},
-        "task": {
-            "model": {
-                "cls_heads": list(heads),
-                "mlm_activation": "gelu",
-                "encoder": {"type": kind, kind: {**encoder, **bert}},
-            }
-        },
+    encoder = encoders.BertEncoderConfig(**_SIZES).as_dict()
+    heads = [bert.ClsHeadConfig(**{**HEAD, **x}).as_dict() for x in heads]
+    model = {
+        "cls_heads": heads,
+        "mlm_activation": changes.pop("mlm_activation", "gelu"),
+        "encoder": {"type": kind, kind: {**encoder, **changes}},
     }
+    params = {"runtime": {"num_gpus": 0}, "task": {"model": model}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     return folder

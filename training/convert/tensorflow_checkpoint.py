@@ -1,0 +1,309 @@
+"""BERTs in TensorFlow's checkpoints, by tensor names.
+
+google-research/bert writes those of TensorFlow 1, and tf-models-official the
+object graphs of TensorFlow 2. Shape letters: D embedding size, N heads, H head
+size.
+"""
+
+import pathlib
+import re
+import typing
+
+import tensorflow as tf
+import yaml
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from keras_fixedhead.convert import BertSource
+from keras_fixedhead.convert.bert_files import (
+    read_field,
+    read_json,
+    read_sizes,
+    read_vocabulary,
+    require_values,
+)
+from keras_fixedhead.convert.bert_source import (
+    BLOCK_LAYERS,
+    EMBEDDING_TABLES,
+    EMBEDDINGS_NORM,
+    MASKED_LM_BIAS,
+    MASKED_LM_DENSE,
+    MASKED_LM_NORM,
+    NEXT_SENTENCE,
+    POOLER,
+    weight_names,
+)
+
+_CONFIG = "bert_config.json"
+_PARAMS = "params.yaml"
+_VOCABULARY = "vocab.txt"
+_USUAL = "bert_model.ckpt"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+# What a `tf.train.CheckpointReader` raises; an IndexError is a short file.
+_ERRORS = (tf.errors.OpError, RuntimeError, LookupError, ValueError)
+
+# Both projects' `gelu` is the approximation by tanh.
+_ACTIVATIONS = {"gelu": "gelu_approximate", "relu": "relu"}
+
+# What training saves beside the model, in TensorFlow 1 and 2.
+_OF_TRAINING = re.compile(
+    r"(.*/)?(global_step|beta[12]_power|(adam|Adam)(_\w+)?)"
+    r"|(optimizer|global_step|save_counter|keras_api)/.*|.*/\.OPTIMIZER_SLOT/.*"
+)
+
+# Names of google-research/bert that differ from those of `BertSource`.
+_SPELLED = {
+    "cls/seq_relationship/kernel": "cls/seq_relationship/output_weights",
+    "cls/seq_relationship/bias": "cls/seq_relationship/output_bias",
+}
+
+# Layers of tf-models-official's block, in the order of `BLOCK_LAYERS`.
+_BLOCK_PATHS = (
+    "_attention_layer/_query_dense",
+    "_attention_layer/_key_dense",
+    "_attention_layer/_value_dense",
+    "_attention_layer/_output_dense",
+    "_attention_layer_norm",
+    "_intermediate_dense",
+    "_output_dense",
+    "_output_layer_norm",
+)
+
+
+def read_checkpoint(
+    path: str | pathlib.Path, **overrides: typing.Any
+) -> BertSource:
+    """Reads a checkpoint of google-research/bert or tf-models-official.
+
+    `path` is a folder with one checkpoint (or `bert_model.ckpt`), its
+    `bert_config.json` and perhaps `vocab.txt`, or the prefix of a checkpoint
+    beside these. An experiment's `params.yaml` counts before
+    `bert_config.json`. `overrides` are attributes of `BertSource`; the files
+    do not state `lowercase`.
+    """
+    prefix = _find_checkpoint(pathlib.Path(path))
+    tensors = _read_tensors(prefix)
+    vocabulary = prefix.parent / _VOCABULARY
+    if "vocabulary" not in overrides and vocabulary.exists():
+        overrides["vocabulary"] = read_vocabulary(vocabulary)
+    if _OBJECT_GRAPH in tensors:
+        config, has_head = _read_config(prefix.parent)
+        tensors, spelled = _of_object_graph(
+            tensors, prefix, config["num_layers"], has_head
+        )
+    else:
+        file = prefix.parent / _CONFIG
+        config = _arguments(read_json(file), file)
+        spelled = _SPELLED
+        for ours, theirs in _SPELLED.items():
+            if theirs in tensors:
+                # [2, D] -> [D, 2]; the bias stays as it is.
+                tensors[ours] = tensors.pop(theirs).T
+    return BertSource(
+        origin=str(prefix),
+        # Both projects' layer norms have this epsilon.
+        config={**config, "layer_norm_epsilon": 1e-12},
+        tensors=tensors,
+        spell=lambda name: spelled.get(name, name),
+        **overrides,
+    )
+
+
+def _find_checkpoint(path):
+    """Returns a checkpoint's prefix: its files' names up to `.index`."""
+    if not path.is_dir():
+        if not pathlib.Path(f"{path}.index").exists():
+            raise FileNotFoundError(
+                f"{path} is neither a folder nor the prefix of a checkpoint: "
+                f"there is no {path.name}.index"
+            )
+        return path
+    names = [index.stem for index in path.glob("*.index")]
+    if _USUAL in names:
+        names = [_USUAL]
+    if len(names) != 1:
+        raise FileNotFoundError(
+            f"{path} must have a config.json of Hugging Face or KerasHub, or "
+            "one checkpoint of TensorFlow (*.index; of several, pass the path "
+            f"of one without .index). Received: {sorted(names)}"
+        )
+    return path / names[0]
+
+
+def _read_tensors(prefix):
+    """Reads what a checkpoint holds, without what only training needs."""
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        return {
+            name: reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if not _OF_TRAINING.fullmatch(name)
+        }
+    except _ERRORS as error:
+        raise ValueError(
+            f"{prefix} is damaged or incomplete: {error}"
+        ) from error
+
+
+def _arguments(config, path):
+    """Arguments of a `FixedHeadBackbone`, from fields of `bert_config.json`."""
+    sizes = read_sizes(config, path)
+    # Token embeddings are as wide as the model.
+    require_values(config, {"embedding_size": sizes["hidden_dim"]}, path)
+    activation = read_field(config, "hidden_act", str, path, "gelu")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"The activation in {path} must be one of "
+            f"{', '.join(_ACTIVATIONS)}. Received: {activation!r}"
+        )
+    return {**sizes, "activation": _ACTIVATIONS[activation]}
+
+
+def _read_config(folder):
+    """Reads either file of tf-models-official.
+
+    Returns arguments of a `FixedHeadBackbone`, and whether `params.yaml` names
+    a head for next sentences.
+    """
+    path = folder / _PARAMS
+    if not path.exists():
+        file = folder / _CONFIG
+        return _arguments(read_json(file), file), False
+    try:
+        params = yaml.safe_load(path.read_text(encoding="utf-8"))
+        model = params["task"]["model"]
+        kind = model["encoder"].get("type", "bert")
+        encoder = dict(model["encoder"][kind])
+    except (
+        yaml.YAMLError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(
+            f"{path} has no task.model.encoder with a `type` and its "
+            f"parameters: {error!r}"
+        ) from error
+    if kind not in ("bert", "bert_v2"):
+        raise ValueError(
+            f"`type` of task.model.encoder in {path} must be bert or bert_v2. "
+            f"Received: {kind!r}"
+        )
+    # This import takes seconds.
+    from official.nlp.configs.encoders import BertEncoderConfig
+
+    encoder = {**BertEncoderConfig().as_dict(), **encoder}
+    require_values(encoder, {"norm_first": False, "output_range": None}, path)
+    activation = encoder["hidden_activation"]
+    require_values(model, {"mlm_activation": activation}, path)
+    names = {
+        "num_layers": "num_hidden_layers",
+        "hidden_activation": "hidden_act",
+        "dropout_rate": "hidden_dropout_prob",
+    }
+    config = {names.get(name, name): x for name, x in encoder.items()}
+    heads = model.get("cls_heads") or []
+    for head in heads:
+        usual = {
+            "name": "next_sentence",
+            "inner_dim": encoder["hidden_size"],
+            "num_classes": 2,
+            "activation": "tanh",
+            "cls_token_idx": 0,
+        }
+        require_values(head, usual, f"cls_heads of {path}")
+    return _arguments(config, path), bool(heads)
+
+
+def _of_object_graph(tensors, prefix, num_layers, has_head):
+    """Returns tensors by the names of `BertSource`, and these names' keys.
+
+    Tensors that a BERT does not have keep their keys.
+    """
+    nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+        tensors.pop(_OBJECT_GRAPH)
+    ).nodes
+
+    def key_of(path):
+        """Returns the key of an object's value, `None` without the object.
+
+        The key is the path of one reference to the object; it may have others.
+        """
+        node = nodes[0]
+        for name in path.split("/"):
+            ids = {x.local_name: x.node_id for x in node.children}
+            if name not in ids:
+                return None
+            node = nodes[ids[name]]
+        return next((x.checkpoint_key for x in node.attributes), None)
+
+    parts = _find_model(key_of, num_layers)
+    if parts is None:
+        children = sorted(x.local_name for x in nodes[0].children)
+        raise ValueError(
+            f"{prefix} holds neither a BertEncoder, a BertEncoderV2 nor a "
+            "BertPretrainerV2, as `model`, as `encoder` or as its root. "
+            f"Received: {', '.join(children)}"
+        )
+    model, (*tables, norm, pooler), blocks = parts
+    layers = {
+        EMBEDDINGS_NORM: norm,
+        POOLER: pooler,
+        MASKED_LM_DENSE: f"{model}masked_lm/dense",
+        MASKED_LM_NORM: f"{model}masked_lm/layer_norm",
+    }
+    for i, block in enumerate(blocks):
+        for name, path in zip(BLOCK_LAYERS, _BLOCK_PATHS):
+            layers[f"bert/encoder/layer_{i}/{name}"] = f"{block}/{path}"
+    head = f"{model}classification_heads/0"
+    if has_head and key_of(f"{head}/dense/kernel") is not None:
+        # Pre-training leaves the encoder's own pooler untrained.
+        for kind in ("kernel", "bias"):
+            tensors.pop(key_of(f"{pooler}/{kind}"), None)
+        layers[POOLER] = f"{head}/dense"
+        layers[NEXT_SENTENCE] = f"{head}/out_proj"
+    paths = {MASKED_LM_BIAS: f"{model}masked_lm/bias"}
+    for name, path in zip(EMBEDDING_TABLES, tables, strict=True):
+        paths[name] = f"{path}/embeddings"
+    for name, path in layers.items():
+        for weight in weight_names(name):
+            paths[weight] = f"{path}/{weight.rpartition('/')[2]}"
+    keys = {name: key_of(path) or path for name, path in paths.items()}
+    found = {name: tensors[x] for name, x in keys.items() if x in tensors}
+    # Heads are laid side by side: kernels [D, N, H] -> [D, N * H] and
+    # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
+    for name, tensor in found.items():
+        if tensor.ndim == 3:
+            bias = found[name.replace("/kernel", "/bias")]
+            found[name] = tensor.reshape(-1, bias.size)
+    for name in found:
+        if name.endswith("/bias"):
+            found[name] = found[name].ravel()
+    used = set(keys.values())
+    return found | {k: x for k, x in tensors.items() if k not in used}, keys
+
+
+def _find_model(key_of, num_layers):
+    """Returns the paths of a model, of its encoder's parts and of its blocks.
+
+    The parts are three embeddings, their norm and the pooler.
+    """
+    blocks = [f"_transformer_layers/{i}" for i in range(num_layers)]
+    names = [
+        "_embedding_layer",
+        "_position_embedding_layer",
+        "_type_embedding_layer",
+        "_embedding_norm_layer",
+        *blocks,
+        "_pooler_layer",
+    ]
+    # Old versions of BertEncoder only number their layers.
+    numbers = [f"layer_with_weights-{i}" for i in range(len(names))]
+    for model in ("model/", "encoder/", ""):
+        for encoder in (f"{model}encoder_network/", model):
+            for layers in (names, numbers):
+                if key_of(f"{encoder}{layers[0]}/embeddings") is not None:
+                    paths = [f"{encoder}{layer}" for layer in layers]
+                    return model, paths[:4] + paths[-1:], paths[4:-1]
+    return None

@@ -8,12 +8,10 @@ that of their Fig. 2: one line for heads of the standard size (embedding size /
 heads), one for heads of a fixed size, with the deviation over seeds.
 """
 
-import collections
 import dataclasses
 import json
 import pathlib
 import sys
-import typing
 
 import rich.console
 import rich.table
@@ -21,156 +19,7 @@ import tyro
 
 from training.engine import cli
 
-# Keras takes seconds to import, which `--help` need not wait for.
-if typing.TYPE_CHECKING:
-    from keras_fixedhead.planner import EncoderShape
-
 _FIXED, _STANDARD = "fixed head size", "head size = embedding size / heads"
-# Marker, color, and the place of the shape beside its point; the two kinds
-# differ so that they do not overlap.
-_STYLES = {
-    _FIXED: ("o", "#d9541e", (-6, 6), "right"),
-    _STANDARD: ("s", "#4269d0", (6, -12), "left"),
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A shape and what runs with it reached.
-
-    `parameters` are the encoder's, without a task's head; `seeds` is the
-    number of runs; for `figures` see `training.engine.seeds.summarize`.
-    """
-
-    run: pathlib.Path
-    shape: "EncoderShape"
-    parameters: int
-    seeds: int
-    figures: dict[str, dict]
-
-    @property
-    def kind(self) -> str:
-        """Whether its heads have the standard size."""
-        standard = all(
-            len(set(sizes)) == 1 and sum(sizes) == self.shape.hidden_dim
-            for sizes in self.shape.head_sizes
-        )
-        return _STANDARD if standard else _FIXED
-
-
-def read_row(run: pathlib.Path) -> Row:
-    """Reads a finished run, or the finished runs of `--seeds` in a folder."""
-    from keras_fixedhead.planner import EncoderShape, ParameterCount
-    from training.engine.seeds import SUMMARY, summarize
-
-    try:
-        if (run / SUMMARY).exists():
-            summary = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
-            preset = run / f"seed_{summary['seeds'][0]}" / "preset"
-        else:
-            summary = summarize({0: run})
-            preset = run / "preset"
-        encoder = json.loads((preset / "config.json").read_text("utf-8"))
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"`runs` must be work directories of finished runs, or of runs "
-            f"with --seeds. Received: {run}: {error}"
-        ) from error
-    config = encoder["config"]
-    names = {field.name for field in dataclasses.fields(EncoderShape)}
-    shape = EncoderShape(**{k: v for k, v in config.items() if k in names})
-    return Row(
-        run,
-        shape,
-        ParameterCount.of(shape).encoder,
-        len(summary["seeds"]),
-        summary["figures"],
-    )
-
-
-def _chosen(rows, wanted):
-    common = [
-        name
-        for name in rows[0].figures
-        if all(name in row.figures for row in rows)
-    ]
-    missing = [name for name in wanted if name not in common]
-    chosen = list(wanted) or [n for n in common if "loss" not in n]
-    if missing or not chosen:
-        raise ValueError(
-            "`figures` must be metrics that all runs have: "
-            f"{', '.join(common) or 'there are none'}. "
-            f"Received: {', '.join(missing) or 'none'}"
-        )
-    return chosen
-
-
-def _table(rows, names):
-    table = rich.table.Table(
-        "layers", "embedding", "heads", "head size", "parameters", "seeds"
-    )
-    for name in names:
-        table.add_column(name)
-    for row in rows:
-        shape = row.shape
-        sizes = {size for layer in shape.head_sizes for size in layer}
-        table.add_row(
-            str(shape.num_layers),
-            str(shape.hidden_dim),
-            str(shape.num_heads),
-            "-".join(str(size) for size in sorted({min(sizes), max(sizes)})),
-            f"{row.parameters / 1e6:.1f}M",
-            str(row.seeds),
-            *(_with_deviation(row.figures[name]) for name in names),
-        )
-    return table
-
-
-def _with_deviation(figure):
-    if figure["deviation"] is None:
-        return f"{figure['mean']:.4f}"
-    return f"{figure['mean']:.4f} ± {figure['deviation']:.4f}"
-
-
-def _draw(rows, names, output):
-    from keras_fixedhead import pictures
-
-    figure = pictures.new_figure(5.5 * len(names), 4)
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
-    lines = collections.defaultdict(list)
-    for row in rows:
-        lines[row.kind].append(row)
-    for name, axis in zip(names, axes):
-        for kind, same in lines.items():
-            marker, color, offset, side = _STYLES[kind]
-            sizes = [row.parameters / 1e6 for row in same]
-            means = [row.figures[name]["mean"] for row in same]
-            errors = [row.figures[name]["deviation"] or 0.0 for row in same]
-            axis.errorbar(
-                sizes,
-                means,
-                errors,
-                color=color,
-                marker=marker,
-                capsize=3,
-                label=kind,
-            )
-            for row, *point in zip(same, sizes, means):
-                axis.annotate(
-                    f"d {row.shape.hidden_dim}, {row.shape.num_heads} heads",
-                    point,
-                    offset,
-                    textcoords="offset points",
-                    horizontalalignment=side,
-                    color=color,
-                    fontsize="x-small",
-                )
-        axis.set_title(name.replace("_", " "))
-        axis.set_xlabel("parameters of the encoder, millions")
-        axis.grid(alpha=0.3)
-        axis.margins(x=0.2, y=0.15)  # for the shapes beside the points
-        axis.legend()
-    pictures.save_figure(figure, output)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,27 +42,125 @@ class AccuracyReportConfig:
 
 def accuracy_report(config: AccuracyReportConfig) -> None:
     """Prints a table, and writes `report.json` and `report.png`."""
+    # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead.files import write_json
 
-    rows = sorted(map(read_row, config.runs), key=lambda row: row.parameters)
+    rows = sorted(map(read_row, config.runs), key=lambda row: row["parameters"])
     names = _chosen(rows, config.figures)
+    for row in rows:
+        row["figures"] = {name: row["figures"][name] for name in names}
     output = config.output
     output.mkdir(parents=True, exist_ok=True)
-    records = [
-        {
-            "run": str(row.run),
-            "heads": row.kind,
-            "shape": dataclasses.asdict(row.shape),
-            "parameters": row.parameters,
-            "seeds": row.seeds,
-            "figures": {name: row.figures[name] for name in names},
-        }
-        for row in rows
-    ]
-    write_json(output / "report.json", records)
+    write_json(output / "report.json", rows)
     _draw(rows, names, output / "report.png")
     rich.console.Console().print(_table(rows, names))
     print(f"wrote {output / 'report.json'} and report.png")
+
+
+def read_row(run: pathlib.Path) -> dict:
+    """Reads a finished run, or the finished runs of `--seeds` in a folder.
+
+    Returns the run, the kind of its heads, its shape, the parameters of the
+    encoder without a task's head, the number of seeds, and the figures of
+    `training.engine.seeds.summarize`.
+    """
+    from keras_fixedhead.planner import EncoderShape, ParameterCount
+    from training.engine.seeds import SUMMARY, summarize
+
+    try:
+        if (run / SUMMARY).exists():
+            summary = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
+            preset = run / f"seed_{summary['seeds'][0]}" / "preset"
+        else:
+            summary = summarize({0: run})
+            preset = run / "preset"
+        encoder = json.loads((preset / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"`runs` must be work directories of finished runs, or of runs "
+            f"with --seeds. Received: {run}: {error}"
+        ) from error
+    config = encoder["config"]
+    names = {field.name for field in dataclasses.fields(EncoderShape)}
+    shape = EncoderShape(**{k: v for k, v in config.items() if k in names})
+    standard = all(
+        len(set(sizes)) == 1 and sum(sizes) == shape.hidden_dim
+        for sizes in shape.head_sizes
+    )
+    return {
+        "run": str(run),
+        "heads": _STANDARD if standard else _FIXED,
+        "shape": dataclasses.asdict(shape),
+        "parameters": ParameterCount.of(shape).encoder,
+        "seeds": len(summary["seeds"]),
+        "figures": summary["figures"],
+    }
+
+
+def _chosen(rows, wanted):
+    """Returns the names of the figures to report."""
+    common = set.intersection(*(set(row["figures"]) for row in rows))
+    chosen = wanted or [
+        name
+        for name in rows[0]["figures"]
+        if name in common and "loss" not in name
+    ]
+    if not chosen or not common.issuperset(chosen):
+        raise ValueError(
+            "`figures` must be metrics that all runs have: "
+            f"{', '.join(sorted(common)) or 'there are none'}. "
+            f"Received: {', '.join(wanted) or 'none'}"
+        )
+    return chosen
+
+
+def _table(rows, names):
+    from keras_fixedhead.planner import EncoderShape
+
+    table = rich.table.Table(
+        "layers", "embedding", "heads", "head size", "parameters", "seeds",
+        *names,
+    )  # fmt: skip
+    for row in rows:
+        shape = EncoderShape(**row["shape"])
+        sizes = {size for layer in shape.head_sizes for size in layer}
+        table.add_row(
+            str(shape.num_layers),
+            str(shape.hidden_dim),
+            str(shape.num_heads),
+            "-".join(map(str, sorted({min(sizes), max(sizes)}))),
+            f"{row['parameters'] / 1e6:.1f}M",
+            str(row["seeds"]),
+            *(_with_deviation(row["figures"][name]) for name in names),
+        )
+    return table
+
+
+def _with_deviation(figure):
+    if figure["deviation"] is None:
+        return f"{figure['mean']:.4f}"
+    return f"{figure['mean']:.4f} ± {figure['deviation']:.4f}"
+
+
+def _draw(rows, names, output):
+    from keras_fixedhead import pictures
+
+    figure = pictures.new_figure(5.5 * len(names), 4)
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for name, axis in zip(names, axes):
+        for kind, marker in ((_FIXED, "o-"), (_STANDARD, "s-")):
+            same = [row for row in rows if row["heads"] == kind]
+            sizes = [row["parameters"] / 1e6 for row in same]
+            figures = [row["figures"][name] for row in same]
+            means = [figure["mean"] for figure in figures]
+            errors = [figure["deviation"] or 0.0 for figure in figures]
+            axis.errorbar(sizes, means, errors, fmt=marker, label=kind)
+            for row, *point in zip(same, sizes, means):
+                axis.annotate(f"d {row['shape']['hidden_dim']}", point)
+        axis.set_title(name.replace("_", " "))
+        axis.set_xlabel("parameters of the encoder, millions")
+        axis.legend()
+    pictures.save_figure(figure, output)
 
 
 main = cli.command(

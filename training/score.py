@@ -57,17 +57,13 @@ def _read_predictions(path):
         raise ValueError(
             f"`predictions` {str(path)!r} is not JSON: {error}"
         ) from error
-    if not isinstance(predictions, dict):
+    if not isinstance(predictions, dict) or not all(
+        isinstance(answer, str) for answer in predictions.values()
+    ):
         raise ValueError(
             f"`predictions` {str(path)!r} must be a JSON object from ids to "
-            f"answers. Received: {str(predictions)[:200]}"
+            f"answers, strings. Received: {str(predictions)[:200]}"
         )
-    for key, answer in predictions.items():
-        if not isinstance(answer, str):
-            raise ValueError(
-                f"`predictions` {str(path)!r}: the answer to {key!r} must be "
-                f"a string. Received: {str(answer)[:200]}"
-            )
     return predictions
 
 

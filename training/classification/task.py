@@ -5,7 +5,7 @@ a file.
 """
 
 import dataclasses
-import json
+import itertools
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ from keras_fixedhead import (
     FixedHeadTextClassifierPreprocessor,
 )
 from keras_fixedhead.beir import write_records
-from keras_fixedhead.files import replaced
+from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.planner import encoder_flops
 from training.classification.configs import ClassifyConfig, Prediction
 from training.corpus.datasets import source_name
@@ -29,7 +29,7 @@ from training.engine.task import (
     in_order,
     losses_and_hits,
     mean_share,
-    outputs_by_length,
+    outputs_of_all,
 )
 
 
@@ -37,9 +37,7 @@ class LabelledBatches(ExampleBatches):
     """Batches of the model's inputs, int32 `[M, T]`, and `labels`, `[M]`."""
 
     def reader(self, examples: Labelled) -> Callable:
-        columns = [tf.constant(examples.first)]
-        if examples.second is not None:
-            columns.append(tf.constant(examples.second))
+        columns = list(map(tf.constant, examples.columns))
         labels = tf.constant(examples.labels)
 
         def batch(indices):
@@ -84,9 +82,9 @@ class ClassificationTask(FinetuningTask):
         self._validation = _joined(list(self._parts.values()))
         sources = {"the training data": self._training, **self._parts}
         self.warnings = [
-            f"{count:,} examples of {source} left out: {reason}"
+            f"{part.left_out:,} examples of {source} left out: no label"
             for source, part in sources.items()
-            for reason, count in part.left_out.items()
+            if part.left_out
         ]
         # Of each source; rows are the true classes, columns the predicted.
         self._confusion: dict[str, list[list[int]]] = {}
@@ -108,12 +106,13 @@ class ClassificationTask(FinetuningTask):
                     f"metrics are named after them. Received {name!r} twice: "
                     f"{' '.join(options.validation)}"
                 )
-            part = read_examples(source, options.columns, options.labels)
-            parts[name] = part.renumbered(training.names, source)
-            if (part.second is None) != (training.second is None):
+            parts[name] = part = read_examples(
+                source, options.columns, training.names, bool(options.labels)
+            )
+            if len(part.columns) != len(training.columns):
                 raise ValueError(
-                    f"`validation` {source} must be of {_kind(training)}, "
-                    f"like the training data. Received: {_kind(part)}"
+                    f"`validation` {source} must be of single texts if the "
+                    "training data are, and of pairs if those are"
                 )
         return parts
 
@@ -184,35 +183,25 @@ class ClassificationTask(FinetuningTask):
     def save(self, folder: pathlib.Path) -> None:
         """Writes the preset and, for people, `confusion.json`."""
         super().save(folder)
-        confusion = {
-            "labels": list(self._training.names),
-            "counts": self._confusion,
-        }
-        (folder / "confusion.json").write_text(
-            json.dumps(confusion, indent=2) + "\n", encoding="utf-8"
-        )
-
-
-def _kind(examples):
-    return "single texts" if examples.second is None else "pairs of texts"
+        names = list(self._training.names)
+        confusion = {"labels": names, "counts": self._confusion}
+        write_json(folder / "confusion.json", confusion)
 
 
 def _joined(parts: Sequence[Labelled]) -> Labelled:
     """Joins the examples of several sources, in their order."""
-    second = [text for part in parts for text in part.second or ()]
+    columns = zip(*(part.columns for part in parts))
     return dataclasses.replace(
         parts[0],
-        first=[text for part in parts for text in part.first],
-        second=None if parts[0].second is None else second,
+        columns=[list(itertools.chain(*column)) for column in columns],
         labels=np.concatenate([part.labels for part in parts]),
     )
 
 
 def predict(config: Prediction) -> dict[str, float]:
-    """Writes a line per example: its label and all probabilities.
+    """Writes each example's label and probabilities.
 
-    Returns `accuracy`, a fraction of the examples that come with a label, and
-    `examples`, their number; empty if none does.
+    Returns `accuracy` and the number of `examples` that come with a label.
     """
     classifier = read_task(config.model, "model", FixedHeadTextClassifier)
     rows = list(read_rows(config.input, config.columns, not config.unlabelled))
@@ -223,8 +212,22 @@ def predict(config: Prediction) -> dict[str, float]:
     names = classifier.labels or [
         str(number) for number in range(classifier.num_classes)
     ]
-    texts = [row.texts for row in rows]
-    probabilities = _probabilities(classifier, texts, config.batch_size)
+
+    def classify(inputs):
+        logits = classifier.classify_packed(inputs)
+        return {"probabilities": tf.nn.softmax(logits)}
+
+    def inputs(numbers):
+        columns = zip(*(rows[number].texts for number in numbers))
+        return classifier.preprocessor.pad_to_longest(
+            *(tf.constant(column) for column in columns)
+        )
+
+    lengths = [sum(map(len, row.texts)) for row in rows]
+    outputs = outputs_of_all(
+        classify, inputs, lengths, config.batch_size, "classifying"
+    )
+    probabilities = outputs["probabilities"]
     found = [names[number] for number in probabilities.argmax(axis=-1)]
     records = [
         {"label": label, "probabilities": dict(zip(names, numbers))}
@@ -241,27 +244,3 @@ def predict(config: Prediction) -> dict[str, float]:
     if not right:
         return {}
     return {"accuracy": float(np.mean(right)), "examples": len(right)}
-
-
-def _probabilities(classifier, texts, batch_size):
-    """Returns a float32 array `[N, C]`."""
-    classify = tf.function(
-        lambda inputs: tf.nn.softmax(classifier.classify_packed(inputs)),
-        reduce_retracing=True,
-        autograph=False,
-    )
-
-    def compute(numbers):
-        columns = zip(*(texts[number] for number in numbers))
-        inputs = classifier.preprocessor.pad_to_longest(
-            *(tf.constant(column) for column in columns)
-        )
-        return {"probabilities": classify(inputs)}
-
-    found = np.empty((len(texts), classifier.num_classes), "float32")
-    lengths = [sum(map(len, row)) for row in texts]
-    for numbers, outputs in outputs_by_length(
-        lengths, compute, batch_size, "classifying"
-    ):
-        found[numbers] = outputs["probabilities"]
-    return found

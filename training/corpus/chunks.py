@@ -36,26 +36,13 @@ class Window(typing.NamedTuple):
     chunk_starts: tf.Tensor
 
 
-def num_chunks(
-    document_lengths: tf.Tensor | np.ndarray, chunk_length: int
-) -> tf.Tensor | np.ndarray:
-    """Returns the chunks in each document, for integer arrays or tensors."""
-    return -(-document_lengths // chunk_length)
-
-
 def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
     """Loads shards, string tensor `[shards]`, and cuts their documents."""
     loaded = load_shards(paths)
     document_starts = loaded["document_starts"]
-    chunks = num_chunks(
-        document_starts[1:] - document_starts[:-1], chunk_length
-    )
-    return Window(
-        loaded["token_ids"],
-        loaded["line_starts"],
-        document_starts,
-        tf.concat([[0], tf.cumsum(chunks)], axis=0),
-    )
+    lengths = document_starts[1:] - document_starts[:-1]
+    chunks = -(-lengths // chunk_length)
+    return Window(**loaded, chunk_starts=tf.concat([[0], tf.cumsum(chunks)], 0))
 
 
 def chunk_bounds(
@@ -188,7 +175,6 @@ class ChunkBatches(abc.ABC):
         """
 
     def _example_seed(self, index):
-        """The seed of an example, by its number in the run."""
         return self._seed(_EXAMPLE, index)
 
     @tf.autograph.experimental.do_not_convert
@@ -275,16 +261,11 @@ class ChunkBatches(abc.ABC):
         for one that fills up the last batch.
         """
         paths, num_examples = self._plan(shards)
-        mine = evaluation_numbers(
-            min(self._evaluation_examples, num_examples[0]),
-            self.global_batch_size,
-            context,
-        )
+        count = min(self._evaluation_examples, num_examples[0])
+        mine = evaluation_numbers(count, self.global_batch_size, context)
 
-        def load(number):
-            return load_window(paths[number], self._chunk_length)
-
-        def window_batches(window):
+        def window_batches(number):
+            window = load_window(paths[number], self._chunk_length)
             order = self._chunk_order(window, 0)
 
             def batch(indices):
@@ -300,7 +281,6 @@ class ChunkBatches(abc.ABC):
 
         return (
             tf.data.Dataset.range(1)
-            .map(load)
             .flat_map(window_batches)
             .prefetch(tf.data.AUTOTUNE)
         )
@@ -328,11 +308,12 @@ class ChunkBatches(abc.ABC):
     ) -> tuple[tf.RaggedTensor, list[int]]:
         """Returns each window's paths `[windows, (shards)]` and examples."""
         windows = self._deal(shards)
-
-        def chunks(shard):
-            counts = num_chunks(shard.document_lengths, self._chunk_length)
-            return int(counts.sum())
-
         paths = [[str(shard.path) for shard in window] for window in windows]
-        num_examples = [sum(map(chunks, window)) for window in windows]
+        lengths = [
+            np.concatenate([shard.document_lengths for shard in window])
+            for window in windows
+        ]
+        num_examples = [
+            int((-(-each // self._chunk_length)).sum()) for each in lengths
+        ]
         return tf.ragged.constant(paths), num_examples

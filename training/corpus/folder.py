@@ -12,10 +12,7 @@ import numpy as np
 
 
 def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
-    """Returns the manifest of a `text`, `pairs` or `stream` folder.
-
-    The second value is the SHA-256 of the file.
-    """
+    """Returns the manifest of a folder of `kind`, and the file's SHA-256."""
     path = folder / "manifest.json"
     content = path.read_bytes()
     try:

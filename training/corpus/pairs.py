@@ -31,38 +31,35 @@ def read_pairs(
     The source is a BEIR folder (one `qrels/SPLIT.tsv` of it, or all), SQuAD's
     `.json`, or a file of JSON lines.
     """
-    collection = read_judged(source, split)
-    if collection is None:
+    judged = read_judged(source, split)
+    if judged is None:
         return read_jsonl(source), {}
+    collection, unanswered = judged
     pairs, left_out = pairs_of(collection)
-    return pairs, left_out | unanswered(source, collection)
-
-
-def unanswered(
-    source: str | os.PathLike, collection: beir.Beir
-) -> dict[str, int]:
-    """Counts SQuAD's questions without an answer, if there are any."""
-    # In a BEIR folder another split may judge the other queries.
-    if pathlib.Path(source).is_dir():
-        return {}
-    judged = {judgement.query for judgement in collection.judgements}
-    count = len(collection.queries.keys() - judged)
-    return {"questions without an answer": count} if count else {}
+    return pairs, left_out | unanswered
 
 
 def read_judged(
     source: str | os.PathLike, split: str | None = None
-) -> beir.Beir | None:
-    """Reads a source of `read_pairs`; `None` if it is a file of pairs."""
+) -> tuple[beir.Beir, dict[str, int]] | None:
+    """Reads a source of `read_pairs`; `None` if it is a file of pairs.
+
+    Also counts SQuAD's questions without an answer, if there are any.
+    """
     source = pathlib.Path(source)
     if source.is_dir():
-        return beir.read_beir(source, split)
+        # Another split may judge the other queries.
+        return beir.read_beir(source, split), {}
     if split is not None:
         raise ValueError(
             "Only a BEIR folder has splits. "
             f"Received: split {split!r} of {str(source)!r}"
         )
-    return read_squad(source) if source.suffix == ".json" else None
+    if source.suffix != ".json":
+        return None
+    collection = read_squad(source)
+    count = len(collection.queries) - len(collection.judgements)
+    return collection, {"questions without an answer": count} if count else {}
 
 
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
@@ -73,10 +70,7 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     `positive`, and `negative` or `negative_1`, `negative_2`, ...
     """
     pairs: dict[str, Pair] = {}
-    if is_named(path):
-        records = read_records(path, lambda available, where: available)
-    else:
-        records = beir.read_records(path)
+    records = read_records(path) if is_named(path) else beir.read_records(path)
     for where, record in records:
         query = _either(record, "query", "anchor", where)
         document = _either(record, "document", "positive", where)
@@ -177,10 +171,7 @@ def pairs_of(collection: beir.Beir) -> tuple[list[Pair], dict[str, int]]:
 
 
 def as_beir(pairs: Sequence[Pair]) -> beir.Beir:
-    """Turns pairs into a collection, with one copy of each text.
-
-    Finding a second copy would count as wrong.
-    """
+    """Turns pairs into a collection, with one copy of each text."""
     queries: dict[str, str] = {}
     documents: dict[str, str] = {}
     judgements: dict[beir.Judgement, None] = {}

@@ -11,6 +11,15 @@ from collections.abc import Callable, Iterator
 from keras_fixedhead import beir
 from training.corpus.datasets import is_named, read_records
 
+_NOT_SQUAD = (
+    AttributeError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    UnicodeDecodeError,
+    json.JSONDecodeError,
+)
+
 
 class Answer(typing.NamedTuple):
     """An answer, and where it starts in the context (`None` if unknown)."""
@@ -68,11 +77,18 @@ def read_questions(
         if answered and record.get("is_impossible", False):
             counts["impossible questions, left out"] += 1
             continue
-        context = beir.text(record, "context", where)
-        answers = tuple(
-            _located(answer, context, f"{where}.answers[{number}]", counts)
-            for number, answer in enumerate(_list(record, "answers", where))
-        )
+        context = record["context"]
+        try:
+            answers = tuple(
+                _located(
+                    answer["text"], answer["answer_start"], context, counts
+                )
+                for answer in record["answers"]
+            )
+        except _NOT_SQUAD as error:
+            raise ValueError(
+                f"{where}: 'answers' must be like SQuAD's. Received: {error!r}"
+            ) from error
         if answered and not answers:
             counts["questions without an answer, left out"] += 1
             continue
@@ -84,17 +100,9 @@ def read_questions(
     return questions
 
 
-def _located(
-    record: dict, context: str, where: str, counts: collections.Counter[str]
-) -> Answer:
+def _located(text, start, context, counts):
     """Corrects where an answer starts, if its text is there only once."""
-    start = _get(record, "answer_start", where)
-    if isinstance(start, bool) or not isinstance(start, int):
-        raise ValueError(
-            f"{where}: 'answer_start' must be an integer. Received: {start!r}"
-        )
-    text = beir.text(record, "text", where)
-    if text and start >= 0 and context.startswith(text, start):
+    if start >= 0 and context.startswith(text, start) and text:
         return Answer(text, start)
     first = context.find(text) if text else -1
     if first < 0 or first != context.rfind(text):
@@ -115,17 +123,13 @@ def _dataset_records(
     source: str, data_dir: str | os.PathLike | None
 ) -> Iterator[tuple[str, dict]]:
     """Yields the same from a dataset with SQuAD's features."""
-
-    def choose(available, where):
-        wanted = {"id", "question", "context", "answers"}
-        if missing := wanted - set(available):
+    columns = ("id", "question", "context", "answers", "is_impossible")
+    for where, record in read_records(source, columns, data_dir=data_dir):
+        if missing := {*columns[:-1]} - record.keys():
             raise ValueError(
                 f"{where}: must have SQuAD's features. It lacks: "
                 f"{', '.join(sorted(missing))}"
             )
-        return wanted | ({"is_impossible"} & set(available))
-
-    for where, record in read_records(source, choose, data_dir=data_dir):
         answers = record["answers"]
         places = zip(answers["text"], answers["answer_start"], strict=True)
         record["answers"] = [
@@ -138,48 +142,30 @@ def _paragraphs(
     path: str | os.PathLike,
 ) -> Iterator[tuple[str, str, list[tuple[str, dict]]]]:
     """Yields name, context, and where each question is and the question."""
+    ids = set()
+    where = str(path)
     try:
         articles = json.loads(pathlib.Path(path).read_bytes())["data"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        for i, article in enumerate(articles):
+            where = f"{path}: data[{i}]"
+            for j, paragraph in enumerate(article["paragraphs"]):
+                where = place = f"{path}: data[{i}].paragraphs[{j}]"
+                context = beir.text(paragraph, "context", where)
+                questions = []
+                for k, question in enumerate(paragraph["qas"]):
+                    where = f"{place}.qas[{k}]"
+                    key = beir.identifier(question["id"], "id", where)
+                    if key in ids:
+                        raise ValueError(
+                            f"{where}: the id {key!r} was there before; ids "
+                            "must be unique."
+                        )
+                    ids.add(key)
+                    beir.text(question, "question", where)
+                    questions.append((where, question))
+                yield f"{i}.{j}", context, questions
+    except _NOT_SQUAD as error:
         raise ValueError(
-            f"{path} must hold SQuAD's JSON, an object with a list `data`. "
-            f"Received: {error}"
+            f"{where} must be like SQuAD's JSON, an object with a list `data`. "
+            f"Received: {error!r}"
         ) from error
-    ids = set()
-    for i, article in enumerate(_list({"data": articles}, "data", path)):
-        article_place = f"{path}: data[{i}]"
-        paragraphs = _list(article, "paragraphs", article_place)
-        for j, paragraph in enumerate(paragraphs):
-            place = f"{article_place}.paragraphs[{j}]"
-            context = beir.text(paragraph, "context", place)
-            questions = []
-            for k, question in enumerate(_list(paragraph, "qas", place)):
-                where = f"{place}.qas[{k}]"
-                key = beir.identifier(_get(question, "id", where), "id", where)
-                if key in ids:
-                    raise ValueError(
-                        f"{where}: the id {key!r} was there before; ids must "
-                        "be unique."
-                    )
-                ids.add(key)
-                beir.text(question, "question", where)
-                questions.append((where, question))
-            yield f"{i}.{j}", context, questions
-
-
-def _list(record, key, where):
-    value = _get(record, key, where)
-    if not isinstance(value, list):
-        raise ValueError(
-            f"{where}: {key!r} must be a list. Received: {value!r}"
-        )
-    return value
-
-
-def _get(record, key, where):
-    if not isinstance(record, dict) or key not in record:
-        raise ValueError(
-            f"{where}: must be an object with {key!r}. "
-            f"Received: {str(record)[:80]}"
-        )
-    return record[key]

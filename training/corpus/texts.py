@@ -1,13 +1,12 @@
 """Texts, and labelled texts and pairs: from files and named datasets."""
 
-import collections
 import dataclasses
 import hashlib
 import json
 import os
 import re
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -27,53 +26,30 @@ _KNOWN_COLUMNS = (
 # Stand for a label where annotators disagreed or labels are secret.
 _NO_LABEL = ("-", "-1")
 
-NO_LABEL = "no label"
-
 _INTEGER = re.compile(r"-?\d+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """N labelled texts, or pairs of texts if `second` is not `None`.
+    """N labelled texts in one column, or pairs of texts in two.
 
-    `labels` is an int32 array `[N]` of indices into `names`; `left_out` counts
-    the examples that were left out, by reason.
+    `labels` is an int32 array `[N]` of indices into `names`; `left_out` is the
+    number of examples without a label.
     """
 
-    first: list[str]
-    second: list[str] | None
+    columns: list[list[str]]
     labels: np.ndarray
     names: tuple[str, ...]
-    left_out: collections.Counter[str]
+    left_out: int
 
     def __len__(self):
-        return len(self.first)
-
-    def renumbered(self, names: Sequence[str], source: str) -> "Labelled":
-        """Returns the same examples, labelled by index into other `names`."""
-        numbers = {name: number for number, name in enumerate(names)}
-        unknown = [
-            self.names[label]
-            for label in np.unique(self.labels)
-            if self.names[label] not in numbers
-        ]
-        if unknown:
-            raise ValueError(
-                f"{source} must have the labels {', '.join(names)} of the "
-                "training data, or numbers that --labels gives names. "
-                f"Received: {', '.join(unknown)}"
-            )
-        renumber = np.array([numbers.get(name, -1) for name in self.names])
-        return dataclasses.replace(
-            self,
-            labels=renumber[self.labels].astype(np.int32),
-            names=tuple(names),
-        )
+        return len(self.labels)
 
     @property
     def sha256(self) -> str:
         """The checksum of texts and labels."""
-        content = [self.first, self.second, self.labels.tolist(), self.names]
+        first, second = [*self.columns, None][:2]
+        content = [first, second, self.labels.tolist(), self.names]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -89,38 +65,41 @@ def read_examples(
     source: str | os.PathLike,
     columns: Sequence[str] = (),
     labels: Sequence[str] = (),
+    numbered: bool = True,
 ) -> Labelled:
     """Reads the examples of `read_rows` that have a label.
 
     `labels` names the classes, in the order of the numbers that may stand for
-    them. By default they are the labels found: names in alphabetical order,
-    numbers in numerical order.
+    them if `numbered`. By default they are the labels found: names in
+    alphabetical order, numbers in numerical order.
     """
-    source = os.fspath(source)
-    rows = []
-    left_out: collections.Counter[str] = collections.Counter()
-    for row in read_rows(source, columns):
-        if row.label is None:
-            left_out[NO_LABEL] += 1
-        else:
-            rows.append(row)
+    every_row = list(read_rows(source, columns))
+    rows = [row for row in every_row if row.label is not None]
     if not rows:
         raise ValueError(
             f"{source} must hold an example with a label. Received: "
-            f"{left_out[NO_LABEL]} without"
+            f"{len(every_row)} without"
         )
     names = tuple(labels)
     if not names:
-        found = {row.label for row in rows if row.label is not None}
+        found = {str(row.label) for row in rows}
         numeric = all(_INTEGER.fullmatch(label) for label in found)
         names = tuple(sorted(found, key=int) if numeric else sorted(found))
-    first, *second = map(list, zip(*(row.texts for row in rows)))
+    numbers = {name: number for number, name in enumerate(names)}
+    for number in range(len(names) if numbered else 0):
+        numbers.setdefault(str(number), number)
+    for where, _, label in rows:
+        if label not in numbers:
+            raise ValueError(
+                f"{where}: the label must be one of {', '.join(numbers)} "
+                "(`labels` gives numbers names, in their order). "
+                f"Received: {label!r}"
+            )
     return Labelled(
-        first,
-        second[0] if second else None,
-        np.array(_class_numbers(rows, names), np.int32),
+        list(map(list, zip(*(row.texts for row in rows)))),
+        np.array([numbers[str(row.label)] for row in rows], np.int32),
         names,
-        left_out,
+        len(every_row) - len(rows),
     )
 
 
@@ -131,77 +110,41 @@ def read_rows(
 ) -> Iterator[Row]:
     """Reads texts in order; the label is `None` where it is `-` or -1.
 
-    `source` is one of `read_records`. `columns` are those, or the keys, of the
-    text, of the second text if there is one and, if `labelled`, of the label;
-    numbers, from 0, for a table without a header. They may be omitted if they
-    are named as in MNLI, SNLI or GLUE.
+    `columns` are those, or the keys, of the text, of the second text if there
+    is one and, if `labelled`, of the label; numbers for a table without a
+    header. Names as in MNLI, SNLI or GLUE are found without it.
     """
-    source = os.fspath(source)
     if columns and len(columns) - labelled not in (1, 2):
         raise ValueError(
             "`columns` must be those of a text, perhaps a second one, and "
             f"{'the' if labelled else 'no'} label. "
             f"Received: {' '.join(columns)}"
         )
-
-    def choose(available, where):
-        return _choose(available, columns, where, labelled)
-
-    header = not columns or not all(name.isdecimal() for name in columns)
-    for where, record in read_records(source, choose, header):
-        columns = choose(record, where)
-        label = _label(record, columns[-1], where) if labelled else None
-        keys = columns[:-1] if labelled else columns
-        texts = [beir.text(record, key, where) for key in keys]
-        yield Row(where, texts, None if label in _NO_LABEL else label)
-
-
-def _class_numbers(rows, names):
-    numbers = {name: number for number, name in enumerate(names)}
-    found = []
-    for where, _, label in rows:
-        number = numbers.get(label)
-        if number is None and _INTEGER.fullmatch(label):
-            number = int(label)
-        if number is None or not 0 <= number < len(names):
-            raise ValueError(
-                f"{where}: the label must be one of {', '.join(names)}, or a "
-                f"number from 0 to {len(names) - 1}. Received: {label!r}"
-            )
-        found.append(number)
-    return found
-
-
-def _choose(
-    available: Collection[str],
-    columns: Sequence[str],
-    where: str,
-    labelled: bool,
-) -> Sequence[str]:
-    """Returns `columns`, or known ones, if all of them are available."""
     known = [columns] if columns else _KNOWN_COLUMNS
     if not labelled and not columns:
         known = [names[:-1] for names in known]
-    for names in known:
-        if all(name in available for name in names):
-            return names
-    wanted = " ".join(columns) or " ".join(known[0]) + ", or --columns"
+    header = not columns or not all(name.isdecimal() for name in columns)
+    wanted = {name for names in known for name in names}
+    for where, record in read_records(source, wanted, header):
+        keys = next((k for k in known if all(n in record for n in k)), None)
+        if keys is None:
+            raise ValueError(
+                f"{where}: must have the columns {' '.join(known[0])}"
+                f"{'' if columns else ', or --columns'}. "
+                f"Received: {' '.join(map(str, record))[:200]}"
+            )
+        label = _label(record[keys[-1]], where) if labelled else None
+        keys = keys[:-1] if labelled else keys
+        yield Row(where, [beir.text(record, key, where) for key in keys], label)
+
+
+def _label(value, where):
+    if type(value) in (int, str) and value != "":
+        return None if str(value) in _NO_LABEL else str(value)
     raise ValueError(
-        f"{where}: must have the columns {wanted}. "
-        f"Received: {' '.join(map(str, available))[:200]}"
+        f"{where}: the label of a class must be a string that is not empty or "
+        f"an integer. Received: {value!r}, {type(value).__name__}"
     )
-
-
-def _label(record: dict, key: str, where: str) -> str:
-    value = record[key]
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError(
-            f"{where}: {key!r} must be a name or a whole number. "
-            f"Received: {value!r}"
-        )
-    if value == "":
-        raise ValueError(f"{where}: {key!r} must not be empty.")
-    return str(value)
 
 
 def read_texts(
@@ -233,7 +176,7 @@ def read_texts(
 
 def _texts(source: str) -> Iterator[str]:
     if is_named(source) or source.endswith(".jsonl"):
-        for where, record in read_records(source, _text_and_title):
+        for where, record in read_records(source, ("text", "title")):
             text = beir.text(record, "text", where)
             if "title" in record:
                 text = f"{beir.text(record, 'title', where)} {text}"
@@ -245,13 +188,3 @@ def _texts(source: str) -> Iterator[str]:
                 yield line.strip()
         except UnicodeDecodeError as error:
             raise ValueError(f"{source} is not UTF-8: {error}") from error
-
-
-def _text_and_title(available, where):
-    """Chooses the columns of a dataset."""
-    if "text" not in available:
-        raise ValueError(
-            f"{where}: must have the column text. "
-            f"Received: {' '.join(available)}"
-        )
-    return {"text", "title"} & set(available)

@@ -9,7 +9,7 @@ from tensorflow_text.tools.wordpiece_vocab import (
     wordpiece_tokenizer_learner_lib as learner,
 )
 
-from keras_fixedhead import graph_text
+from keras_fixedhead import FixedHeadTokenizer, graph_text
 from keras_fixedhead.convert import bert_files
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 
@@ -87,25 +87,17 @@ def learn_vocabulary(
 def read_vocabulary(path: str | os.PathLike) -> list[str]:
     """Reads and checks a vocabulary of one token a line."""
     tokens = bert_files.read_vocabulary(pathlib.Path(path))
-    lines: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
         if token.split() != [token]:
             raise ValueError(
                 f"{path}:{number}: a token must be a word without whitespace. "
                 f"Received: {token!r}"
             )
-        if token in lines:
-            raise ValueError(
-                f"{path}:{number}: a token must be there once; {token!r} "
-                f"is on line {lines[token]} too."
-            )
-        lines[token] = number
-    missing = [token for token in SPECIAL_TOKENS if token not in lines]
-    if missing:
-        raise ValueError(
-            f"{path}: a vocabulary must hold {', '.join(SPECIAL_TOKENS)}. "
-            f"Missing: {', '.join(missing)}"
-        )
+    try:
+        FixedHeadTokenizer(tokens)
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path}: {reason}") from error
     return tokens
 
 

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -219,25 +219,36 @@ def mean_share(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(values) / tf.cast(count, values.dtype)
 
 
-def outputs_by_length(
+def outputs_of_all(
+    packed: Callable,
+    inputs: Callable[[np.ndarray], dict],
     lengths: Sequence[int],
-    compute: Callable[[np.ndarray], dict],
     batch_size: int,
     label: str,
-) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Yields the numbers of the sequences of each batch, and its outputs.
+) -> Any:
+    """Returns the outputs of N sequences in their order, `[N, ...]`.
 
-    `compute` maps numbers of sequences `[M]` to `{name: tensor [M, ...]}`. The
-    longest come first, so that a batch too large for the memory fails at once.
+    `inputs` returns those of the sequences of some numbers, `packed` the
+    outputs, tensors `[M, ...]` whose second dimension may be that of the batch;
+    zeros fill it up. The longest sequences come first, so that a batch too
+    large for the memory fails at once.
     """
     check_positive(batch_size=batch_size)
+    compute = tf.function(packed, reduce_retracing=True, autograph=False)
     order = np.argsort(-np.asarray(lengths), kind="stable")
+    found = None
     with progress(label, len(order)) as advance:
         for first in range(0, len(order), batch_size):
             rows = order[first : first + batch_size]
-            outputs = compute(rows)
-            yield rows, {name: np.array(x) for name, x in outputs.items()}
+            batch = tf.nest.map_structure(tf.constant, inputs(rows))
+            outputs = tf.nest.map_structure(np.asarray, compute(batch))
+            found = found or tf.nest.map_structure(
+                lambda x: np.zeros((len(order), *x.shape[1:]), x.dtype), outputs
+            )
+            for name, values in outputs.items():
+                found[name][rows, : values.shape[1]] = values
             advance(len(rows))
+    return found
 
 
 class FinetuningTask(SequenceTask):

@@ -5,13 +5,14 @@ python -m training.prepare text --source novels/ --output runs/novels/data
 python -m training.prepare stream --data runs/novels/data --output runs/stream
 """
 
+import importlib
 import os
 import sys
 from typing import Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from training.engine import cli
 from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
@@ -21,26 +22,15 @@ def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
     """Makes the folder, and prints what is in it and what is not."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing here uses a GPU
     cli.import_tensorflow()
-    if isinstance(config, PairsConfig):
-        from training.prepare.pairs import prepare_pairs
-
-        manifest = prepare_pairs(config)
-    elif isinstance(config, TextConfig):
-        from training.prepare.text import prepare_text
-
-        manifest = prepare_text(config)
-    else:
-        from training.prepare.stream import prepare_stream
-
-        manifest = prepare_stream(config)
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, count in manifest["counts"].items():
+    module = importlib.import_module(f"training.prepare.{config.kind}")
+    manifest = getattr(module, f"prepare_{config.kind}")(config)
+    table = Table(Column(), Column(justify="right"), show_header=False)
+    left_out = manifest["left_out"].items()
+    for name, count in (
+        *manifest["counts"].items(),
+        *((f"left out: {reason}", count) for reason, count in left_out),
+    ):
         table.add_row(name, f"{count:,}")
-    table.add_section()
-    for name, count in manifest["left_out"].items():
-        table.add_row(f"left out: {name}", f"{count:,}")
     Console().print(table)
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import pathlib
+from typing import ClassVar
 
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig:
     """Query-document pairs for retrieval, some of them held out."""
 
+    kind: ClassVar[str] = "pairs"
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     source: str = "python"
@@ -42,6 +44,7 @@ class TextConfig:
     The same command continues a run that was interrupted.
     """
 
+    kind: ClassVar[str] = "text"
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     source: tuple[str, ...]
@@ -89,6 +92,7 @@ class StreamConfig:
     for the choice of learning rates, the rest for the test.
     """
 
+    kind: ClassVar[str] = "stream"
     data: pathlib.Path
     """Folder written by `python -m training.prepare text`."""
     output: pathlib.Path

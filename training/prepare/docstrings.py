@@ -3,7 +3,6 @@
 import ast
 import collections
 import concurrent.futures
-import contextlib
 import inspect
 import multiprocessing
 import os
@@ -63,27 +62,23 @@ def read_docstrings(
 ) -> tuple[list[Pair], dict[str, int]]:
     """Reads the public docstrings of the modules and packages in folders.
 
-    The query is the summary sentence, the document the rest, the identifier
-    the dotted name. Files are parsed, many of them in parallel, but never
-    imported. Tests, private names and this project are skipped. Also counts
-    the files and docstrings that were left out, by reason.
+    The query is the summary sentence, the document the rest. Files are parsed,
+    many of them in parallel, but never imported; tests, private names and this
+    project are skipped. Also counts what was left out, by reason.
     """
     modules = [module for folder in folders for module in _list_modules(folder)]
     pairs: dict[str, Pair] = {}
     left_out: collections.Counter[str] = collections.Counter()
-    with contextlib.ExitStack() as stack:
-        files: Iterator = map(_read_file, modules)
+    # Processes that inherit no threads or memory of this one.
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        concurrent.futures.ProcessPoolExecutor(mp_context=spawn) as pool,
+        progress("Reading docstrings", len(modules)) as advance,
+    ):
         if len(modules) > _FEW_FILES:
-            pool = stack.enter_context(
-                concurrent.futures.ProcessPoolExecutor(
-                    # Inherits no threads or memory of this process.
-                    mp_context=multiprocessing.get_context("spawn")
-                )
-            )
             files = pool.map(_read_file, modules, chunksize=_FILES_PER_TASK)
-        advance = stack.enter_context(
-            progress("Reading docstrings", len(modules))
-        )
+        else:
+            files = map(_read_file, modules)
         for found, file_left_out in files:
             advance(1)
             left_out.update(file_left_out)
@@ -97,19 +92,14 @@ def read_docstrings(
 
 
 def split_docstring(docstring: str) -> tuple[str, str]:
-    """Splits a docstring into its summary and the text after it.
-
-    The summary is the first sentence of the first paragraph, on one line, or
-    the whole paragraph. The text after it is not indented. Either may be empty.
-    """
-    paragraph, _, rest = re.sub(
-        r"[ \t]*\n", "\n", inspect.cleandoc(docstring)
-    ).partition("\n\n")
+    """Splits a docstring into its first sentence or paragraph, and the rest."""
+    text = re.sub(r"[ \t]*\n", "\n", inspect.cleandoc(docstring))
+    paragraph, _, rest = text.partition("\n\n")
+    lines = paragraph.splitlines()
     summary = " ".join(
-        word
-        for line in paragraph.splitlines()
-        if not _LINE_OF_MARKS.fullmatch(line)
-        for word in line.split()
+        " ".join(
+            line for line in lines if not _LINE_OF_MARKS.fullmatch(line)
+        ).split()
     )
     for end in _SENTENCE_END.finditer(summary):
         if not _ABBREVIATION.search(summary, 0, end.start() + 1):
@@ -154,22 +144,18 @@ def _read_file(
     module: tuple[str, str],
 ) -> tuple[list[Pair], collections.Counter[str]]:
     path, name = module
-    pairs: list[Pair] = []
-    left_out: collections.Counter[str] = collections.Counter()
-    try:
-        source = pathlib.Path(path).read_bytes()
-    except OSError:
-        left_out["unreadable files"] += 1
-        return pairs, left_out
     try:
         with warnings.catch_warnings():
             # Other people's strings have invalid escapes.
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            tree = ast.parse(pathlib.Path(path).read_bytes())
+    except OSError:
+        return [], collections.Counter({"unreadable files": 1})
     # ValueError: null bytes. The last two: an expression nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        left_out["unparsable files"] += 1
-        return pairs, left_out
+        return [], collections.Counter({"unparsable files": 1})
+    pairs: list[Pair] = []
+    left_out: collections.Counter[str] = collections.Counter()
     for dotted_name, docstring in _public_docstrings(tree, name):
         query, document = split_docstring(docstring)
         reason = _reason_against(query, document)

@@ -18,7 +18,6 @@ from training.corpus.pairs import (
     read_jsonl,
     read_judged,
     read_pairs,
-    unanswered,
     write_jsonl,
 )
 from training.prepare.configs import PairsConfig
@@ -36,35 +35,52 @@ _WORD = re.compile(r"\w+")
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
-    """Writes a folder of pairs, and returns its manifest.
+    """Writes `train.jsonl` and the BEIR folder `heldout`; returns the manifest.
 
-    The folder has `train.jsonl` and the BEIR folder `heldout`. In `counts`,
-    "rows read" is the sum of "training pairs", "held-out pairs" and everything
-    in `left_out`.
+    The "rows read" are the training pairs, held-out pairs and those left out.
     """
     if not 0 < config.heldout < 1:
         raise ValueError(
             f"`heldout` must be between 0 and 1. Received: {config.heldout}"
-        )
-    if config.source == "python" and config.source_split is not None:
-        raise ValueError(
-            "`source_split` must be None: installed docstrings have no "
-            f"splits. Received: {config.source_split!r}"
         )
     if config.heldout_source is None and config.heldout_split is not None:
         raise ValueError(
             "`heldout_split` must be None without `heldout_source`. "
             f"Received: {config.heldout_split!r}"
         )
-    output = Output(config, "pairs", _file_names(config))
-    if output.made_before is not None:
-        return output.made_before
+    output = Output(config, _file_names(config))
+    if (made_before := output.made_before()) is not None:
+        return made_before
 
-    if config.heldout_source is None:
-        train, heldout, counts, left_out = _split_source(config)
+    if config.source == "python" and config.source_split is None:
+        pairs, left_out = read_docstrings(installed_folders())
     else:
-        train, heldout, counts, left_out = _read_both_sources(
-            config, config.heldout_source
+        pairs, left_out = read_pairs(config.source, config.source_split)
+    counts = {"rows read": len(pairs) + sum(left_out.values())}
+    if config.heldout_source is None:
+        with Console(stderr=True).status("Joining near-duplicates"):
+            split = split_pairs(pairs, config.heldout, config.seed)
+        train, heldout = split.train, as_beir(split.heldout)
+        counts["clusters"] = split.num_clusters
+        left_out |= split.left_out
+    else:
+        heldout, more = _read_heldout(
+            config.heldout_source, config.heldout_split
+        )
+        counts["rows read"] += len(heldout.judgements) + sum(more.values())
+        queries = {
+            words_of(heldout.queries[judgement.query])
+            for judgement in heldout.judgements
+        }
+        train = [p for p in pairs if words_of(p.query) not in queries]
+        more["pairs of held-out queries"] = len(pairs) - len(train)
+        left_out |= {reason: count for reason, count in more.items() if count}
+    relevant = sum(judgement.score > 0 for judgement in heldout.judgements)
+    if not train or not relevant:
+        raise ValueError(
+            "`source` and `heldout_source` must give pairs to train on, and "
+            f"of other queries pairs to hold out. Received: {len(train)} and "
+            f"{relevant} of {len(pairs)} pairs"
         )
     if config.vocabulary is None:
         with Console(stderr=True).status("Learning the vocabulary"):
@@ -75,22 +91,18 @@ def prepare_pairs(config: PairsConfig) -> dict:
             )
     else:
         tokens = vocabulary.read_vocabulary(config.vocabulary)
-    manifest = {
-        "counts": {
-            **counts,
-            "training pairs": len(train),
-            "held-out pairs": len(heldout.judgements),
-            "held-out queries": len(heldout.queries),
-            "held-out documents": len(heldout.documents),
-            "tokens in the vocabulary": len(tokens),
-        },
-        "left_out": left_out,
+    counts |= {
+        "training pairs": len(train),
+        "held-out pairs": len(heldout.judgements),
+        "held-out queries": len(heldout.queries),
+        "held-out documents": len(heldout.documents),
+        "tokens in the vocabulary": len(tokens),
     }
-    with output.new_folder() as folder:
-        write_jsonl(folder / "train.jsonl", train)
-        write_beir(folder / "heldout", heldout, split="test")
-        vocabulary.write_vocabulary(folder / "vocabulary.txt", tokens)
-        return output.finish(folder, manifest)
+    with output.work_folder() as work:
+        write_jsonl(work / "data" / "train.jsonl", train)
+        write_beir(work / "data" / "heldout", heldout, split="test")
+        vocabulary.write_vocabulary(work / "data" / "vocabulary.txt", tokens)
+        return output.finish(work, {"counts": counts, "left_out": left_out})
 
 
 def _file_names(config: PairsConfig) -> list[str]:
@@ -107,65 +119,16 @@ def _file_names(config: PairsConfig) -> list[str]:
     return names + tables
 
 
-def _read_source(config: PairsConfig) -> tuple[list[Pair], dict[str, int]]:
-    if config.source == "python":
-        return read_docstrings(installed_folders())
-    return read_pairs(config.source, config.source_split)
-
-
-def _split_source(config: PairsConfig) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns training pairs, held-out ones, counts, and counts left out."""
-    pairs, left_out = _read_source(config)
-    with Console(stderr=True).status("Joining near-duplicates"):
-        split = split_pairs(pairs, config.heldout, config.seed)
-    if not split.train or not split.heldout:
-        raise ValueError(
-            f"`source` must give pairs to train on and to hold out. Received: "
-            f"{len(pairs)} pairs in {split.num_clusters} clusters, which "
-            f"gives {len(split.train)} and {len(split.heldout)}"
-        )
-    counts = {
-        "rows read": len(pairs) + sum(left_out.values()),
-        "clusters": split.num_clusters,
-    }
-    left_out = left_out | split.left_out
-    return split.train, as_beir(split.heldout), counts, left_out
-
-
-def _read_both_sources(
-    config: PairsConfig, source: str
-) -> tuple[list[Pair], Beir, dict, dict]:
-    """Returns the same; training pairs have no held-out queries."""
-    pairs, left_out = _read_source(config)
-    count = len(pairs) + sum(left_out.values())
-    heldout = read_judged(source, config.heldout_split)
-    if heldout is None:
-        rows = read_jsonl(source)
-        heldout = as_beir(rows)
-        count += len(rows)
-        if len(heldout.judgements) < len(rows):
-            repeats = len(rows) - len(heldout.judgements)
-            left_out["repeats of a held-out pair"] = repeats
-    else:
-        count += len(heldout.judgements)
-        for reason, n in unanswered(source, heldout).items():
-            left_out[f"held-out {reason}"] = n
-            count += n
-    heldout_queries = {
-        words_of(heldout.queries[judgement.query])
-        for judgement in heldout.judgements
-    }
-    train = [p for p in pairs if words_of(p.query) not in heldout_queries]
-    if len(train) < len(pairs):
-        left_out["pairs of held-out queries"] = len(pairs) - len(train)
-    relevant = sum(judgement.score > 0 for judgement in heldout.judgements)
-    if not train or not relevant:
-        raise ValueError(
-            "`source` and `heldout_source` must give different queries to "
-            f"train on and to hold out. Received: {len(train)} pairs and "
-            f"{relevant} relevant documents"
-        )
-    return train, heldout, {"rows read": count}, left_out
+def _read_heldout(source: str, split: str | None) -> tuple[Beir, dict]:
+    """Reads what to hold out, and counts what is left out of it."""
+    judged = read_judged(source, split)
+    if judged is not None:
+        heldout, left_out = judged
+        return heldout, {f"held-out {what}": n for what, n in left_out.items()}
+    pairs = read_jsonl(source)
+    heldout = as_beir(pairs)
+    repeats = len(pairs) - len(heldout.judgements)
+    return heldout, {"repeats of a held-out pair": repeats}
 
 
 class Split(typing.NamedTuple):
@@ -180,11 +143,10 @@ class Split(typing.NamedTuple):
 def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
     """Holds out a fraction of the clusters of near-duplicates.
 
-    The seed and the first identifier of a cluster, in alphabetical order,
-    decide whether it is held out, so other pairs can come and go. Identifiers
-    must be unique. Of a held-out cluster one pair is held out, so that its
-    query has one right document. Training pairs leave out exact copies of
-    another pair, and negatives that are documents of held-out clusters.
+    The seed and the first identifier of a cluster decide, so other pairs can
+    come and go. One pair of a held-out cluster is held out: its query has one
+    right document. Training pairs leave out copies of another pair, and
+    negatives that are documents of held-out clusters.
     """
     clusters = cluster_pairs(pairs)
     train: set[Pair] = set()
@@ -222,12 +184,11 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 
 
 def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
-    """Joins pairs with near-duplicate documents or equal queries.
+    """Joins pairs with near-duplicate documents or equal queries, in order.
 
-    Texts are compared as words, without case and punctuation. MinHash sketches
-    of a document's distinct words in a locality-sensitive index (Broder 1997;
-    Indyk and Motwani 1998) propose candidates; the exact Jaccard index
-    decides. The order of `pairs` is kept.
+    MinHash sketches of a document's distinct words in a locality-sensitive
+    index (Broder 1997; Indyk and Motwani 1998) propose candidates; the exact
+    Jaccard index decides.
     """
     words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS

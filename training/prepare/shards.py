@@ -8,35 +8,52 @@ makes the missing shards, in any number of processes.
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import itertools
 import json
+import multiprocessing
+import multiprocessing.connection
+import os
 import pathlib
+import signal
+import threading
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
-from keras_fixedhead.files import replaced
+from keras_fixedhead.convert.bert_files import read_vocabulary
+from keras_fixedhead.files import write_json
 from training.corpus.tokenized import Document, write_shard
-from training.corpus.vocabulary import read_vocabulary
 from training.prepare import documents as counted
-from training.prepare.workers import THREADS
 
-SPLITS = ("train", "heldout")
+SPLITS = {"train": "training", "heldout": "held-out"}
 
-# Five digits, so that names sort like numbers.
-_MAX_SHARDS = 100_000
+# What the manifest has of the counts.
+_COUNTS = (
+    "training documents",
+    "held-out documents",
+    counted.LINES,
+    "training words",
+    "held-out words",
+    "training tokens",
+    "held-out tokens",
+    counted.UNKNOWN,
+    counted.BAD_UTF8,
+    counted.LONG_LINES,
+    counted.LONG_DOCUMENTS,
+)
+_LEFT_OUT = (
+    counted.EMPTY, counted.LONG_JSON, counted.SHORT, counted.EMPTY_LINES
+)  # fmt: skip
 
+# Of a worker: the graph tokenizes while Python cuts and writes.
+THREADS = 2
 _BATCH_BYTES = 2**18
 
 
 def shard_name(split: str, number: int) -> str:
-    if number >= _MAX_SHARDS:
-        raise ValueError(
-            "`shard_megabytes` must be larger: it would take more than "
-            f"{_MAX_SHARDS} shards"
-        )
     return f"{split}-{number:05}"
 
 
@@ -70,19 +87,51 @@ def write_shards(
 
     At most `max_pending` shards are in memory: reading waits for writing.
     """
-    pending = set()
+    pending: collections.deque = collections.deque()
     for name, documents in shards:
-        if is_written(work, name):
-            continue
-        pending.add(pool.submit(write_part, work, name, documents, lowercase))
-        if len(pending) == max_pending:
-            done, pending = concurrent.futures.wait(
-                pending, return_when=concurrent.futures.FIRST_COMPLETED
+        if not is_written(work, name):
+            pending.append(
+                pool.submit(write_part, work, name, documents, lowercase)
             )
-            for future in done:
-                future.result()
-    for future in concurrent.futures.as_completed(pending):
+        if len(pending) == max_pending:
+            pending.popleft().result()
+    for future in pending:
         future.result()
+
+
+@contextlib.contextmanager
+def worker_pool(workers: int) -> Iterator[concurrent.futures.Executor]:
+    """Yields a pool of processes, each of about a gigabyte."""
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers,
+        # Inherits no threads or memory of this process.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+    )
+    try:
+        yield pool
+    except concurrent.futures.BrokenExecutor as error:
+        raise ChildProcessError(
+            "a worker process was killed, perhaps because memory ran out; "
+            f"--workers sets how many there are (now {workers})"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker():
+    # Ctrl-C is for the parent, which then stops its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+
+
+def _exit_with_parent():
+    # A worker whose parent was killed would wait for work forever.
+    parent = multiprocessing.parent_process()
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def is_written(work: pathlib.Path, name: str) -> bool:
@@ -93,18 +142,15 @@ def write_part(
     work: pathlib.Path, name: str, documents: Iterable[bytes], lowercase: bool
 ) -> None:
     """Writes a shard and then its part into the work folder."""
-    counts: collections.Counter[str] = collections.Counter()
-    left_out: collections.Counter[str] = collections.Counter()
+    counts = counted.Counts()
     tokenizer = _tokenizer(work / "data" / "vocabulary.txt", lowercase)
-    tokenized = _tokenize(documents, tokenizer, counts, left_out)
+    tokenized = _tokenize(documents, tokenizer, counts)
     shard = write_shard(work / "data", name, tokenized)
-    part = {
-        "shard": shard | {"words": counts[counted.WORDS]},
-        "counts": counts,
-        "left_out": left_out,
-    }
-    with replaced(_part_path(work, name)) as path:
-        path.write_text(json.dumps(part), encoding="utf-8")
+    shard["words"] = counts[counted.WORDS]
+    split = SPLITS[name.partition("-")[0]]
+    for what in ("documents", "words", "tokens"):
+        counts[f"{split} {what}"] = shard[what]
+    write_json(_part_path(work, name), {"shard": shard, "counts": counts})
 
 
 def _part_path(work, name):
@@ -125,13 +171,12 @@ def _tokenizer(vocabulary, lowercase):
     return graph, tokenizer.unk_token_id
 
 
-def _tokenize(documents, tokenizer, counts, left_out):
+def _tokenize(documents, tokenizer, counts):
     """Yields `Document`s of at least two tokens, in order."""
     graph, unknown = tokenizer
 
     def tokenize_lines(batch):
-        lines = [line for document in batch for line in document]
-        ids = graph(tf.constant(lines))
+        ids = graph(tf.constant(list(itertools.chain.from_iterable(batch))))
         return ids.flat_values.numpy(), ids.row_lengths().numpy()
 
     batches = list(_batch(documents))
@@ -140,7 +185,7 @@ def _tokenize(documents, tokenizer, counts, left_out):
             batches, threads.map(tokenize_lines, batches)
         ):
             counts[counted.UNKNOWN] += int((token_ids == unknown).sum())
-            left_out[counted.EMPTY_LINES] += int((line_lengths == 0).sum())
+            counts[counted.EMPTY_LINES] += int((line_lengths == 0).sum())
             token = line = 0
             for lines in batch:
                 lengths = line_lengths[line : line + len(lines)]
@@ -148,7 +193,7 @@ def _tokenize(documents, tokenizer, counts, left_out):
                 tokens = token_ids[token : token + lengths.sum()]
                 token += len(tokens)
                 if len(tokens) < 2:
-                    left_out[counted.SHORT] += 1
+                    counts[counted.SHORT] += 1
                     continue
                 counts[counted.WORDS] += sum(
                     len(text.decode().split())
@@ -173,47 +218,25 @@ def _batch(documents):
         yield batch
 
 
-def summarize(work: pathlib.Path, met: collections.Counter) -> dict:
+def summarize(work: pathlib.Path, met: counted.Counts) -> dict:
     """Adds up the parts: `counts`, `left_out` and `shards` of the manifest.
 
-    `met` is what `Tally.counts` counted. Removes shards without a document.
+    `met` counts what was read. Removes shards without a document.
     """
-    counts: collections.Counter[str] = collections.Counter()
-    left_out: collections.Counter[str] = collections.Counter()
+    counts = counted.Counts(met)
     shards: dict[str, list[dict]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for path in sorted(work.joinpath("parts").glob(f"{split}-*.json")):
             part = json.loads(path.read_bytes())
             counts.update(part["counts"])
-            left_out.update(part["left_out"])
             if part["shard"]["documents"]:
                 shards[split].append(part["shard"])
             else:
                 for file in work.joinpath("data").glob(f"{path.stem}.*"):
                     file.unlink()
 
-    def total(split, name):
-        return sum(shard[name] for shard in shards[split])
-
     return {
-        "counts": {
-            "training documents": total("train", "documents"),
-            "held-out documents": total("heldout", "documents"),
-            counted.LINES: counts[counted.LINES],
-            "training words": total("train", "words"),
-            "held-out words": total("heldout", "words"),
-            "training tokens": total("train", "tokens"),
-            "held-out tokens": total("heldout", "tokens"),
-            counted.UNKNOWN: counts[counted.UNKNOWN],
-            counted.BAD_UTF8: met[counted.BAD_UTF8],
-            counted.LONG_LINES: met[counted.LONG_LINES],
-            counted.LONG_DOCUMENTS: met[counted.LONG_DOCUMENTS],
-        },
-        "left_out": {
-            counted.EMPTY: met[counted.EMPTY],
-            counted.LONG_JSON: met[counted.LONG_JSON],
-            counted.SHORT: left_out[counted.SHORT],
-            counted.EMPTY_LINES: left_out[counted.EMPTY_LINES],
-        },
+        "counts": {name: counts[name] for name in _COUNTS},
+        "left_out": {name: counts[name] for name in _LEFT_OUT},
         "shards": shards,
     }

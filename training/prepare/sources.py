@@ -5,68 +5,125 @@ sample, so other documents can come and go, in any order, and equal documents
 stay together.
 """
 
+import codecs
 import dataclasses
 import glob
+import gzip
 import hashlib
 import heapq
-import io
+import json
 import os
 import pathlib
+import reprlib
+import zlib
 from collections.abc import Iterator, Sequence
 
-from training.corpus.datasets import Dataset, is_named, open_dataset
-from training.prepare.documents import Tally, read_file, read_text
+from training.corpus.datasets import TfdsSplit, is_named, open_dataset
+from training.prepare.documents import (
+    BYTES,
+    LONG_JSON,
+    Counts,
+    read_one,
+    read_text,
+)
 
 _SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+# A longer line of JSON cannot be cut; it is left out.
+MAX_JSON_BYTES = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file of text or JSON lines; `modified` is in nanoseconds."""
+    """A file of text or JSON lines."""
 
     path: pathlib.Path
     num_bytes: int
-    modified: int
     lines_are_documents: bool = False
 
-    def documents(self, tally: Tally) -> Iterator[bytes]:
-        """Yields the documents, as `read_file` does."""
-        return read_file(
-            self.path, tally, lines_are_documents=self.lines_are_documents
-        )
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def documents(self, counts: Counts) -> Iterator[bytes]:
+        """Yields the documents, and counts what it meets.
+
+        `.jsonl` has a document a line, an object with the string `text`; see
+        `read_text` for any other file. Either may be compressed, with `.gz`.
+        """
+        before = counts[BYTES]
+        with open(self.path, "rb") as file:
+            packed = self.path.suffix == ".gz"
+            stream = gzip.GzipFile(fileobj=file) if packed else file
+            try:
+                for document in self._read(stream, counts):
+                    counts[BYTES] = before + file.tell()
+                    yield document
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(
+                    f"{self.path}: damaged or cut off: {error}"
+                ) from error
+            counts[BYTES] = before + file.tell()
+
+    def _read(self, stream, counts):
+        if stream.peek(3).startswith(codecs.BOM_UTF8):
+            stream.read(3)
+        if self.path.name.removesuffix(".gz").endswith(".jsonl"):
+            return _read_jsonl(self.path, stream, counts)
+        return read_text(stream, counts, self.lines_are_documents)
 
     def parts(self) -> list["Source"]:
-        """Divides the source into sources that workers can read."""
         return [self]
 
     def identity(self) -> object:
-        """A key that is the same under each name of the source."""
         return os.path.realpath(self.path)
+
+
+def _read_jsonl(path, stream, counts):
+    lines = iter(lambda: stream.readline(MAX_JSON_BYTES + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_JSON_BYTES:
+            counts[LONG_JSON] += 1
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(MAX_JSON_BYTES)
+            continue
+        if not line.strip():
+            continue
+        try:
+            # Bytes that are not UTF-8, and surrogates that JSON escapes, end
+            # up as bytes that are not UTF-8, which `read_one` drops.
+            record = json.loads(line.decode(errors="surrogateescape"))
+            text = record["text"].encode(errors="surrogatepass")
+        except (
+            ValueError, KeyError, TypeError, AttributeError, RecursionError
+        ):  # fmt: skip
+            raise ValueError(
+                f"{path}:{number}: a line must be a JSON object whose `text` "
+                f"is a string. Received: {reprlib.repr(line)}"
+            ) from None
+        yield from read_one(text, counts)
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetTexts:
     """The texts of a named dataset, in its column `feature`."""
 
-    dataset: Dataset
+    dataset: TfdsSplit
     feature: str
 
     @property
     def num_bytes(self) -> int:
         return self.dataset.num_bytes
 
-    def documents(self, tally: Tally) -> Iterator[bytes]:
+    def documents(self, counts: Counts) -> Iterator[bytes]:
         """Yields the documents, one per example."""
-        before = tally.bytes_read
-        texts = self.dataset.texts(self.feature)
-        for number, text in enumerate(texts, start=1):
-            tally.bytes_read = before + (
+        before = counts[BYTES]
+        examples = self.dataset.examples([self.feature])
+        for number, example in enumerate(examples, start=1):
+            counts[BYTES] = before + (
                 self.num_bytes * number // self.dataset.num_examples
             )
-            yield from read_text(io.BytesIO(text), tally.counts, divide=None)
+            yield from read_one(example[self.feature], counts)
 
     def parts(self) -> list["Source"]:
-        """Divides the source into sources that workers can read."""
         parts = self.dataset.parts()
         return [dataclasses.replace(self, dataset=part) for part in parts]
 
@@ -76,13 +133,9 @@ class DatasetTexts:
     def __str__(self) -> str:
         return str(self.dataset)
 
-    def overlaps(self, other: "Source") -> bool:
-        """Whether another source has examples in common with this one."""
-        return isinstance(other, DatasetTexts) and self.dataset.overlaps(
-            other.dataset
-        )
 
-
+# `identity` is the same under each name of a source; `parts` divides it into
+# sources that workers can read.
 Source = File | DatasetTexts
 
 
@@ -101,23 +154,15 @@ class Sources:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all sources."""
         return sum(s.num_bytes for s in self.train + self.heldout)
 
-    def plan(self) -> dict:
-        """Returns what decides the documents, for a record of it."""
-        plan = dataclasses.asdict(self)
-        for source in plan["train"] + plan["heldout"]:
-            source.update(source.pop("dataset", {}))  # flat, as in old records
-        return plan
-
-    def documents(self, tally: Tally) -> Iterator[tuple[str, bytes]]:
+    def documents(self, counts: Counts) -> Iterator[tuple[str, bytes]]:
         """Yields the split of each document, and the document."""
         for source in self.train:
-            for document in source.documents(tally):
+            for document in source.documents(counts):
                 yield self.split(document), document
         for source in self.heldout:
-            for document in source.documents(tally):
+            for document in source.documents(counts):
                 yield "heldout", document
 
     def split(self, document: bytes) -> str:
@@ -127,11 +172,7 @@ class Sources:
 
 
 class Sample:
-    """Draws documents of at most `max_bytes`, those with the smallest hashes.
-
-    The order of documents makes no difference. One document is always drawn,
-    even if it is longer.
-    """
+    """Draws documents of at most `max_bytes`, by the smallest hashes."""
 
     def __init__(self, max_bytes: int, seed: int):
         self._max_bytes = max_bytes
@@ -140,10 +181,10 @@ class Sample:
         self._drawn: list[tuple[int, bytes]] = []  # the largest hash first
 
     def add(self, document: bytes) -> None:
-        """Draws the document if its hash is small, and drops larger ones."""
         drawn = -_hash(document, b"sample", self._seed), document
         heapq.heappush(self._drawn, drawn)
         self._size += len(document)
+        # One is always drawn, even if it is longer.
         while self._size > self._max_bytes and len(self._drawn) > 1:
             self._size -= len(heapq.heappop(self._drawn)[1])
 
@@ -190,17 +231,19 @@ def without(
     sources: Sequence[Source], heldout: Sequence[Source]
 ) -> list[Source]:
     """Returns the sources that are not held out."""
-    for source in sources:
-        if not isinstance(source, DatasetTexts):
-            continue
-        for other in heldout:
-            if source != other and source.overlaps(other):
-                raise ValueError(
-                    "`heldout_source` must be one whole `source`, or must not "
-                    f"overlap any. Received: {other} and the source {source}"
-                )
     held_out = {source.identity() for source in heldout}
-    return [source for source in sources if source.identity() not in held_out]
+    left = [source for source in sources if source.identity() not in held_out]
+    datasets = [s.dataset for s in heldout if isinstance(s, DatasetTexts)]
+    for source in left:
+        if isinstance(source, DatasetTexts) and any(
+            source.dataset.overlaps(other) for other in datasets
+        ):
+            raise ValueError(
+                "`heldout_source` must be one whole `source`, or must not "
+                f"overlap any. Received: {', '.join(map(str, datasets))} and "
+                f"the source {source}"
+            )
+    return left
 
 
 def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
@@ -223,7 +266,7 @@ def stamps(names: Sequence[str]) -> list | None:
     """
     try:
         return [
-            [os.fspath(file.path), file.num_bytes, file.modified]
+            [str(file), file.num_bytes, file.path.stat().st_mtime_ns]
             for name in names
             if not is_named(name)
             for file in _find_files(name)
@@ -239,22 +282,19 @@ def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
     files: list[pathlib.Path] = []
     for path in map(pathlib.Path, sorted(paths)):
         if path.is_dir():
-            files += sorted(
-                file
-                for file in path.rglob("*")
-                if file.name.endswith(_SUFFIXES) and file.is_file()
-            )
-        # A pipe could be read only once.
-        elif path.is_file():
+            inside = sorted(path.rglob("*"))
+            files += [file for file in inside if file.name.endswith(_SUFFIXES)]
+        else:
             files.append(path)
+    # A pipe could be read only once.
+    files = [file for file in files if file.is_file()]
     if not files:
         raise ValueError(
             f"`source` must be text ({', '.join(_SUFFIXES)} in a folder). "
             f"Received: {name!r}"
         )
     return [
-        File(file, stat.st_size, stat.st_mtime_ns, lines_are_documents)
-        for file, stat in ((file, file.stat()) for file in files)
+        File(file, file.stat().st_size, lines_are_documents) for file in files
     ]
 
 

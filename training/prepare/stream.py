@@ -30,9 +30,9 @@ def prepare_stream(config: StreamConfig) -> dict:
     """
     corpus = read_corpus(config.data)
     names = [str(config.data / "manifest.json")]
-    output = Output(config, "stream", names, data=corpus.manifest_sha256)
-    if output.made_before is not None:
-        return output.made_before
+    output = Output(config, names, data=corpus.manifest_sha256)
+    if (made_before := output.made_before()) is not None:
+        return made_before
     heldout = sum(len(shard.document_lengths) for shard in corpus.heldout)
     if heldout < 2:
         raise ValueError(
@@ -42,16 +42,16 @@ def prepare_stream(config: StreamConfig) -> dict:
     # TensorFlow's error would not say which shard is damaged.
     with Console(stderr=True).status("Reading"):
         check_shards([*corpus.train, *corpus.heldout])
-    with output.new_folder() as folder:
-        vocabulary = "vocabulary.txt"
-        shutil.copyfile(config.data / vocabulary, folder / vocabulary)
+    with output.work_folder() as work:
+        folder = work / "data"
+        shutil.copy(config.data / "vocabulary.txt", folder)
         with Console(stderr=True).status("Writing"):
             counts = _write_splits(folder, corpus)
         sha256 = {
             split: file_sha256(folder / f"{split}.npy") for split in SPLITS
         }
         manifest = {"counts": counts, "left_out": {}, "sha256": sha256}
-        return output.finish(folder, manifest)
+        return output.finish(work, manifest)
 
 
 def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
@@ -61,15 +61,14 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
     )
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
     dtype = np.dtype("<u2" if len(corpus.vocabulary) <= 2**16 else "<i4")
-    sources = {
-        "train": (corpus.train, slice(None)),
-        "tuning": (corpus.heldout, slice(0, None, 2)),
-        "test": (corpus.heldout, slice(1, None, 2)),
-    }
     tokens, documents = {}, {}
-    for split, (shards, wanted) in sources.items():
+    for split, shards, first, step in (
+        ("train", corpus.train, 0, 1),
+        ("tuning", corpus.heldout, 0, 2),
+        ("test", corpus.heldout, 1, 2),
+    ):
         lengths = [n for shard in shards for n in shard.document_lengths]
-        lengths = lengths[wanted]
+        lengths = lengths[first::step]
         count = sum(int(length) + 2 for length in lengths)
         tokens[f"{split} tokens"] = count
         documents[f"{split} documents"] = len(lengths)
@@ -77,9 +76,7 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
             folder / f"{split}.npy", mode="w+", dtype=dtype, shape=(count,)
         )
         place = 0
-        for document in itertools.islice(
-            _documents(shards), wanted.start, None, wanted.step
-        ):
+        for document in itertools.islice(_documents(shards), first, None, step):
             row = [start, *document, end]
             array[place : place + len(row)] = row
             place += len(row)

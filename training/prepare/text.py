@@ -1,6 +1,5 @@
 """Documents of token ids to pre-train and to evaluate on."""
 
-import collections
 import contextlib
 import os
 import pathlib
@@ -11,10 +10,17 @@ from rich.progress import DownloadColumn, TransferSpeedColumn
 from keras_fixedhead.files import replaced
 from keras_fixedhead.progress import progress
 from training.corpus import vocabulary
+from training.engine.configs import check_positive
 from training.prepare.configs import TextConfig
-from training.prepare.documents import Tally
+from training.prepare.documents import BYTES, Counts
 from training.prepare.folder import Output
-from training.prepare.shards import divide, summarize, write_shards
+from training.prepare.shards import (
+    THREADS,
+    divide,
+    summarize,
+    worker_pool,
+    write_shards,
+)
 from training.prepare.sources import (
     Sample,
     Sources,
@@ -22,18 +28,13 @@ from training.prepare.sources import (
     find_sources,
     without,
 )
-from training.prepare.workers import THREADS, worker_pool
 
 # Documents between two updates of the progress bar.
 _BETWEEN_UPDATES = 1_000
 
 
 def prepare_text(config: TextConfig) -> dict:
-    """Writes a folder of tokenized documents, and returns its manifest.
-
-    A folder made with the same arguments is left as it is; an unfinished one
-    is continued. Shards are those of `training.corpus.tokenized`.
-    """
+    """Writes or continues a folder of shards, and returns its manifest."""
     heldout = config.heldout
     if heldout is None:
         heldout = 0.0 if config.heldout_source else 0.01
@@ -42,17 +43,18 @@ def prepare_text(config: TextConfig) -> dict:
             "`heldout` must be from 0 to 1, and 0 where there is "
             f"`heldout_source`. Received: {heldout}"
         )
-    for name in ("vocabulary_megabytes", "shard_megabytes", "workers"):
-        value = getattr(config, name)
-        if value is not None and value <= 0:
-            raise ValueError(f"`{name}` must be positive. Received: {value}")
+    check_positive(
+        vocabulary_megabytes=config.vocabulary_megabytes,
+        shard_megabytes=config.shard_megabytes,
+        workers=1 if config.workers is None else config.workers,
+    )
     names = [*config.source, *config.heldout_source]
     if config.vocabulary is not None:
         names.append(str(config.vocabulary))
     check_outside(config.output, names)
-    output = Output(config, "text", names)
-    if output.made_before is not None:
-        return output.made_before
+    output = Output(config, names)
+    if (made_before := output.made_before()) is not None:
+        return made_before
 
     train_sources, heldout_sources = (
         find_sources(names, config.tfds_data_dir, config.lines_are_documents)
@@ -64,9 +66,12 @@ def prepare_text(config: TextConfig) -> dict:
         heldout_part=heldout,
         seed=config.seed,
     )
-    with output.work_folder(sources.plan()) as work:
+    with output.work_folder([*sources.train, *sources.heldout]) as work:
+        tokens = work / "data" / "vocabulary.txt"
+        if not tokens.exists():
+            _make_vocabulary(config, sources, tokens)
         if config.beam is None:
-            met = tokenize(config, sources, work)
+            met = _tokenize(config, sources, work)
         else:
             from training.prepare import beam
 
@@ -81,69 +86,60 @@ def prepare_text(config: TextConfig) -> dict:
                 f"if any are held out. Received: {manifest['counts']}, left "
                 f"out: {manifest['left_out']}"
             )
-        tokens = work.joinpath("data", "vocabulary.txt").read_bytes()
-        manifest["counts"]["tokens in the vocabulary"] = tokens.count(b"\n")
-        return output.finish(work / "data", manifest)
+        count = tokens.read_bytes().count(b"\n")
+        manifest["counts"]["tokens in the vocabulary"] = count
+        return output.finish(work, manifest)
 
 
-def tokenize(
-    config: TextConfig, sources: Sources, work: pathlib.Path
-) -> collections.Counter[str]:
-    """Writes the vocabulary and the shards that the work folder lacks.
-
-    This process reads the sources, once to learn a vocabulary and once to
-    tokenize, and hands the documents of each shard to a worker process.
-    Returns `Tally.counts`.
-    """
-    if not work.joinpath("data", "vocabulary.txt").exists():
-        if config.vocabulary is None:
-            sample = Sample(config.vocabulary_megabytes * 10**6, config.seed)
-            for split, document in _read("Drawing a sample", sources, Tally()):
-                if split == "train":
-                    sample.add(document)
-            sample_path(work).write_bytes(b"\n".join(sample.documents()))
-        write_vocabulary(config, work)
-    cpus = len(os.sched_getaffinity(0))
-    workers = config.workers or max(cpus // THREADS, 1)
-    tally = Tally()
-    with (
-        worker_pool(workers) as pool,
-        contextlib.closing(_read("Tokenizing", sources, tally)) as documents,
-    ):
-        shards = divide(documents, int(config.shard_megabytes * 10**6))
-        write_shards(shards, work, config.lowercase, pool, workers + 1)
-    return tally.counts
-
-
-def sample_path(work: pathlib.Path) -> pathlib.Path:
-    """The text in the work folder to learn a vocabulary from."""
-    return work / "sample.txt"
-
-
-def write_vocabulary(config: TextConfig, work: pathlib.Path) -> None:
-    """Writes the given vocabulary, or one learned from the sample."""
+def _make_vocabulary(
+    config: TextConfig, sources: Sources, path: pathlib.Path
+) -> None:
+    """Writes the given vocabulary, or learns one from a sample of the text."""
     if config.vocabulary is None:
+        sample = Sample(config.vocabulary_megabytes * 10**6, config.seed)
+        for split, document in _read("Drawing a sample", sources, Counts()):
+            if split == "train":
+                sample.add(document)
         tokens = vocabulary.learn_vocabulary(
-            sample_path(work).read_bytes().split(b"\n"),
+            b"\n".join(sample.documents()).split(b"\n"),
             config.vocabulary_size,
             config.lowercase,
         )
     else:
         tokens = vocabulary.read_vocabulary(config.vocabulary)
-    with replaced(work / "data" / "vocabulary.txt") as partial:
+    with replaced(path) as partial:
         vocabulary.write_vocabulary(partial, tokens)
 
 
+def _tokenize(
+    config: TextConfig, sources: Sources, work: pathlib.Path
+) -> Counts:
+    """Reads the sources for worker processes, which write missing shards.
+
+    Returns the counts of what was read.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    workers = config.workers or max(cpus // THREADS, 1)
+    counts = Counts()
+    with (
+        worker_pool(workers) as pool,
+        contextlib.closing(_read("Tokenizing", sources, counts)) as documents,
+    ):
+        shards = divide(documents, int(config.shard_megabytes * 10**6))
+        write_shards(shards, work, config.lowercase, pool, workers + 1)
+    return counts
+
+
 def _read(
-    label: str, sources: Sources, tally: Tally
+    label: str, sources: Sources, counts: Counts
 ) -> Generator[tuple[str, bytes]]:
     """Yields splits and documents, and shows how much is read."""
     columns = DownloadColumn(), TransferSpeedColumn()
     reported = 0
     with progress(label, sources.num_bytes, *columns) as advance:
-        for number, element in enumerate(sources.documents(tally)):
+        for number, element in enumerate(sources.documents(counts)):
             yield element
             if number % _BETWEEN_UPDATES == 0:
-                advance(tally.bytes_read - reported)
-                reported = tally.bytes_read
+                advance(counts[BYTES] - reported)
+                reported = counts[BYTES]
         advance(sources.num_bytes - reported)

@@ -29,7 +29,7 @@ from training.engine.task import (
     in_order,
     losses_and_hits,
     mean_share,
-    outputs_by_length,
+    outputs_of_all,
 )
 from training.token_classification.configs import Prediction, TokenLabelsConfig
 
@@ -162,10 +162,7 @@ class LabelledWindows:
         return len(self.rows)
 
     def labels_of(self, classes: np.ndarray) -> list[list[str]]:
-        """Returns the label of each word of each sentence.
-
-        Takes the classes of all windows' tokens, int `[N, T]`.
-        """
+        """Returns words' labels by sentence; takes classes, int `[N, T]`."""
         rows = iter(classes)
         return [
             [
@@ -294,54 +291,33 @@ class TokenClassificationTask(FinetuningTask):
 
 
 def predict(config: Prediction) -> dict[str, float]:
-    """Writes a word and its label per line, divided by a tab.
-
-    An empty line follows each sentence. Returns `accuracy` and, for entities,
-    `f1`; nothing if the input has no labels.
-    """
+    """Writes words with their labels, and returns their `score`."""
     classifier = read_task(config.model, "model", FixedHeadTokenClassifier)
-    sentences = read_sentences(
-        config.input, config.column, not config.unlabelled
-    )
+    labelled = not config.unlabelled
+    sentences = read_sentences(config.input, config.column, labelled)
     names = classifier.labels or [
         str(number) for number in range(classifier.num_classes)
     ]
     windows = LabelledWindows(sentences, classifier.preprocessor, names)
-    found = windows.labels_of(
-        _classes(classifier, windows.rows, config.batch_size)
+
+    def classify(inputs):
+        logits = classifier.classify_packed(inputs)
+        return {"classes": tf.argmax(logits, -1, output_type=tf.int32)}
+
+    outputs = outputs_of_all(
+        classify,
+        lambda numbers: classifier.preprocessor.pad(
+            [windows.rows[number] for number in numbers]
+        ),
+        [len(row.token_ids) for row in windows.rows],
+        config.batch_size,
+        "labelling",
     )
+    found = windows.labels_of(outputs["classes"])
     with replaced(config.output) as partial:
         with open(partial, "w", encoding="utf-8", newline="\n") as file:
             for words, labels in zip(sentences.words, found):
                 pairs = zip(words, labels, strict=True)
                 file.writelines(f"{word}\t{label}\n" for word, label in pairs)
                 file.write("\n")
-    return {} if config.unlabelled else sentences.score(found)
-
-
-def _classes(classifier, rows, batch_size):
-    """Returns the classes of all tokens, int32 `[windows, tokens]`."""
-    classify = tf.function(
-        lambda inputs: tf.argmax(
-            classifier.classify_packed(inputs), axis=-1, output_type=tf.int32
-        ),
-        reduce_retracing=True,
-        autograph=False,
-    )
-    lengths = [len(row.token_ids) for row in rows]
-    found = np.zeros((len(rows), max(lengths)), np.int32)
-
-    def compute(numbers):
-        inputs = classifier.preprocessor.pad([rows[n] for n in numbers])
-        return {
-            "classes": classify(
-                {name: tf.constant(x) for name, x in inputs.items()}
-            )
-        }
-
-    for numbers, outputs in outputs_by_length(
-        lengths, compute, batch_size, "labelling"
-    ):
-        classes = outputs["classes"]
-        found[numbers, : classes.shape[1]] = classes
-    return found
+    return sentences.score(found) if labelled else {}

@@ -15,6 +15,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from tests.training import tiny
+from tests.training.batch_tests import BATCH, BatchesTests, take
 from tests.training.task_tests import (
     Case,
     TaskTests,
@@ -23,8 +24,9 @@ from tests.training.task_tests import (
 )
 from training import finetune, predict
 from training.classification.configs import NAMED_RUNS
-from training.classification.task import ClassificationTask
+from training.classification.task import ClassificationTask, LabelledBatches
 from training.corpus.datasets import source_name
+from training.corpus.texts import read_examples
 from training.engine.encoder import SHAPE, make_encoder
 
 # KerasHub's tasks have a compile() of their own.
@@ -73,11 +75,53 @@ class TestVerb(TaskTests):
         ({"head_dropout": 1.0}, "`head_dropout` .* Received: 1.0"),
         ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
         ({"labels": ("high",)}, "train.tsv:.* must be one of high, .*'low'"),
-        ({"columns": ("a", "b")}, "train.tsv:1: must have the columns a b"),
-        ({"columns": ("a",)}, "`columns` must be"),
-        ({"global_batch_size": 401}, "`global_batch_size` .* Received: 401"),
-        ({"validation": ("dev.tsv",)}, "dev.tsv"),
+        ({"columns": ("a", "b")}, "train.tsv:2: must have the columns a b"),
     ]
+
+
+def batches(packed, seed=3):
+    preprocessor = FixedHeadTextClassifierPreprocessor(
+        FixedHeadTokenizer(tiny.VOCABULARY), sequence_length=17
+    )
+    return LabelledBatches(BATCH, preprocessor, seed, packed)
+
+
+def rows(drawn):
+    """The words and the label of each row."""
+    return [
+        (" ".join(tiny.VOCABULARY[i] for i in row if i > 4), int(label))
+        for batch in drawn
+        for row, label in zip(batch["token_ids"], batch["labels"])
+    ]
+
+
+class TestBatches(BatchesTests):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def made(cls):
+        return batches(packed=False)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def examples(cls, tmp_path_factory):
+        folder = tiny.write_labelled(tmp_path_factory.mktemp("few"), count=29)
+        return read_examples(folder / "train.tsv")
+
+    def test_batches_are_the_examples(self, examples, whole):
+        expected = {
+            (f"{a} {b}", int(label))
+            for a, b, label in zip(*examples.columns, examples.labels)
+        }
+        # What does not fill a batch is left out of an epoch.
+        epoch = whole[:4]
+        assert len(rows(epoch)) == 24 and set(rows(epoch)) <= expected
+        assert {batch["token_ids"].shape for batch in epoch} == {(BATCH, 17)}
+        packed = take(batches(packed=True, seed=4), examples, 4)
+        assert rows(packed) != rows(epoch) and set(rows(packed)) <= expected
+        for batch in packed:
+            longest = batch["padding_mask"].sum(axis=1).max()
+            assert batch["token_ids"].shape == (BATCH, longest)
+            assert {v.dtype for v in batch.values()} == {np.dtype("int32")}
 
 
 def test_run_learns(run):
@@ -108,16 +152,15 @@ def test_preset_is_the_classifier_that_was_trained(data, run):
         assert last[f"heldout_loss_{name}"] == pytest.approx(
             losses.mean(), abs=1e-5
         )
-        counts = np.zeros([2, 2], int)
-        for pair in zip(true, classes):
-            counts[pair] += 1
+        counts = tf.math.confusion_matrix(true, classes).numpy()
         assert confusion["counts"][name] == counts.tolist()
 
 
 def masked_lm(folder, pooler):
     """A preset of pre-training, with a pooler or without."""
+    model = tiny.pretraining(folder, folder).model
     FixedHeadMaskedLM(
-        encoder(folder, pooler),
+        make_encoder(model, len(tiny.VOCABULARY), pooler=pooler),
         FixedHeadMaskedLMPreprocessor(
             FixedHeadTokenizer(tiny.VOCABULARY), sequence_length=17
         ),
@@ -125,57 +168,21 @@ def masked_lm(folder, pooler):
     ).save_to_preset(str(folder))
 
 
-def encoder(folder, pooler):
-    model = tiny.pretraining(folder, folder).model
-    return make_encoder(model, len(tiny.VOCABULARY), pooler=pooler)
-
-
-def cut_embedder(folder):
-    whole = tiny.embedder()
-    FixedHeadTextEmbedder(
-        whole.backbone,
-        preprocessor=whole.preprocessor,
-        pooling_mode="max",
-        embedding_dim=7,
-    ).save_to_preset(str(folder))
-
-
-def classifier(folder):
-    whole = tiny.embedder()
-    FixedHeadTextClassifier(
-        whole.backbone,
-        5,
-        FixedHeadTextClassifierPreprocessor(
-            whole.preprocessor.tokenizer, sequence_length=17
-        ),
-        pooling_mode="mean",
-    ).save_to_preset(str(folder))
-
-
-def backbone(folder):
-    """As `training.convert --task backbone` writes it."""
-    encoder(folder, pooler=True).save_to_preset(str(folder))
-    FixedHeadTokenizer(tiny.VOCABULARY).save_to_preset(str(folder))
-
-
 # The others differ in what reads them, not in what is trained.
 @pytest.mark.parametrize(
     "write, pooling_mode, pooler",
     [
         (lambda to: tiny.embedder().save_to_preset(str(to)), "cls", False),
-        (lambda to: masked_lm(to, pooler=False), "mean", False),
         *(
             pytest.param(*values, marks=pytest.mark.slow)
             for values in (
+                (lambda to: masked_lm(to, pooler=False), "mean", False),
                 (lambda to: masked_lm(to, pooler=True), "cls", True),
-                (backbone, "cls", True),
-                (cut_embedder, "max", False),
-                (classifier, "mean", False),
             )
         ),
     ],
 )
-def test_starts_from_presets_of_every_task(
+def test_starts_from_presets_of_other_tasks(
     data, tmp_path, write, pooling_mode, pooler
 ):
     write(tmp_path / "start")
@@ -195,26 +202,6 @@ def test_starts_from_presets_of_every_task(
         loss, _ = task.loss(batch, task.totals(batch))
     values = [variable.value for variable in task.model.trainable_variables]
     assert None not in tape.gradient(loss, values)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_with_another_task(data, tmp_path):
-    """Retrieval from an encoder that was pre-trained with a pooler."""
-    masked_lm(tmp_path / "start", pooler=True)
-    short = {"steps": 2, "warmup_steps": 1, "log_interval": 1}
-    short |= {"evaluation_interval": 2, "attention_interval": 2}
-    short |= {"checkpoint_interval": 2}
-    changes = FROM_INIT | {"init": tmp_path / "start"} | short
-    first = CASE.train(data, tmp_path / "one", **changes)
-    pairs = tiny.write_pairs(tmp_path / "pairs")
-    del changes["vocabulary"]
-    changes["init"] = first.preset
-    second = tiny.retrieval(pairs, tmp_path / "two", **changes)
-    assert finetune.main(tiny.flags(second, "retrieval")) == 0
-    embedder = FixedHeadTextEmbedder.from_preset(
-        str(tmp_path / "two" / "preset")
-    )
-    assert not embedder.backbone.pooler
 
 
 @pytest.mark.parametrize("pooling_mode", ["cls", "mean"])
@@ -249,25 +236,24 @@ def test_sources_that_do_not_fit(data, tmp_path):
     other.write_text("sentence1\tsentence2\tlabel\na\tb\t0\n")
     single.write_text("text\tlabel\na\thigh\n")
     first = str(data / "dev_one.tsv")
+
+    def of(path):
+        return tiny.changed(tiny.classification(data, tmp_path), data=path)
+
     for changes, message in (
         ({"validation": ()}, "`validation` must name at least one"),
         ({"validation": (first, str(other))}, "Received 'dev_one' twice"),
-        ({"validation": (str(other),)}, "the labels high, low .* Received: 0"),
-        ({"validation": (str(single),)}, "must be of pairs .* single texts"),
-        ({"init": tmp_path}, "`init` must be a preset folder"),
+        ({"validation": (str(other),)}, "one of high, low .* Received: '0'"),
+        ({"validation": (str(single),)}, "must be of single texts if the"),
     ):
         with pytest.raises(ValueError, match=message):
             CASE.task(data, tmp_path, **changes)
-    config = tiny.changed(tiny.classification(data, tmp_path), data=single)
     with pytest.raises(ValueError, match="two classes. Received: high"):
-        ClassificationTask(config)
-
-
-def test_what_was_left_out_is_said(data, tmp_path):
+        ClassificationTask(of(single))
+    # What can be left out is.
     path = tmp_path / "train.tsv"
     path.write_text((data / "train.tsv").read_text() + "a\tb\t-\n")
-    config = tiny.changed(tiny.classification(data, tmp_path), data=path)
-    assert ClassificationTask(config).warnings == [
+    assert ClassificationTask(of(path)).warnings == [
         "1 examples of the training data left out: no label"
     ]
 
@@ -277,7 +263,6 @@ def test_what_was_left_out_is_said(data, tmp_path):
     [
         ("a/b/dev_matched.tsv", "dev_matched"),
         ("mnli-dev.v1.jsonl", "mnli_dev_v1"),
-        ("tfds:glue/mnli:validation_matched", "validation_matched"),
         ("tfds:glue/mnli:2.0.0:test[:10%]", "test_10"),
         ("tfds:glue/mnli", "glue_mnli"),
     ],

@@ -29,38 +29,25 @@ def test_jsonl_round_trip(tmp_path):
 
 def test_jsonl_of_triples(tmp_path):
     path = tmp_path / "pairs.jsonl"
-    path.write_text(
-        '{"query": "q", "document": "d", "negative": "n"}\n'
-        '{"query": "q", "document": "d", "negatives": ["m", "n"]}\n'
-        '{"query": "q", "document": "d", "negatives": []}\n'
-    )
-    read = read_jsonl(path)
-    assert [pair.negatives for pair in read] == [("n",), ("m", "n"), ()]
-    write_jsonl(path, read)
-    assert read_jsonl(path) == read
-
-
-def test_jsonl_with_names_of_sentence_transformers(tmp_path):
-    path = tmp_path / "pairs.jsonl"
     numbered = {f"negative_{n}": f"n{n}" for n in (10, 2, 1)}
     records = [
+        {"query": "q", "document": "d", "negative": "n"},
+        {"query": "q", "document": "d", "negatives": ["m", "n"]},
+        {"query": "q", "document": "d", "negatives": [], "more": 1},
+        # The names of sentence-transformers.
         {"anchor": "q", "positive": "d"},
-        {"anchor": "q", "positive": "d", "negative": "n"},
         {"query": "q", "positive": "d", **numbered},
-        {"anchor": "q", "document": "d", "negatives": ["n"]},
     ]
-    path.write_text("".join(json.dumps(r) + "\n" for r in records))
-    negatives = [(), ("n",), ("n1", "n2", "n10"), ("n",)]
-    assert read_jsonl(path) == [
-        Pair(str(number), "q", "d", texts)
+    path.write_text("".join(f"\n{json.dumps(record)}\n" for record in records))
+    negatives = [("n",), ("m", "n"), (), (), ("n1", "n2", "n10")]
+    read = read_jsonl(path)
+    # Without an id, the number of the line.
+    assert read == [
+        Pair(str(2 * number), "q", "d", texts)
         for number, texts in enumerate(negatives, start=1)
     ]
-
-
-def test_jsonl_without_id_takes_the_line_number(tmp_path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('\n{"query": "q", "document": "d", "more": 1}\n\n')
-    assert read_jsonl(path) == [Pair("2", "q", "d")]
+    write_jsonl(path, read)
+    assert read_jsonl(path) == read
 
 
 @pytest.mark.parametrize(
@@ -68,31 +55,18 @@ def test_jsonl_without_id_takes_the_line_number(tmp_path):
     [
         b"{",
         b"[1, 2]",
-        b'"text"',
         b'{"query": "q"}',
         b'{"query": "q", "document": 3}',
-        b'{"query": "q", "document": null}',
         b'{"query": " ", "document": "d"}',
-        b'{"query": "q", "document": ""}',
         b'{"query": "q", "document": "\\ud800"}',
         b'{"query": "q", "document": "\xff"}',
-        b'{"query": "q", "document": "d", "negative": 3}',
         b'{"query": "q", "document": "d", "negative": " "}',
-        b'{"query": "q", "document": "d", "negative": null}',
         b'{"query": "q", "document": "d", "negatives": "n"}',
         b'{"query": "q", "document": "d", "negatives": ["n", 3]}',
         b'{"query": "q", "document": "d", "negative": "n", "negatives": []}',
         b'{"anchor": "q", "query": "q", "document": "d"}',
-        b'{"anchor": "q", "positive": "d", "document": "d"}',
-        b'{"anchor": "q", "negative": "n"}',
-        b'{"anchor": "q", "positive": "d", "negative_1": 3}',
-        b'{"anchor": "q", "positive": "d", "negative_1": " "}',
-        b'{"query": "q", "document": "d", "negative_1": "n", "negatives": []}',
-        b'{"id": 7, "query": "q", "document": "d"}',
         b'{"id": "a b", "query": "q", "document": "d"}',
-        b'{"id": "", "query": "q", "document": "d"}',
         b'{"id": "first", "query": "q", "document": "d"}',
-        b"[" * 100_000,
     ],
 )
 def test_jsonl_errors_name_file_and_line(tmp_path, line):
@@ -171,18 +145,3 @@ def test_beir_counts_what_has_no_answer(beir):
         [Pair("q2/d1", "two", "T\n\ntext")],
         {"irrelevant to queries without an answer": 1},
     )
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["q1\td1", "q1 d1 1", "q1\td1\tgood", "q9\td1\t1", "q1\td9\t1"],
-)
-def test_beir_errors_name_file_and_line(beir, line):
-    (beir / "qrels" / "test.tsv").write_text(f"q1\td1\t1\n{line}\n")
-    with pytest.raises(ValueError, match=r"test\.tsv:2: "):
-        read_pairs(beir)
-
-
-def test_beir_needs_judgements(beir):
-    with pytest.raises(ValueError, match="must hold qrels"):
-        read_pairs(beir)

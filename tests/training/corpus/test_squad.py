@@ -1,6 +1,7 @@
 """SQuAD's JSON as a collection and as questions; errors that say where."""
 
 import json
+import re
 
 import pytest
 
@@ -24,19 +25,8 @@ def question(key, text, **more):
     return {"id": key, "question": text, **more}
 
 
-DATA = [
-    article(
-        (
-            " A cat sleeps. ",
-            [
-                question("q1", "Who sleeps?"),
-                question("q2", " What does it do?", answers=[]),
-            ],
-        ),
-        ("No question.", []),
-    ),
-    article(("Ein Hündchen", [question("q3", "Who?", is_impossible=True)])),
-]
+def answer(text, start):
+    return {"text": text, "answer_start": start}
 
 
 def write(path, data):
@@ -45,7 +35,20 @@ def write(path, data):
 
 
 def test_reads_paragraphs_and_questions(tmp_path):
-    path = write(tmp_path / "train.json", DATA)
+    data = [
+        article(
+            (
+                " A cat sleeps. ",
+                [
+                    question("q1", "Who sleeps?"),
+                    question("q2", " What does it do?", answers=[]),
+                ],
+            ),
+            ("No question.", []),
+        ),
+        article(("Ein Hündchen", [question("q3", "Who?", is_impossible=True)])),
+    ]
+    path = write(tmp_path / "train.json", data)
     assert read_squad(path) == Beir(
         {
             "0.0": "A cat sleeps.",
@@ -68,24 +71,20 @@ def test_reads_paragraphs_and_questions(tmp_path):
 
 def paragraph(**changes):
     good = {"context": "c", "qas": [{"id": "q", "question": "?"}]}
-    return [{"paragraphs": [good | changes]}]
+    return {"data": [{"paragraphs": [good | changes]}]}
 
 
 @pytest.mark.parametrize(
-    "data, message",
+    "content, message",
     [
-        (3, r"'data' must be a list. Received: 3"),
-        ([[]], r"data\[0\]: must be an object with 'paragraphs'"),
-        ([{"paragraphs": {}}], r"data\[0\]: 'paragraphs' must be a list"),
-        (
-            paragraph(context=7),
-            r"data\[0\].paragraphs\[0\]: 'context' must be a string",
-        ),
-        (paragraph(qas=None), r"paragraphs\[0\]: 'qas' must be a list"),
-        (
-            paragraph(qas=[{"question": "?"}]),
-            r"qas\[0\]: must be an object with 'id'",
-        ),
+        (b"{", "dev.json must be like SQuAD's JSON"),
+        (b'{"data2": []}', r"dev.json must .* KeyError\('data'\)"),
+        (b"\0\xff", "dev.json must be like SQuAD's JSON"),
+        ({"data": 3}, r"dev.json must be like .* TypeError"),
+        ({"data": [[]]}, r"data\[0\] must be like .* TypeError"),
+        (paragraph(context=7), r"graphs\[0\]: 'context' must be a string"),
+        (paragraph(qas=None), r"paragraphs\[0\] must be like .* TypeError"),
+        (paragraph(qas=[{}]), r"qas\[0\] must be like .* KeyError\('id'\)"),
         (
             paragraph(qas=[{"id": "a b", "question": "?"}]),
             r"qas\[0\]: 'id' must be a string without whitespace",
@@ -100,29 +99,17 @@ def paragraph(**changes):
         ),
     ],
 )
-def test_errors_say_where(tmp_path, data, message):
-    path = write(tmp_path / "dev.json", data)
+def test_errors_say_where(tmp_path, content, message):
+    path = tmp_path / "dev.json"
+    if isinstance(content, dict):
+        content = json.dumps(content).encode()
+    path.write_bytes(content)
     for read in (read_squad, read_questions):
         with pytest.raises(ValueError, match=message):
             read(path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"data2": []}', "\0\xff"])
-def test_other_files_are_refused(tmp_path, content):
-    path = tmp_path / "dev.json"
-    path.write_bytes(content.encode("latin-1"))
-    for read in (read_squad, read_questions):
-        with pytest.raises(ValueError, match="must hold SQuAD's JSON"):
-            read(path)
-
-
 CONTEXT = " A cat sees the other cat\u2019s é. Aaa aaa"
-
-
-def answer(text, start):
-    return {"text": text, "answer_start": start}
-
-
 ANSWERED = [
     article(
         (
@@ -161,23 +148,19 @@ ANSWERED = [
         ),
     )
 ]
+PLACES = {
+    "é": 28,
+    "the other": 12,
+    "cat": None,
+    "dog": None,
+    "": None,
+    "aa": None,
+}
 QUESTIONS = [
     Question(
         "q1", "Who sees?", CONTEXT, (Answer("A cat", 1), Answer("cat", None))
     ),
-    Question(
-        "q2",
-        "What?",
-        CONTEXT,
-        (
-            Answer("é", 28),
-            Answer("the other", 12),
-            Answer("cat", None),
-            Answer("dog", None),
-            Answer("", None),
-            Answer("aa", None),
-        ),
-    ),
+    Question("q2", "What?", CONTEXT, tuple(map(Answer._make, PLACES.items()))),
     Question("q6", "x?", "x", (Answer("x", 0),)),
 ]
 
@@ -185,9 +168,7 @@ QUESTIONS = [
 def test_reads_questions(tmp_path):
     path = write(tmp_path / "dev.json", ANSWERED)
     said = []
-    assert (
-        read_questions(path, said.append) == QUESTIONS == (read_questions(path))
-    )
+    assert read_questions(path, said.append) == QUESTIONS
     assert said == [
         f"{path}: 2 answers that stand elsewhere, found there",
         f"{path}: 5 answers whose place is not known",
@@ -197,25 +178,20 @@ def test_reads_questions(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answers", "message"),
-    [
-        (3, r"qas\[0\]: 'answers' must be a list. Received: 3"),
-        ([{"text": "c"}], r"answers\[0\]: must be .* with 'answer_start'"),
-        ([answer("c", "0")], "'answer_start' must be an integer. .*'0'"),
-        ([answer("c", True)], "'answer_start' must be an integer. .*True"),
-        ([answer(7, 0)], r"answers\[0\]: 'text' must be a string"),
-    ],
+    "answers", [3, [{"text": "c"}], [answer("c", "0")], [answer(7, 0)]]
 )
-def test_errors_in_answers_say_where(tmp_path, answers, message):
-    qas = [question("q", "?", answers=answers)]
-    path = write(tmp_path / "dev.json", paragraph(qas=qas))
+def test_errors_in_answers_say_where(tmp_path, answers):
+    content = paragraph(qas=[question("q", "?", answers=answers)])
+    path = write(tmp_path / "dev.json", content["data"])
+    message = re.escape("qas[0]: 'answers' must be like SQuAD's")
     with pytest.raises(ValueError, match=message):
         read_questions(path)
 
 
-@pytest.fixture
-def datasets(tmp_path, monkeypatch):
-    """A folder where they are made of these files, not of downloaded ones."""
+# TensorFlow Datasets 4.9 asks protobuf 7 for what it frowns upon.
+@pytest.mark.filterwarnings("ignore:label.. is deprecated:DeprecationWarning")
+def test_tensorflow_datasets(tmp_path, monkeypatch):
+    """Their own builder of SQuAD, of these files; it shuffles."""
     import tensorflow_datasets as tfds
 
     data = json.loads(json.dumps(ANSWERED))
@@ -233,25 +209,12 @@ def datasets(tmp_path, monkeypatch):
         "download_and_extract",
         lambda self, urls: {name: files[name] for name in urls},
     )
-    return tmp_path / "datasets"
-
-
-# TensorFlow Datasets 4.9 asks protobuf 7 for what it frowns upon.
-@pytest.mark.filterwarnings("ignore:label.. is deprecated:DeprecationWarning")
-def test_tensorflow_datasets(datasets):
-    """Their own builder of SQuAD; without what is said, and shuffled."""
+    folder = tmp_path / "datasets"
     said = []
-    for version, impossible in (("1.1", 0), ("2.0", 1)):
-        name = f"tfds:squad/v{version}"
-        found = read_questions(name, said.append, datasets)
-        assert sorted(found, key=lambda question: question.id) == QUESTIONS
-        assert (f"{name}: 1 impossible questions, left out" in said) == (
-            impossible > 0
-        )
+    found = read_questions("tfds:squad/v2.0", said.append, folder)
+    assert sorted(found, key=lambda question: question.id) == QUESTIONS
+    assert "tfds:squad/v2.0: 1 impossible questions, left out" in said
     name = "tfds:squad/v1.1:validation"
-    assert read_questions(name, None, datasets) == QUESTIONS[2:]
+    assert read_questions(name, None, folder) == QUESTIONS[2:]
     with pytest.raises(ValueError, match="Unknown split 'dev'"):
-        read_questions("tfds:squad/v1.1:dev", None, datasets)
-    with pytest.raises(ValueError, match="no_such_dataset.*not found") as error:
-        read_questions("tfds:no_such_dataset", None, datasets)
-    assert len(str(error.value).splitlines()) == 1
+        read_questions("tfds:squad/v1.1:dev", None, folder)

@@ -74,16 +74,15 @@ def test_writes_examples(tmp_path):
 def test_reads_and_loads(folder):
     corpus = read_corpus(folder)
     assert corpus.folder == folder
+    manifest = (folder / "manifest.json").read_bytes()
+    assert corpus.manifest_sha256 == hashlib.sha256(manifest).hexdigest()
     assert corpus.vocabulary == VOCABULARY
     assert corpus.lowercase is False
-    assert [shard.path.stem for shard in corpus.train] == [
-        "train-00000",
-        "train-00001",
-    ]
-    assert [shard.path.stem for shard in corpus.heldout] == ["heldout-00000"]
+    shards = [*corpus.train, *corpus.heldout]
+    assert [shard.path.stem for shard in shards] == list(SHARDS)
     assert corpus.train[1].document_lengths.tolist() == [2, 8, 2]
     assert corpus.train[1].document_lengths.dtype == np.int32
-    check_shards(corpus.train + corpus.heldout)
+    check_shards(shards)
 
     # In another order, in eager mode and in a graph of `tf.data`.
     paths = [str(shard.path) for shard in corpus.train[::-1]]
@@ -109,14 +108,6 @@ def test_reads_and_loads(folder):
         ]  # fmt: skip
 
 
-def test_another_manifest_is_another_corpus(folder):
-    before = read_corpus(folder).manifest_sha256
-    assert read_corpus(folder).manifest_sha256 == before
-    path = folder / "manifest.json"
-    path.write_text(path.read_text() + "\n")
-    assert read_corpus(folder).manifest_sha256 != before
-
-
 @pytest.mark.parametrize(
     ("name", "change", "match"),
     [
@@ -128,28 +119,12 @@ def test_another_manifest_is_another_corpus(folder):
         ),
         ("vocabulary.txt", lambda b: b + b"h\n", "vocabulary.txt is not the"),
         ("train-00001.tfrecord", lambda b: b[:-1], "train-00001.tfrecord is d"),
-        (
-            "train-00000.lengths.npy",
-            lambda b: b[:-4] + b"\3\0\0\0",
-            "train-00000.tfrecord is damaged",
-        ),
     ],
 )
 def test_refuses_what_was_changed(folder, name, change, match):
     path = folder / name
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=match):
-        read_corpus(folder)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["manifest.json", "vocabulary.txt", "heldout-00000.tfrecord",
-     "train-00000.lengths.npy"],
-)  # fmt: skip
-def test_names_what_is_missing(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=name):
         read_corpus(folder)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from keras_fixedhead import FixedHeadTokenizer
+from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from training.corpus.vocabulary import learn_vocabulary, read_vocabulary
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["Rereading the café's reading list, readers read: ÉTUDE 猫"] * 5 + [
     "rarities keep zebra letters"
 ] * 2
@@ -13,7 +13,7 @@ TEXTS = ["Rereading the café's reading list, readers read: ÉTUDE 猫"] * 5 + [
 
 def test_learns_what_the_tokenizer_reads():
     tokens = learn_vocabulary(TEXTS, vocabulary_size=300, lowercase=True)
-    assert tokens[:5] == SPECIAL
+    assert tuple(tokens[:5]) == SPECIAL_TOKENS
     assert len(set(tokens)) == len(tokens)
     assert {"cafe", "etude", "reading", "猫", ":", "z"} <= set(tokens)
     assert not any(token != token.lower() for token in tokens[5:])
@@ -24,11 +24,9 @@ def test_learns_what_the_tokenizer_reads():
     # Nothing is left of a rare word but its letters.
     assert "rarities" not in tokens
 
-
-def test_cased():
-    tokens = learn_vocabulary(TEXTS, vocabulary_size=300, lowercase=False)
-    assert {"Rereading", "É", "café"} <= set(tokens)
-    assert "etude" not in tokens
+    cased = learn_vocabulary(TEXTS, vocabulary_size=300, lowercase=False)
+    assert {"Rereading", "É", "café"} <= set(cased)
+    assert "etude" not in cased
 
 
 def test_words_end_where_the_tokenizer_ends_them():
@@ -69,25 +67,19 @@ def test_nothing_to_learn_from():
         learn_vocabulary([" ", "\n"], vocabulary_size=100, lowercase=True)
 
 
-def test_reads(tmp_path):
+def test_reads_what_a_tokenizer_takes(tmp_path):
     path = tmp_path / "vocabulary.txt"
-    tokens = [*SPECIAL, "猫", "##s", "["]
+    tokens = [*SPECIAL_TOKENS, "猫", "##s", "["]
     path.write_text("\n".join(tokens), encoding="utf-8")
     assert read_vocabulary(path) == tokens
-
-
-@pytest.mark.parametrize(
-    "lines, match",
-    [
-        ([*SPECIAL[:4], "a"], r"Missing: \[MASK\]"),
-        ([], ":1: a token must be a word"),
-        ([*SPECIAL, "a", "", "b"], ":7: a token must be a word"),
-        ([*SPECIAL, "a b"], ":6: a token must be a word"),
-        ([*SPECIAL, "a", "b", "a"], ":8: .*on line 6"),
-    ],
-)
-def test_refuses(tmp_path, lines, match):
-    path = tmp_path / "vocabulary.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(ValueError, match=match):
+    for added, message in (
+        (["a", "", "b"], ":10: a token must be a word"),
+        (["a b"], ":9: a token must be a word"),
+        (["a", "a"], "vocabulary.txt: .*more than once: ..a.."),
+    ):
+        path.write_text("\n".join([*tokens, *added]), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            read_vocabulary(path)
+    path.write_text("\n".join(tokens[:4]), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"vocabulary.txt: .*\[MASK\]"):
         read_vocabulary(path)

@@ -90,21 +90,22 @@ def folder(tmp_path_factory):
         "_vendor/dog.py",
         "zoo/_dog.py",
         "zoo/tests/dog.py",
-        "zoo/test_dog.py",
         "zoo/dog_test.py",
-        "zoo/dog-house.py",
         "zoo-1.0.dist-info/dog.py",
         "keras_fixedhead/dog.py",
-        "site-packages/dog.py",
     ):
         write(folder, name, docstring("Should not be read at all."))
-    write(folder, "bad/syntax.py", "def (:")
-    write(folder, "bad/null.py", b"x = 1\0")
-    write(folder, "bad/encoding.py", b"# coding: no-such-codec\n")
-    write(folder, "bad/bytes.py", b"x = '\xff\xfe'\n")
-    write(folder, "bad/nested.py", "(" * 100_000)
-    write(folder, "bad/minus.py", "-" * 100_000 + "1")
-    write(folder, "bad/dots.py", "a" + ".a" * 100_000)
+    for number, bad in enumerate(
+        (
+            b"def (:",
+            b"x = 1\0",
+            b"# coding: no-such-codec\n",
+            b"x = '\xff\xfe'\n",
+            b"-" * 100_000 + b"1",
+            b"a" + b".a" * 100_000,
+        )
+    ):
+        write(folder, f"bad/bad{number}.py", bad)
     write(folder, "good/escape.py", docstring("Has an invalid escape \\d."))
     write(folder, "good/empty.py", "")
     write(
@@ -129,31 +130,20 @@ def read(folder):
 
 
 def test_reads_public_names_in_order(read):
-    pairs, _ = read
-    assert {name: pair.query for name, pair in pairs.items()} == {
-        "good.escape": "Has an invalid escape \\d.",
-        "good.latin": "Une étude sur le café.",
-        "zoo": "Animals of every kind.",
-        "zoo.cats.Cat": "Represents a small cat.",
-        "zoo.cats.Cat.purr": "Purrs for a while.",
-        "zoo.cats.Cat.sleep": "Sleeps until it is fed.",
-        "zoo.cats.Cat.name": "The name it hears to.",
-        "zoo.cats.fallback": "Defined in a branch.",
-    }
-    assert list(pairs)[3:] == [
-        "zoo.cats.Cat",
-        "zoo.cats.Cat.purr",
-        "zoo.cats.Cat.sleep",
-        "zoo.cats.Cat.name",
-        "zoo.cats.fallback",
+    pairs, left_out = read
+    assert [(name, pair.query) for name, pair in pairs.items()] == [
+        ("good.escape", "Has an invalid escape \\d."),
+        ("good.latin", "Une étude sur le café."),
+        ("zoo", "Animals of every kind."),
+        ("zoo.cats.Cat", "Represents a small cat."),
+        ("zoo.cats.Cat.purr", "Purrs for a while."),
+        ("zoo.cats.Cat.sleep", "Sleeps until it is fed."),
+        ("zoo.cats.Cat.name", "The name it hears to."),
+        ("zoo.cats.fallback", "Defined in a branch."),
     ]
     assert all(pair.document == REST.strip() for pair in pairs.values())
-
-
-def test_counts_what_it_leaves_out(read):
-    _, left_out = read
     assert left_out == {
-        "unparsable files": 7,
+        "unparsable files": 6,
         "redefinitions": 1,
         "short queries": 1,
         "short documents": 1,
@@ -183,11 +173,7 @@ def test_processes_read_the_same(folder, read, monkeypatch):
             "Args:\n  a: b\n\nEnd.",
         ),
         # More than a sentence in the first paragraph.
-        (
-            "Feeds it. Then\nleaves.\n\nMore.",
-            "Feeds it.",
-            "Then leaves.\n\nMore.",
-        ),
+        ("It is. Then\ngoes.\n\nMore.", "It is.", "Then goes.\n\nMore."),
         ('Says "feed." Then leaves.', 'Says "feed."', "Then leaves."),
         ("Feeds, e.g. Cats. Dogs too.", "Feeds, e.g. Cats.", "Dogs too."),
         ("Uses v1.2 of it. lower case", "Uses v1.2 of it. lower case", ""),
@@ -203,6 +189,6 @@ def test_split_docstring(text, query, document):
 
 def test_installed_folders_hold_library_and_packages():
     folders = installed_folders()
-    assert any((folder / "json" / "__init__.py").exists() for folder in folders)
-    assert any((folder / "pytest").is_dir() for folder in folders)
+    for name in ("json", "pytest"):
+        assert any((folder / name).is_dir() for folder in folders)
     assert len(set(folders)) == len(folders)

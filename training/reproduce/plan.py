@@ -111,12 +111,21 @@ class Plan:
             found.setdefault(size, {})[run.rate] = nats
         return found
 
-    def rate(self, cell: Cell) -> float:
-        """The learning rate of a cell, once the trials are made.
+    def updates(self, run: Run) -> int:
+        """The number of updates of a run."""
+        if run.cell.contexts:
+            return self.scale.context_steps * len(self.scale.context_head_sizes)
+        return self.scale.steps
 
-        It is the rate of its width times the factor of its depth, relative to
-        a model of the standard depth.
+    def rate(self, run: Run) -> float:
+        """The learning rate of a run, once the trials are made; 0 for contexts.
+
+        It is the rate of the cell's width times the factor of its depth,
+        relative to a model of the standard depth.
         """
+        cell = run.cell
+        if cell.contexts or run.rate:
+            return run.rate
         if not self.pilots:
             return self.scale.rates[0]
         best = {size: best_rate(nats) for size, nats in self.trials().items()}

@@ -1,27 +1,21 @@
-"""Makes the missing runs of a plan in worker processes.
+"""Makes the missing runs of a plan, each in a process of its own."""
 
-Workers stay from run to run, since imports take long. One that dies takes its
-run with it, and another replaces it. (`concurrent.futures` would not say which
-run died, nor by which signal.)
-"""
-
+import concurrent.futures
 import contextlib
-import dataclasses
 import datetime
 import importlib.metadata
 import json
 import logging
 import multiprocessing
-import multiprocessing.connection
-import multiprocessing.process
-import multiprocessing.synchronize
 import os
 import pathlib
 import platform
+import queue
 import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import rich.console
@@ -36,11 +30,6 @@ from training.reproduce.runs import CHECKPOINT, fit, frequency_nats, train
 from training.reproduce.scales import Scale
 
 _SPAWN = multiprocessing.get_context("spawn")
-
-# How long workers may take to save and leave.
-_LEAVE_SECONDS = 120
-# The least time between two reports of a worker.
-_REPORT_SECONDS = 1.0
 
 # A run fails unless its nats are at most this fraction of those that token
 # frequencies reach. Some runs learn no more than that from the start; one of
@@ -77,217 +66,150 @@ def make_runs(
 ) -> int | None:
     """Makes the missing runs on the stream in the folder `data`.
 
-    `workers` processes share out the CPUs; None is one per CPU, or one if
-    there is a GPU. After `minutes`, runs save their state and stop. Returns
-    the signal that stopped the runs, or None.
+    `workers` processes at a time share out the CPUs; None is one per CPU, or
+    one if there is a GPU. After `minutes`, runs save their state and stop.
+    Returns the signal that stopped the runs, or None.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if workers is None:
         # Not asked of a library, which would take hold of the GPU.
         gpu = any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
         workers = 1 if gpu else len(cpus)
+    shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    for i in range(workers):
+        shares.put(cpus[i::workers])
+    deadline = None if minutes is None else time.time() + 60 * minutes
+    stop = _SPAWN.Event()
     received = []
 
     def ask_to_stop(signum, frame):
         received.append(signum)
-        pool.stop.set()
+        stop.set()
 
-    console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as bars:
-        pool = _Pool(
-            plan,
-            data,
-            [frozenset(cpus[i::workers]) for i in range(workers)],
-            None if minutes is None else time.time() + 60 * minutes,
-            bars,
-        )
-        with handling(
-            {signal.SIGINT: ask_to_stop, signal.SIGTERM: ask_to_stop}
-        ):
-            pool.make_runs()
-    return received[0] if received else None
-
-
-@dataclasses.dataclass(eq=False)
-class _Worker:
-    """A process that makes one run at a time, with a bar for the run."""
-
-    process: multiprocessing.process.BaseProcess
-    connection: multiprocessing.connection.Connection
-    cpus: frozenset[int]
-    ready: bool = False
-    run: Run | None = None
-    bar: rich.progress.TaskID | None = None
-
-
-class _Pool:
-    """Workers, and bars on a terminal or elsewhere a line for each run.
-
-    `free` are the CPUs of the workers that are not started.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        data: pathlib.Path,
-        free: list[frozenset[int]],
-        deadline: float | None,
-        bars: rich.progress.Progress,
-    ):
-        self.stop = _SPAWN.Event()
-        self._plan = plan
-        self._data = data
-        self._free = free
-        self._deadline = deadline
-        self._bars = bars
-        self._workers: list[_Worker] = []
-        runs = [*plan.pilots, *plan.runs]
-        done = sum(plan.record(run) is not None for run in runs)
-        self._all = bars.add_task("runs", total=len(runs), completed=done)
-
-    def make_runs(self) -> None:
-        """Hands out runs until all are made or it is time to stop."""
-        while True:
-            if self._deadline is not None and time.time() > self._deadline:
-                self.stop.set()
-            running = [w.run for w in self._workers if w.run is not None]
-            for run in self._plan.waiting():
-                if run not in running and not self.stop.is_set():
-                    self._hand_out(run)
-            if all(w.run is None for w in self._workers):
-                break
-            self._listen()
-        for worker in self._workers:
-            worker.connection.close()
-            worker.process.join(_LEAVE_SECONDS)
-
-    def _hand_out(self, run):
-        """Gives a run to an idle worker, or to a new one if there may be."""
-        idle = [w for w in self._workers if w.run is None]
-        if not idle and not self._free:
+    def make(run):
+        if stop.is_set():
             return
-        worker = idle[0] if idle else self._start(self._free.pop(0))
-        scale = self._plan.scale
-        if run.cell.contexts:
-            rate = 0.0
-            updates = scale.context_steps * len(scale.context_head_sizes)
-        else:
-            rate = run.rate or self._plan.rate(run.cell)
-            updates = scale.steps
-        worker.run = run
-        worker.bar = self._bars.add_task(run.name, total=updates)
-        worker.connection.send((run, rate, self._plan.folder(run)))
-
-    def _start(self, cpus):
-        ours, theirs = _SPAWN.Pipe()
-        process = _SPAWN.Process(
-            target=work,
-            args=(theirs, self.stop, cpus, self._plan.scale, self._data),
-            daemon=True,
+        bar = bars.add_task(run.name, total=plan.updates(run))
+        share = shares.get()
+        outcome = _make_in_process(
+            plan,
+            run,
+            data,
+            share,
+            stop,
+            lambda n: bars.update(bar, completed=n),
         )
-        process.start()
-        theirs.close()
-        self._workers.append(_Worker(process, ours, cpus))
-        return self._workers[-1]
-
-    def _listen(self):
-        busy = {w.connection: w for w in self._workers if w.run is not None}
-        for connection in multiprocessing.connection.wait([*busy], timeout=1.0):
-            worker = busy[connection]
-            try:
-                kind, *rest = connection.recv()
-            except (EOFError, OSError):
-                self._bury(worker)
-                continue
-            if kind == "ready":
-                worker.ready = True
-            elif kind == "updates":
-                self._bars.update(worker.bar, completed=rest[0])
-            else:
-                self._end(worker, kind, *rest)
-
-    def _bury(self, dead):
-        """Records the run of a dead worker as failed."""
-        self._workers.remove(dead)
-        self._free.append(dead.cpus)
-        dead.process.join(_LEAVE_SECONDS)
-        code = dead.process.exitcode
-        how = f"ended with status {code}"
-        if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-        if not dead.ready:
-            raise RunFailed(f"a worker could not start: it {how}")
-        message = f"its process {how}"
-        record_failure(self._plan.folder(dead.run), message)
-        self._end(dead, "failed", message)
-
-    def _end(self, worker, kind, error=None):
-        name, worker.run = worker.run.name, None
-        self._bars.remove_task(worker.bar)
-        if kind == "finished":
-            self._bars.advance(self._all)
-        if kind == "failed" or not self._bars.console.is_terminal:
-            self._bars.console.print(
-                f"{name}: {kind}{f': {error}' if error else ''}",
+        shares.put(share)
+        bars.remove_task(bar)
+        if outcome == "finished":
+            bars.advance(every)
+        if outcome.startswith("failed") or not console.is_terminal:
+            console.print(
+                f"{run.name}: {outcome}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
 
+    console = rich.console.Console(stderr=True)
+    with (
+        rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        ) as bars,
+        handling({signal.SIGINT: ask_to_stop, signal.SIGTERM: ask_to_stop}),
+        concurrent.futures.ThreadPoolExecutor(workers) as pool,
+    ):
+        runs = [*plan.pilots, *plan.runs]
+        done = sum(plan.record(run) is not None for run in runs)
+        every = bars.add_task("runs", total=len(runs), completed=done)
+        # First the trials of learning rates, then the runs that need them.
+        while not stop.is_set() and (waiting := plan.waiting()):
+            left = {pool.submit(make, run) for run in waiting}
+            while left:
+                ended, left = concurrent.futures.wait(left, timeout=1.0)
+                if deadline is not None and time.time() > deadline:
+                    stop.set()
+                for future in ended:
+                    future.result()
+    return received[0] if received else None
+
+
+def _make_in_process(plan, run, data, cpus, stop, report):
+    """Returns "finished", "stopped", or "failed: " and why."""
+    updates = _SPAWN.Value("q", -1)  # until the process has started
+    process = _SPAWN.Process(
+        target=work,
+        args=(
+            run,
+            plan.rate(run),
+            plan.folder(run),
+            plan.scale,
+            data,
+            cpus,
+            stop,
+            updates,
+        ),
+        daemon=True,
+    )
+    process.start()
+    while process.is_alive():
+        process.join(timeout=1.0)
+        report(max(updates.value, 0))
+    code = process.exitcode
+    if code:
+        how = f"ended with status {code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        if updates.value < 0:
+            stop.set()
+            raise RunFailed(f"a run could not start: its process {how}")
+        record_failure(plan.folder(run), f"its process {how}")
+    if failure := plan.failure(run):
+        return f"failed: {failure['error']}"
+    return "stopped" if plan.record(run) is None else "finished"
+
 
 def work(
-    connection: multiprocessing.connection.Connection,
-    stop: multiprocessing.synchronize.Event,
-    cpus: frozenset[int],
+    run: Run,
+    rate: float,
+    folder: pathlib.Path,
     scale: Scale,
     data: pathlib.Path,
+    cpus: list[int],
+    stop: Any,
+    updates: Any,
 ) -> None:
-    """Makes the runs that arrive on a connection, until it is closed.
+    """Makes a run on `cpus`, or records that it failed.
 
-    It receives tuples of a `Run`, its learning rate and its folder.
-    It sends `("ready",)` once, `("updates", number)` now and then, and after
-    each run `("finished",)`, `("failed", error)` or `("stopped",)`. Once `stop`
-    is set, a run saves its state and stops. `cpus` are this process's.
+    It keeps the number of updates in the shared integer `updates`. Once the
+    event `stop` is set, or the parent process is gone, it saves its state.
     """
-    # Ctrl-C reaches all processes; the one that hands out runs decides.
+    # Ctrl-C reaches all processes; the one that started this one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, cpus)
-    # TensorFlow's logs about many models in one process would bury the bars.
+    # TensorFlow's logs about many models would bury the bars.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     stream = read_stream(data)
-    reported = 0.0
+    parent = multiprocessing.parent_process()
+    updates.value = 0
 
-    def report(updates):
-        nonlocal reported
-        if time.monotonic() - reported > _REPORT_SECONDS:
-            connection.send(("updates", updates))
-            reported = time.monotonic()
+    def should_stop():
+        return stop.is_set() or not (parent and parent.is_alive())
 
-    connection.send(("ready",))
-    while True:
-        try:
-            run, rate, folder = connection.recv()
-        except EOFError:
-            return
-        try:
-            made = make_run(
-                run, rate, folder, scale, stream, stop.is_set, report
-            )
-            connection.send(("finished" if made else "stopped",))
-        except BrokenPipeError:
-            return  # the process that hands out runs is gone
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-            record_failure(folder, message, traceback.format_exc())
-            connection.send(("failed", str(error)))
+    def report(number):
+        updates.value = number
+
+    try:
+        make_run(run, rate, folder, scale, stream, should_stop, report)
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        record_failure(folder, message, traceback.format_exc())
 
 
 def record_failure(folder: pathlib.Path, message: str, lines: str = "") -> None:

@@ -40,7 +40,7 @@ def test_trials_come_first_then_cells_by_rank(tmp_path):
 def test_one_rate_needs_no_trial(tmp_path):
     plan = Plan(SCALES["paper"], tmp_path)
     assert not plan.pilots and plan.waiting() == plan.runs
-    assert plan.rate(plan.cells[0]) == 1e-3
+    assert plan.rate(plan.runs[0]) == 1e-3
 
 
 def test_the_best_rate_is_where_a_parabola_is_lowest():
@@ -85,7 +85,7 @@ def test_a_cell_has_the_rate_of_its_width_and_depth(tmp_path):
     best["deep_x3"] = lowest
     for run in plan.pilots:
         record(plan, run, 4 + abs(math.log(run.rate / best[run.cell.name])))
-    rates = {cell.name: plan.rate(cell) for cell in plan.language_cells}
+    rates = {run.cell.name: plan.rate(run) for run in plan.runs}
     assert rates["wide_x8"] == rates["standard"]
     assert rates["standard"] == pytest.approx(high, rel=0.2)
     assert rates["sizes_x4_hot"] == pytest.approx(lowest)

@@ -47,12 +47,8 @@ class Config:
 
 def python(*words: str | pathlib.Path) -> str:
     """Runs Python in the clone; returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=_ROOT, capture_output=True, text=True
-    )
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    return done.stdout
+    command = [sys.executable, *words]
+    return subprocess.check_output(command, cwd=_ROOT, text=True)
 
 
 def save_preset(shape: dict[str, typing.Any], folder: pathlib.Path) -> None:
@@ -86,16 +82,14 @@ def export(
     `shape` are the backbone's arguments, unless `model` names a shape of
     `keras_fixedhead.presets`.
     """
+    from keras_fixedhead import presets
+
     name, _, dtype = model.partition(":")
     versions = workdir / "models" / model.replace(":", "_")
     if not (versions / "1").exists():
         preset = workdir / "presets" / name
-        if not (preset / "task.json").exists():
-            from keras_fixedhead import presets
-
-            print(f"{name}: making the preset", flush=True)
-            save_preset(shape or presets.shape(name), preset)
         print(f"{model}: exporting", flush=True)
+        save_preset(shape or presets.shape(name), preset)
         words = ("--model", preset, "--output", versions, "--version", "1")
         wanted = ("--dtype", dtype) if dtype else ()
         print(python("-m", "export.saved_model", *words, *wanted))
@@ -114,7 +108,7 @@ def texts(
 
 
 def main() -> None:
-    config = common.parse(Config, "serving", __doc__)
+    config = common.parse(Config)
     workdir = config.workdir.resolve()
     folders = [export(model, workdir) for model in config.models]
     cards = [card.load(folder / "1") for folder in folders]
@@ -123,7 +117,7 @@ def main() -> None:
         for _ in range(5)
     ]
     # What is measured: one column per model, then repeats if there are any.
-    rows: dict[str, typing.Any] = {
+    measured: dict[str, typing.Any] = {
         "parameters, M": [c["parameters"] / 1e6 for c in cards],
         "on disk, MB": [
             sum(f.stat().st_size for f in d.glob("1/**/*") if f.is_file()) / 1e6
@@ -137,36 +131,35 @@ def main() -> None:
     }
     random = np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
-        ready, connections = [], []
+        ready, connections = [], {}
         for folder in folders:
             start = time.perf_counter()
             running = local_server.running(folder.name, folder)
             url = stack.enter_context(running).grpc_url
             ready.append(time.perf_counter() - start)
             connection = client.connect(url, folder.name)
-            connections.append(stack.enter_context(connection))
-        rows["ready and warmed up, s"] = ready
+            connections[folder.name] = stack.enter_context(connection)
+        measured["ready and warmed up, s"] = ready
         for batch_size, tokens in ((1, 16), (1, 128), (8, 128), (1, 512)):
             inputs = {"text": texts(batch_size, tokens, random)}
-            times = common.milliseconds(
-                {
-                    folder.name: functools.partial(connection.predict, inputs)
-                    for folder, connection in zip(folders, connections)
-                },
-                config.repeats,
-            )
+            calls = {
+                name: functools.partial(connection.predict, inputs)
+                for name, connection in connections.items()
+            }
+            times = common.take_turns(calls, config.repeats)
             name = f"p50 of {batch_size} x {tokens} tokens, ms"
-            rows[name] = list(times.values())
+            measured[name] = list(times.values())
 
-    print(common.processor())
-    common.print_header("", *config.models)
-    for name, values in rows.items():
+    rows = []
+    for name, values in measured.items():
         values = np.reshape(values, [len(folders), -1])
         medians = np.median(values, axis=1)
         # Pair by pair: both of a pair met the same noise.
         ratios = np.median(values / values[0], axis=1)
         shown = zip(medians, ratios)
-        common.print_row(name, *(f"{m:,.4g} ({r:.2f}x)" for m, r in shown))
+        rows.append([name, *(f"{m:,.4g} ({r:.2f}x)" for m, r in shown)])
+    print(common.environment("tensorflow"))
+    common.print_table(["", *config.models], rows)
 
 
 if __name__ == "__main__":

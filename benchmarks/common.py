@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 import typing
@@ -15,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.progress import track
 
+ROOT = pathlib.Path(__file__).parents[1]
 _Config = typing.TypeVar("_Config")
 
 
@@ -58,6 +60,20 @@ def compare(
         [name, f"{np.median(row):,.1f}", f"{np.median(row / first):.2f}"]
         for name, row in times.items()
     ]
+
+
+def export(
+    preset: pathlib.Path, versions: pathlib.Path, dtype: str = "float32"
+) -> pathlib.Path:
+    """Exports a preset, unless the folder has version 1; returns its path."""
+    version = versions / "1"
+    if not version.exists():
+        command = (
+            *(sys.executable, "-m", "export.saved_model", "--dtype", dtype),
+            *("--model", preset, "--output", versions, "--version", "1"),
+        )
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+    return version
 
 
 def progress(steps: Iterable, title: str) -> typing.Any:

@@ -32,7 +32,6 @@ from benchmarks import common
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.beir import read_collection
 
-_ROOT = pathlib.Path(__file__).parents[1]
 # The worker's function and its own options.
 _SYSTEMS: dict[str, tuple[str, dict[str, typing.Any]]] = {
     "ours, float32": ("ours", {"dtype": "float32"}),
@@ -79,20 +78,7 @@ class Config:
     repeats: int = 5
 
 
-def export(config: Config, length: int, dtype: str) -> pathlib.Path:
-    """The export of the preset that cuts texts at a length."""
-    versions = config.workdir / f"{dtype}_{length}"
-    if not (versions / "1").exists():
-        command = (
-            *(sys.executable, "-m", "export.saved_model", "--dtype", dtype),
-            *("--model", preset(config, length)),
-            *("--output", versions, "--version", "1"),
-        )
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return versions / "1"
-
-
-def preset(config: Config, length: int) -> pathlib.Path:
+def save_preset(config: Config, length: int) -> pathlib.Path:
     """The preset, cutting texts at a length."""
     folder = config.workdir / f"preset_{length}"
     embedder = FixedHeadTextEmbedder.from_preset(str(config.preset))
@@ -101,86 +87,74 @@ def preset(config: Config, length: int) -> pathlib.Path:
     return folder
 
 
-class Worker:
+def start(config: Config, system: str, length: int) -> subprocess.Popen:
     """A system in its own process."""
-
-    def __init__(self, config: Config, system: str, length: int):
-        self.output = config.workdir / "embeddings.npy"
-        function, options = _SYSTEMS[system]
-        threads = len(os.sched_getaffinity(0))
-        options = {
-            "folder": str(config.source),
-            "length": length,
-            "batch_size": config.peers_batch_size,
-            "threads": threads,
-            "workdir": str(config.workdir),
-            "output": str(self.output),
-            **options,
-        }
-        if function in ("ours", "onnx_runtime"):
-            options["batch_size"] = config.batch_size
+    function, options = _SYSTEMS[system]
+    threads = len(os.sched_getaffinity(0))
+    options = {
+        "folder": str(config.source),
+        "length": length,
+        "batch_size": config.peers_batch_size,
+        "threads": threads,
+        "workdir": str(config.workdir),
+        **options,
+    }
+    if function in ("ours", "onnx_runtime"):
+        options["batch_size"] = config.batch_size
+    if function in ("ours", "encode_text"):
+        folder = save_preset(config, length)
         if function == "ours":
-            options["folder"] = str(export(config, length, options["dtype"]))
+            versions = config.workdir / f"{options['dtype']}_{length}"
+            folder = common.export(folder, versions, options["dtype"])
             threads = 1  # of an operation, but a batch for each processor
-        if function == "encode_text":
-            options["folder"] = str(preset(config, length))
-        self._process = subprocess.Popen(
-            [
-                config.peers if function in _PEERS else sys.executable,
-                _ROOT / "benchmarks" / "embedding_worker.py",
-                *(function, json.dumps(options)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(_ROOT),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "TF_NUM_INTRAOP_THREADS": str(threads),
-                "OMP_NUM_THREADS": str(threads),
-                "TOKENIZERS_PARALLELISM": "true",
-            },
-        )
-        self._requests = typing.cast(typing.TextIO, self._process.stdin)
-        self._answers = typing.cast(typing.TextIO, self._process.stdout)
+        options["folder"] = str(folder)
+    return subprocess.Popen(
+        [
+            config.peers if function in _PEERS else sys.executable,
+            common.ROOT / "benchmarks" / "embedding_worker.py",
+            *(function, json.dumps(options)),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(common.ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_NUM_INTRAOP_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "true",
+        },
+    )
 
-    def embed(self, texts: list[str]) -> tuple[float, float]:
-        """Seconds, and processor seconds since the last answer."""
-        print(json.dumps(texts), file=self._requests, flush=True)
-        line = self._answers.readline()
-        if not line:
-            raise RuntimeError(f"a system ended: {self._process.args!r}")
-        seconds, idle = json.loads(line)
-        return seconds, idle
 
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._requests.close()
-        self._process.wait()
+def embed(worker: typing.Any, texts: list[str]) -> list[float]:
+    """Seconds, and processor seconds since the last answer."""
+    print(json.dumps(texts), file=worker.stdin, flush=True)
+    line = worker.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a system ended: {worker.args!r}")
+    return json.loads(line)
 
 
 def measure(
     config: Config, length: int, calls: list[list[str]]
-) -> list[list[object]]:
+) -> list[list[str]]:
     """A row of the table for each system, which take turns with each call."""
-    seconds = np.zeros((len(config.systems), len(calls)))
-    idle = np.zeros_like(seconds)
-    embeddings = []
+    embeddings, taken = [], []
     with contextlib.ExitStack() as stack:
         workers = [
-            stack.enter_context(Worker(config, system, length))
+            stack.enter_context(start(config, system, length))
             for system in config.systems
         ]
         for worker in workers:
-            worker.embed(calls[0])
-            embeddings.append(np.load(worker.output))
-        for call, texts in enumerate(common.progress(calls, "Measuring")):
-            for i, worker in enumerate(workers):
-                seconds[i, call], idle[i, call] = worker.embed(texts)
-    others = seconds.sum() - seconds.sum(axis=1)
+            embed(worker, calls[0])
+            embeddings.append(np.load(config.workdir / "embeddings.npy"))
+        for texts in common.progress(calls, "Measuring"):
+            taken.append([embed(worker, texts) for worker in workers])
+    # [calls, systems] -> [systems, calls]
+    seconds, idle = np.transpose(taken)
+    idle = idle.sum(axis=1) / (seconds.sum() - seconds.sum(axis=1))
     rates = np.array([len(texts) for texts in calls]) / seconds
     return [
         [
@@ -188,7 +162,7 @@ def measure(
             f"{np.median(rates[i]):.4g}",
             f"{np.median(rates[0] / rates[i]):.2f}",
             f"{(embeddings[0] * embeddings[i]).sum(axis=1).min():.4f}",
-            f"{idle[i].sum() / others[i]:.1%}",
+            f"{idle[i]:.1%}",
         ]
         for i, system in enumerate(config.systems)
     ]
@@ -201,43 +175,32 @@ def main() -> None:
     )
     config.workdir.mkdir(parents=True, exist_ok=True)
     embedder = FixedHeadTextEmbedder.from_preset(str(config.preset))
-    tokenizer = embedder.preprocessor.tokenizer
     random = np.random.default_rng(0)
     collection = read_collection(config.collection)
+    documents, queries = collection.documents, collection.queries
     sentences = [
         sentence
-        for text in collection.documents
+        for text in documents
         for sentence in re.split(r"(?<=[.?!])\s+", text)
         if len(sentence.split()) > 2
     ]
     print(common.environment("tensorflow", "keras", "keras-hub"))
+    ratio = f"{config.systems[0]} / it"
+    titles = ["", "texts/s", ratio, "least cosine", "idle"]
     for what, texts, count, length in (
-        (
-            "documents",
-            collection.documents,
-            config.documents,
-            config.document_length,
-        ),
+        ("documents", documents, config.documents, config.document_length),
         ("sentences", sentences, config.sentences, config.sentence_length),
-        ("queries", collection.queries, config.queries, config.sentence_length),
+        ("queries", queries, config.queries, config.sentence_length),
     ):
         texts = [texts[i] for i in random.permutation(len(texts))[:count]]
         calls = [texts] * config.repeats
         if what == "queries":
             calls = [[text] for text in texts]
         rows = measure(config, length, calls)
-        tokens = np.minimum(tokenizer(texts).row_lengths() + 2, length)
-        print(f"\n{len(texts)} {what}, {tokens.mean():.0f} tokens each:\n")
-        common.print_table(
-            [
-                "",
-                "texts/s",
-                f"{config.systems[0]} / it",
-                "least cosine",
-                "idle",
-            ],
-            rows,
-        )
+        ids = embedder.preprocessor.tokenizer(texts)
+        tokens = np.mean([min(len(row) + 2, length) for row in ids])
+        print(f"\n{len(texts)} {what}, {tokens:.0f} tokens on average:\n")
+        common.print_table(titles, rows)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@
 
 `benchmarks.embedding` starts it with the Python that has the system's packages:
 PyTorch beside TensorFlow in one process may crash, and TensorFlow's threads are
-one setting per process. OPTIONS is a JSON object: what `Worker` passes. Each
-line of standard input is a JSON list of texts. Their embeddings, float32
-`[N, D]`, go to the file `output`; the answer is a line with the seconds, and
-the seconds of processor time between the previous answer and this request.
+one setting per process. OPTIONS is a JSON object. Each line of standard input
+is a JSON list of texts; their embeddings, float32 `[N, D]`, go to
+embeddings.npy in `workdir`. The answer is a line with the seconds, and the
+seconds of processor time between the previous answer and this request.
 """
 
 import contextlib
@@ -190,7 +190,9 @@ def main(system: str, arguments: str) -> None:
         began, began_working = time.perf_counter(), time.process_time()
         rows = embed(json.loads(line))
         seconds = time.perf_counter() - began
-        np.save(options.output, np.asarray(rows, np.float32))
+        np.save(
+            f"{options.workdir}/embeddings.npy", np.asarray(rows, np.float32)
+        )
         answer = [seconds, began_working - idle_from]
         # What threads still spin for after this counts as idle.
         idle_from = time.process_time()

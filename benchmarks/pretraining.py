@@ -155,7 +155,8 @@ def keras_hubs(config: Config, batch: Batch) -> Step:
     inputs = {name: batch[name] for name in names}
     data = (inputs, batch["mask_ids"], batch["mask_weights"])
     iterator = iter(tf.data.Dataset.from_tensors(data).repeat())
-    return functools.partial(model.make_train_function(), iterator)
+    model.make_train_function()
+    return functools.partial(model.train_function, iterator)
 
 
 def model_gardens(config: Config, batch: Batch) -> Step:

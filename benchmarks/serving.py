@@ -24,7 +24,6 @@ from benchmarks import common
 from export import client, local_server
 from export.files import card
 
-_ROOT = pathlib.Path(__file__).parents[1]
 _LOAD = """
 import sys, time
 from export import session
@@ -43,12 +42,6 @@ class Config:
     models: tuple[str, ...] = ("fixed_d512_p128_h8", "bert_large_h16")
     """Names of keras_fixedhead.presets, with :DTYPE of the export if wanted."""
     repeats: int = 25
-
-
-def python(*words: str | pathlib.Path) -> str:
-    """Runs Python in the clone; returns what it prints."""
-    command = [sys.executable, *words]
-    return subprocess.check_output(command, cwd=_ROOT, text=True)
 
 
 def save_preset(shape: dict[str, typing.Any], folder: pathlib.Path) -> None:
@@ -88,11 +81,8 @@ def export(
     versions = workdir / "models" / model.replace(":", "_")
     if not (versions / "1").exists():
         preset = workdir / "presets" / name
-        print(f"{model}: exporting", flush=True)
         save_preset(shape or presets.shape(name), preset)
-        words = ("--model", preset, "--output", versions, "--version", "1")
-        wanted = ("--dtype", dtype) if dtype else ()
-        print(python("-m", "export.saved_model", *words, *wanted))
+        common.export(preset, versions, dtype or "float32")
     return versions
 
 
@@ -107,15 +97,17 @@ def texts(
     return np.array([" ".join(f"w{word}" for word in row) for row in rows])
 
 
+def load_seconds(folder: pathlib.Path) -> float:
+    command = [sys.executable, "-c", _LOAD, str(folder / "1")]
+    return float(subprocess.check_output(command, cwd=common.ROOT))
+
+
 def main() -> None:
     config = common.parse(Config)
     workdir = config.workdir.resolve()
     folders = [export(model, workdir) for model in config.models]
     cards = [card.load(folder / "1") for folder in folders]
-    loads = [
-        [float(python("-c", _LOAD, folder / "1")) for folder in folders]
-        for _ in range(5)
-    ]
+    loads = [[load_seconds(folder) for folder in folders] for _ in range(5)]
     # What is measured: one column per model, then repeats if there are any.
     measured: dict[str, typing.Any] = {
         "parameters, M": [c["parameters"] / 1e6 for c in cards],

@@ -140,7 +140,7 @@ class Soak:
         generator = random.Random(f"{self.config.seed} {seed}")
         name = self.folder.name
         with contextlib.ExitStack() as stack:
-            links: list[typing.Any] = [
+            links = [
                 grpc_transport.Grpc(address.parse(self.server.grpc_url), name),
                 rest_transport.Rest(address.parse(self.server.rest_url), name),
             ]

@@ -20,8 +20,6 @@ from keras_fixedhead.convert import from_multi_head_attention
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The shape of both layers and of their input."""
-
     batch_size: int = 16
     sequence_length: int = 128
     hidden_dim: int = 512

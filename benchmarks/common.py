@@ -21,7 +21,6 @@ _Config = typing.TypeVar("_Config")
 
 
 def parse(config_class: type[_Config]) -> _Config:
-    """Reads the flags of the benchmark that runs."""
     main = sys.modules["__main__"]
     return tyro.cli(
         config_class,
@@ -95,7 +94,6 @@ def environment(*packages: str) -> str:
 
 
 def print_table(titles: Iterable[str], rows: Iterable[Iterable]) -> None:
-    """Prints a Markdown table."""
     titles = list(titles)
     for row in (titles, ["---"] * len(titles), *rows):
         print(f"| {' | '.join(map(str, row))} |", flush=True)

@@ -48,8 +48,6 @@ _PEERS = ("sentence_transformers", "onnx_runtime")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """The encoder, the texts and the peers."""
-
     preset: pathlib.Path
     """Preset folder of a text embedder."""
     source: pathlib.Path
@@ -79,7 +77,6 @@ class Config:
 
 
 def save_preset(config: Config, length: int) -> pathlib.Path:
-    """The preset, cutting texts at a length."""
     folder = config.workdir / f"preset_{length}"
     embedder = FixedHeadTextEmbedder.from_preset(str(config.preset))
     embedder.preprocessor.sequence_length = length
@@ -88,7 +85,6 @@ def save_preset(config: Config, length: int) -> pathlib.Path:
 
 
 def start(config: Config, system: str, length: int) -> subprocess.Popen:
-    """A system in its own process."""
     function, options = _SYSTEMS[system]
     threads = len(os.sched_getaffinity(0))
     options = {

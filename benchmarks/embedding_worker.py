@@ -56,7 +56,6 @@ def ours(options: Options) -> Embed:
 
 
 def encode_text(options: Options) -> Embed:
-    """`FixedHeadTextEmbedder.encode_text` of a preset."""
     from keras_fixedhead import FixedHeadTextEmbedder
 
     embedder = FixedHeadTextEmbedder.from_preset(options.folder)
@@ -111,7 +110,6 @@ def sentence_transformers(options: Options) -> Embed:
 
 
 def onnx_runtime(options: Options) -> Embed:
-    """ONNX Runtime with Hugging Face's fast tokenizer."""
     import onnxruntime
     import tokenizers
 

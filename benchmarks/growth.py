@@ -30,8 +30,6 @@ from training.engine.optimizer import build_optimizer
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The runs to compare."""
-
     source: pathlib.Path
     """Embedder in Hugging Face's format."""
     data: pathlib.Path
@@ -56,7 +54,6 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def read_pairs(path: pathlib.Path) -> Pairs:
-    """Reads a file of STS-B."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     scores = np.array([float(row[2]) for row in rows], "float32") / 5
@@ -88,7 +85,6 @@ def spearman(model: FixedHeadTextEmbedder, development: Pairs) -> float:
 def fine_tune(
     model: FixedHeadTextEmbedder, training: Pairs, seed: int, config: Config
 ) -> None:
-    """Minimizes the squared error of cosine similarities."""
     keras.utils.set_random_seed(seed)
     pairs, scores = training
     per_epoch = len(pairs) // config.batch_size

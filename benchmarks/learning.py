@@ -21,20 +21,17 @@ import tensorflow as tf
 
 from benchmarks import common
 from keras_fixedhead import FixedHeadCausalLM, FixedHeadMaskedLM
-from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
+from training.causal_lm.configs import LanguageModelConfig
 from training.causal_lm.task import LanguageModelTask
-from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
-from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
+from training.engine.configs import named_run
+from training.masked_lm.configs import PretrainConfig
 from training.masked_lm.task import MaskedLMTask
 
 # By the name of a task's part of config.json.
 _KINDS: dict[str, tuple[typing.Any, ...]] = {
-    "masked_lm": (
-        *(MaskedLMTask, PretrainConfig, MaskedLMConfig),
-        FixedHeadMaskedLM,
-    ),
+    "masked_lm": (PretrainConfig, MaskedLMTask, FixedHeadMaskedLM),
     "language_model": (
-        *(LanguageModelTask, LanguageModelConfig, CausalLMConfig),
+        *(LanguageModelConfig, LanguageModelTask),
         FixedHeadCausalLM,
     ),
 }
@@ -42,8 +39,6 @@ _KINDS: dict[str, tuple[typing.Any, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A finished run."""
-
     data: pathlib.Path
     """Its data folder."""
     workdir: pathlib.Path
@@ -54,17 +49,20 @@ def read_task(config: Config) -> typing.Any:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
     [part] = settings.keys() & _KINDS.keys()
-    make_task, make_run, make_part, model = _KINDS[part]
+    kind, make_task, model = _KINDS[part]
     # All examples, and all held-out text to draw them from.
     every = {"evaluation_examples": 2**31, "shuffle_tokens": 2**31}
-    run = make_run(
-        config="evaluated",
-        model=ModelConfig(**settings["model"]),
-        training=TrainingConfig(**settings["training"]),
-        run=RunConfig(data=config.data, workdir=config.workdir),
-        **{part: make_part(**settings[part] | every)},
+    task = make_task(
+        named_run(
+            kind,
+            config="evaluated",
+            data=config.data,
+            workdir=config.workdir,
+            **settings["model"],
+            **settings["training"],
+            **settings[part] | every,
+        )
     )
-    task = make_task(run)
     task.model = model.from_preset(str(config.workdir / "preset"))
     return task
 
@@ -127,7 +125,6 @@ def report_masked_lm(
 def report_language_model(
     task: typing.Any, outputs: dict[str, np.ndarray]
 ) -> None:
-    """Prints perplexities and accuracy."""
     _, reach = ratio(outputs["loss"], outputs["tokens"])
     found = task.figures(outputs)
     # Nats of a word are those of a piece, times the pieces of a word.

@@ -28,7 +28,6 @@ def main(args: list[str]) -> int:
 
 
 def _memory(run):
-    """Bytes of a process and all it has started."""
     try:
         processes = [run, *run.children(recursive=True)]
         return sum(each.memory_full_info().pss for each in processes)

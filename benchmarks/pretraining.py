@@ -27,11 +27,11 @@ from official.nlp.modeling import models, networks
 
 from benchmarks import common
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from training.engine.configs import ModelConfig, RunConfig, TrainingConfig
+from training.engine.configs import named_run
 from training.engine.optimizer import build_optimizer
 from training.engine.strategy import get_strategy
 from training.engine.trainer import Trainer
-from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
+from training.masked_lm.configs import PretrainConfig
 from training.masked_lm.task import MaskedLMTask
 from training.prepare.configs import TextConfig
 from training.prepare.text import prepare_text
@@ -44,8 +44,6 @@ Batch = dict[str, tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The shape that all three have."""
-
     num_layers: int = 4
     hidden_dim: int = 512
     num_heads: int = 8
@@ -84,32 +82,28 @@ def make_task(
         )
     )
     task = MaskedLMTask(
-        PretrainConfig(
+        named_run(
+            PretrainConfig,
             config="benchmark",
-            model=ModelConfig(
-                num_layers=config.num_layers,
-                num_heads=config.num_heads,
-                hidden_dim=config.hidden_dim,
-                intermediate_dim=config.intermediate_dim,
-                head_size=config.hidden_dim // config.num_heads,
-                dropout=config.dropout,
-                max_sequence_length=config.sequence_length,
-            ),
-            training=TrainingConfig(
-                steps=10_000,
-                global_batch_size=config.batch_size,
-                learning_rate=_RATE,
-                warmup_steps=0,
-                epsilon=_EPSILON,
-                weight_decay=_DECAY,
-                clip_norm=_NORM,
-            ),
-            masked_lm=MaskedLMConfig(
-                sequence_length=config.sequence_length,
-                max_predictions=config.predictions,
-                next_sentence=False,
-            ),
-            run=RunConfig(data=folder / "data", workdir=folder / "train"),
+            data=folder / "data",
+            workdir=folder / "train",
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            hidden_dim=config.hidden_dim,
+            intermediate_dim=config.intermediate_dim,
+            head_size=config.hidden_dim // config.num_heads,
+            dropout=config.dropout,
+            max_sequence_length=config.sequence_length,
+            steps=10_000,
+            global_batch_size=config.batch_size,
+            learning_rate=_RATE,
+            warmup_steps=0,
+            epsilon=_EPSILON,
+            weight_decay=_DECAY,
+            clip_norm=_NORM,
+            sequence_length=config.sequence_length,
+            max_predictions=config.predictions,
+            next_sentence=False,
         )
     )
     context = tf.distribute.InputContext(1, 0, 1)

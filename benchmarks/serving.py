@@ -35,8 +35,6 @@ print(time.perf_counter() - start)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The models to compare."""
-
     workdir: pathlib.Path
     """Folder for the exports."""
     models: tuple[str, ...] = ("fixed_d512_p128_h8", "bert_large_h16")

@@ -58,8 +58,6 @@ _CALLERS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Where to export, and how long to ask."""
-
     workdir: pathlib.Path
     """Folder for the exports."""
     seconds: float = 8
@@ -108,7 +106,6 @@ def measure(url: str, name: str, rows: int, seconds: float) -> list[str]:
 
 
 def peak_memory(pid: int) -> str:
-    """The most memory that a process has had, in MB."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     kilobytes = re.findall(r"VmHWM:\s*(\d+) kB", status)[0]
     return f"{int(kilobytes) * 1024 / 1e6:,.0f}"

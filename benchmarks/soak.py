@@ -14,19 +14,26 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
+import json
 import pathlib
 import random
 import shutil
+import socket
 import sys
 import tempfile
 import time
 import typing
+import urllib.parse
+import zlib
+from collections.abc import Callable
 
 import numpy as np
 import psutil
+import requests
 import rich.console
 
-from benchmarks import bad_requests, common
+from benchmarks import common
 from export import (
     address,
     client,
@@ -49,12 +56,15 @@ _GROWTH_LIMIT = 20 * 2**20  # bytes at rest after the warm-up, by a fitted line
 _REST_EVERY = 60  # seconds, or a quarter of a shorter run
 _REST_SECONDS = 8  # a new version loads, the old one goes, memory is given back
 _PERCENTILES = (50, 95, 99)
+_SECONDS = 60  # deadline of one request
+
+# What sends a bad request and returns the status, and the right status; None
+# for a request that gets no answer. By the name of the mistake.
+Mistakes = dict[str, tuple[Callable[[], object], object]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The model, and the load."""
-
     model_base_path: pathlib.Path
     """Folder of versions."""
     output: pathlib.Path
@@ -64,15 +74,10 @@ class Config:
     """Threads that ask."""
     swap_every: float | None = None
     """Seconds between new versions, which the benchmark then publishes."""
-    seed: int = 0
-    """Of texts and of the order of requests."""
 
 
 class Soak:
-    """The load on a server, and what came of it.
-
-    Times are seconds of the run.
-    """
+    """The load on a server, and what came of it by the second of the run."""
 
     def __init__(
         self,
@@ -82,15 +87,15 @@ class Soak:
     ):
         self.server, self.folder, self.config = server, folder, config
         self.start = time.monotonic()
-        # (time, latency in seconds)
+        # (second, latency in seconds)
         self.good: list[tuple[float, float]] = []
         self.bad: collections.Counter[str] = collections.Counter()
         self.failures: collections.Counter[str] = collections.Counter()
-        # (time, bytes of the server), and those without a request under way
+        # (second, bytes of the server), and those without a request under way
         self.memory: list[tuple[float, int]] = []
         self.at_rest: list[tuple[float, int]] = []
         self.swaps = 0
-        generator = random.Random(config.seed)
+        generator = random.Random(0)
         words = " ".join(golden.TEXTS).split()
         self.texts = [
             " ".join(generator.choices(words, k=generator.randrange(200)))
@@ -106,16 +111,14 @@ class Soak:
             ]
         target = (server, folder.name, self.signatures)
         self.mistakes = [
-            *bad_requests.over_grpc(*target).items(),
-            *bad_requests.over_rest(*target).items(),
+            *bad_grpc(*target).items(),
+            *bad_rest(*target).items(),
         ]
 
     def now(self) -> float:
-        """The second of the run."""
         return time.monotonic() - self.start
 
     def run(self, seconds: float) -> None:
-        """Asks, rests and asks again until the time is over."""
         self.start = time.monotonic()
         rounds = round(seconds / min(_REST_EVERY, seconds / 4))
         for number in common.progress(range(1, rounds + 1), "Asking"):
@@ -137,7 +140,7 @@ class Soak:
             self.at_rest.append(min(rest, key=lambda sample: sample[1]))
 
     def _ask(self, seed, end):
-        generator = random.Random(f"{self.config.seed} {seed}")
+        generator = random.Random(seed)
         name = self.folder.name
         with contextlib.ExitStack() as stack:
             links = [
@@ -164,7 +167,7 @@ class Soak:
         try:
             request = link.predict_request(inputs, DEFAULT_SIGNATURE)
             answer = link.read_prediction(
-                link.send(request, bad_requests.SECONDS),
+                link.send(request, _SECONDS),
                 self.signatures[DEFAULT_SIGNATURE],
                 inputs,
             )
@@ -192,7 +195,6 @@ class Soak:
         return None
 
     def _sample(self, end):
-        """Notes the server's memory every second."""
         process = psutil.Process(self.server.process.pid)
         while self.now() < end:
             self.memory.append((self.now(), process.memory_info().rss))
@@ -237,14 +239,11 @@ class Soak:
             "memory_mib": {
                 name: round(size / 2**20, 1) for name, size in mib.items()
             },
-            "memory_at_rest_mib": [
-                round(size / 2**20) for _, size in self.at_rest
-            ],
+            "at_rest_mib": [round(rss / 2**20) for _, rss in self.at_rest],
             "failures": dict(self.failures),
         }
 
     def draw(self, path: pathlib.Path) -> None:
-        """Draws latency and memory over the time."""
         picture = new_figure(10, 5)
         upper, lower = picture.subplots(2, 1, sharex=True)
         parts = np.array_split(np.array(sorted(self.good)), 60)
@@ -266,6 +265,96 @@ class Soak:
             axes.legend(ncols=len(_PERCENTILES))
             axes.grid(axis="y", alpha=0.3)
         save_figure(picture, path)
+
+
+def bad_rest(
+    server: local_server.LocalServer, name: str, signatures: dict
+) -> Mistakes:
+    inputs = signatures[DEFAULT_SIGNATURE].inputs
+
+    def post(body, path="", **headers):
+        url = f"{server.rest_url}/v1/models/{name}{path}:predict"
+        answer = requests.post(url, body, headers=headers, timeout=_SECONDS)
+        return answer.status_code
+
+    def rows(value, path="", **others):
+        row = dict.fromkeys(inputs, value)
+        return post(json.dumps({"instances": [row], **others}), path)
+
+    def columns(value):
+        return post(json.dumps({"inputs": dict.fromkeys(inputs, value)}))
+
+    def zipped(item):
+        zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+        parts = [zipper.compress(item * 10**5) for _ in range(250)]
+        body = b"".join([*parts, zipper.flush()])
+        return lambda: post(body, **{"Content-Encoding": "gzip"})
+
+    def abort():
+        """Hangs up in the middle of a request."""
+        url = urllib.parse.urlsplit(server.rest_url)
+        head = f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
+        with socket.create_connection((url.hostname, url.port), _SECONDS) as c:
+            c.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf of".encode())
+
+    return {
+        "REST: broken JSON": (lambda: post(b'{"instances": ["a'), 400),
+        "REST: unknown signature": (lambda: rows("a", signature_name="x"), 400),
+        "REST: ragged rows": (lambda: columns([["a"], ["a", "b"]]), 400),
+        "REST: wrong type": (lambda: rows(1), 400),
+        "REST: unknown model": (lambda: rows("a", "_no"), 404),
+        "REST: unknown version": (lambda: rows("a", "/versions/99"), 404),
+        "REST: many texts": (lambda: columns(["a"] * 10_000), 413),
+        "REST: zipped texts": (zipped(b'"",'), 413),
+        "REST: zipped lists": (zipped(b"[],"), 413),
+        "REST: aborted": (abort, None),
+    }
+
+
+def bad_grpc(
+    server: local_server.LocalServer, name: str, signatures: dict
+) -> Mistakes:
+    link = grpc_transport.Grpc(address.parse(server.grpc_url), name)
+
+    def request(array, signature=DEFAULT_SIGNATURE, shape=()):
+        names = signatures[DEFAULT_SIGNATURE].inputs
+        if signature in signatures:
+            names = signatures[signature].inputs
+        made = link.predict_request(dict.fromkeys(names, array), signature)
+        for proto in made[1].inputs.values():
+            for dim, size in zip(proto.tensor_shape.dim, shape):
+                dim.size = size
+        return made
+
+    def send(request):
+        try:
+            link.send(request, _SECONDS)
+        except client.ServerError as error:
+            return error.code
+        return "OK"
+
+    text = np.array([b"a"], object)
+    invalid, exhausted = "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"
+    bad = {
+        "unknown signature": (request(text, "no"), "FAILED_PRECONDITION"),
+        "nested text": (request(text[None]), invalid),
+        "wrong type": (request(np.array([1])), invalid),
+        "missing input": (link.predict_request({}, DEFAULT_SIGNATURE), invalid),
+        "many texts": (request(np.repeat(text, 10_000)), exhausted),
+        "100 MiB": (request(text * (100 * 2**20)), exhausted),
+    }
+    if "from_token_ids" in signatures:
+        for mistake, array, shape, status in (
+            ("huge ids", np.full([2, 3], 2**30, np.int32), (), invalid),
+            # Shapes without values.
+            ("filled up", np.zeros([0, 0], np.int32), (8192, 96), exhausted),
+            ("negative shape", np.zeros([0, 0], np.int32), (-1, 3), invalid),
+        ):
+            bad[mistake] = request(array, "from_token_ids", shape), status
+    return {
+        f"gRPC: {mistake}": (functools.partial(send, request), status)
+        for mistake, (request, status) in bad.items()
+    }
 
 
 def _growth(samples, warm_up):

@@ -1,7 +1,6 @@
 """The command: a picture, its numbers, and what it refuses."""
 
 import json
-import pathlib
 import re
 
 import matplotlib.figure
@@ -113,19 +112,3 @@ def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
     assert error.splitlines()[-1].startswith("keras_fixedhead.theory: error: ")
     assert re.search(message, error.replace("\n", " "))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_failed_write_leaves_nothing_and_what_was_there(
-    tmp_path, monkeypatch, capsys, not_trained
-):
-    picture = tmp_path / "errors.png"
-    picture.write_text("of the last run")
-
-    def fail(*_, **__):
-        raise OSError("disk is full")
-
-    monkeypatch.setattr(pathlib.Path, "write_text", fail)
-    assert run("--output", picture) == 1
-    assert "disk is full" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [picture]
-    assert picture.read_text() == "of the last run"

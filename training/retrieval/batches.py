@@ -77,7 +77,6 @@ class Pairs:
 
     @property
     def documents(self) -> list[str]:
-        """The document that answers each query."""
         return [self.texts[key] for key in self.keys[:, 1]]
 
     def __len__(self):
@@ -107,7 +106,6 @@ class Pairs:
         )
 
     def _take(self, indices, excluded=frozenset()):
-        """Returns some pairs, without negatives of the excluded numbers."""
         return dataclasses.replace(
             self,
             queries=[self.queries[i] for i in indices],
@@ -147,7 +145,6 @@ class PairBatches(ExampleBatches):
         self.config = config
 
     def reader(self, pairs: Pairs) -> Callable:
-        """Reads pairs as they are, to evaluate on."""
         texts = {
             "query": tf.constant(pairs.queries),
             "document": tf.constant(pairs.documents),
@@ -239,7 +236,6 @@ class PairBatches(ExampleBatches):
 
 
 def _ragged(rows, dtype):
-    """Makes a ragged tensor `[rows, None]`."""
     # `tf.ragged.constant` takes seconds for some ten thousand rows.
     return tf.RaggedTensor.from_row_lengths(
         tf.constant(list(itertools.chain.from_iterable(rows)), dtype),

@@ -82,7 +82,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _rank(collection, documents, queries, depth, options):
-    """Returns the ranking of each way to rank."""
     exact = retrieval.build_index(documents)
     rankings = {"exact": retrieval.search_index(exact, queries, depth)}
     model = rankings["exact"]

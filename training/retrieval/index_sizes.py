@@ -154,7 +154,6 @@ def _measure(config, ways, documents, queries, collection):
 
 
 def _rows(ways, measured, size):
-    """Averages over collections, which have equal weight."""
     rng = np.random.default_rng(0)
     counts = [len(found[0]["nDCG@10"]) for found in measured]
     draws = [rng.integers(n, size=(_RESAMPLES, n)) for n in counts]
@@ -227,7 +226,6 @@ def pareto_front(rows: list[Row]) -> list[Row]:
 
 
 def _draw(rows, bm25, title, output):
-    """Draws quality against bytes, and against time."""
     figure = pictures.new_figure(13, 6)
     sizes, times = figure.subplots(1, 2, sharey=True)
     for axis, x in (

@@ -145,7 +145,9 @@ def measure(
         ]
         for worker in workers:
             embed(worker, calls[0])
-            embeddings.append(np.load(config.workdir / "embeddings.npy"))
+            rows = np.load(config.workdir / "embeddings.npy")
+            # Not every model's are of unit length.
+            embeddings.append(rows / np.linalg.norm(rows, axis=1)[:, None])
         for texts in common.progress(calls, "Measuring"):
             taken.append([embed(worker, texts) for worker in workers])
     # [calls, systems] -> [systems, calls]

@@ -165,7 +165,7 @@ def _draw(rows):
         axis.xaxis.set_major_formatter("{x:.0f}")
         axis.set(xlabel="head size", ylim=(0, None))
         axis.grid(axis="y", alpha=0.3)
-    left.legend()
+    right.legend(loc="upper right")
     return figure
 
 

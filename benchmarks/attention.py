@@ -8,7 +8,7 @@ of the milliseconds and of the ratios, pair by pair.
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
 
 import keras
 import numpy as np
@@ -20,8 +20,6 @@ from keras_fixedhead.convert import from_multi_head_attention
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The shape of both layers and of their input."""
-
     batch_size: int = 16
     sequence_length: int = 128
     hidden_dim: int = 512
@@ -30,54 +28,47 @@ class Config:
     repeats: int = 25
 
 
-def compiled(
-    layer: keras.layers.Layer, x: tf.Tensor, mask: tf.Tensor, training: bool
-) -> Callable[[], tf.Tensor]:
-    """The layer's output, or its gradients in training, as a function."""
-    if not training:
-        return tf.function(lambda: layer(x, x, value_mask=mask))
+@tf.function
+def forward(
+    layer: keras.layers.Layer, x: tf.Tensor, mask: tf.Tensor
+) -> tf.Tensor:
+    return layer(x, x, value_mask=mask)
 
-    def step():
-        with tf.GradientTape() as tape:
-            output = layer(x, x, value_mask=mask, training=True)
-            loss = tf.reduce_sum(output * output)
-        return tape.gradient(loss, [v.value for v in layer.trainable_variables])
 
-    return tf.function(step)
+@tf.function
+def train(
+    layer: keras.layers.Layer, x: tf.Tensor, mask: tf.Tensor
+) -> list[tf.Tensor]:
+    with tf.GradientTape() as tape:
+        output = layer(x, x, value_mask=mask, training=True)
+        loss = tf.reduce_sum(output * output)
+    return tape.gradient(loss, [v.value for v in layer.trainable_variables])
 
 
 def main() -> None:
-    config = common.parse(Config, "attention", __doc__)
+    config = common.parse(Config)
     shape = (config.batch_size, config.sequence_length, config.hidden_dim)
     x = tf.random.stateless_normal(shape, seed=(0, 1))
     lengths = np.random.default_rng(0).integers(8, shape[1], shape[0])
     mask = tf.sequence_mask(lengths, shape[1])
-    common.print_environment("TensorFlow", "Keras")
-    print(config)
-    common.print_header("what", "ours, ms", "Keras, ms", "ours / Keras")
-    for name, training in (("inference", False), ("training step", True)):
+    print(common.environment("tensorflow", "keras"), config, sep="\n")
+    rows = []
+    for name, step in (("inference", forward), ("training step", train)):
         for dropout in (0, 0.1):
             theirs = keras.layers.MultiHeadAttention(
                 config.num_heads, config.head_size, dropout=dropout
             )
             theirs.build(shape, shape)
-            layers = {
-                "ours": from_multi_head_attention(theirs),
-                "Keras": theirs,
+            calls = {
+                layer_name: functools.partial(step, layer, x, mask)
+                for layer_name, layer in (
+                    ("Keras", theirs),
+                    ("ours", from_multi_head_attention(theirs)),
+                )
             }
-            a, b = common.milliseconds(
-                {
-                    name: compiled(layer, x, mask, training)
-                    for name, layer in layers.items()
-                },
-                config.repeats,
-            ).values()
-            common.print_row(
-                f"{name}, {dropout=}",
-                f"{np.median(a):.1f}",
-                f"{np.median(b):.1f}",
-                f"{np.median(a / b):.2f}",
-            )
+            compared = common.compare(calls, config.repeats)
+            rows += [[f"{name}, {dropout=}", *row] for row in compared]
+    common.print_table(["what", "layer", "ms", "ratio to Keras"], rows)
 
 
 if __name__ == "__main__":

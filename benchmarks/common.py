@@ -1,33 +1,37 @@
-"""What the benchmarks share: flags, runs that take turns, and tables."""
+"""What the benchmarks share: flags, calls that take turns, and tables."""
 
+import datetime
 import importlib.metadata
-import platform
+import os
+import pathlib
+import re
+import subprocess
+import sys
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import track
 
+ROOT = pathlib.Path(__file__).parents[1]
 _Config = typing.TypeVar("_Config")
 
 
-def parse(
-    config_class: type[_Config], name: str, description: str | None
-) -> _Config:
-    """Reads the flags of `python -m benchmarks.NAME`."""
+def parse(config_class: type[_Config]) -> _Config:
+    main = sys.modules["__main__"]
     return tyro.cli(
         config_class,
-        prog=f"python -m benchmarks.{name}",
-        description=description,
+        prog=f"python -m benchmarks.{pathlib.Path(sys.argv[0]).stem}",
+        description=main.__doc__,
         use_underscores=True,
     )
 
 
-def milliseconds(
-    calls: dict[str, Callable[[], object]], repeats: int
+def take_turns(
+    calls: Mapping[str, Callable[[], object]], repeats: int
 ) -> dict[str, np.ndarray]:
     """Milliseconds `[repeats]` of each call.
 
@@ -36,8 +40,7 @@ def milliseconds(
     for call in [*calls.values(), *calls.values()]:  # to compile and warm up
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    console = Console(stderr=True)  # standard output is a table
-    for _ in track(range(repeats), "Measuring", console=console):
+    for _ in progress(range(repeats), "Measuring"):
         for name, call in calls.items():
             start = time.perf_counter()
             call()
@@ -45,25 +48,52 @@ def milliseconds(
     return {name: np.array(row) for name, row in times.items()}
 
 
-def print_environment(*packages: str) -> None:
-    """Prints the processor and the versions of packages."""
+def compare(
+    calls: Mapping[str, Callable[[], object]], repeats: int
+) -> list[list[str]]:
+    """A row for each call: its name, the median of its milliseconds, and that
+    of the ratios to the first call, turn by turn."""
+    times = take_turns(calls, repeats)
+    first = next(iter(times.values()))
+    return [
+        [name, f"{np.median(row):,.1f}", f"{np.median(row / first):.2f}"]
+        for name, row in times.items()
+    ]
+
+
+def export(
+    preset: pathlib.Path, versions: pathlib.Path, dtype: str = "float32"
+) -> pathlib.Path:
+    """Exports a preset, unless the folder has version 1; returns its path."""
+    version = versions / "1"
+    if not version.exists():
+        command = (
+            *(sys.executable, "-m", "export.saved_model", "--dtype", dtype),
+            *("--model", preset, "--output", versions, "--version", "1"),
+        )
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+    return version
+
+
+def progress(steps: Iterable, title: str) -> typing.Any:
+    """Shows a progress bar on standard error; standard output is a table."""
+    return track(steps, title, console=Console(stderr=True), transient=True)
+
+
+def environment(*packages: str) -> str:
+    """The date, the processor and its usable cores, and versions (Linux)."""
+    cpus = pathlib.Path("/proc/cpuinfo").read_text()
+    names = re.findall(r"model name\s*: (.*)", cpus)
     versions = [
         f"{name} {importlib.metadata.version(name)}" for name in packages
     ]
-    print(", ".join([processor(), *versions]))
+    cores = f"{len(os.sched_getaffinity(0))} cores"
+    python = f"Python {sys.version.split()[0]}"
+    today = str(datetime.date.today())
+    return ", ".join([today, *names[:1], cores, python, *versions])
 
 
-def processor() -> str:
-    """Returns the processor's name or kind."""
-    return platform.processor() or platform.machine()
-
-
-def print_header(*titles: str) -> None:
-    """Begins a Markdown table."""
-    print_row(*titles)
-    print("|---" * len(titles) + "|")
-
-
-def print_row(*cells: object) -> None:
-    """Prints a row of a Markdown table, at once."""
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+def print_table(titles: Iterable[str], rows: Iterable[Iterable]) -> None:
+    titles = list(titles)
+    for row in (titles, ["---"] * len(titles), *rows):
+        print(f"| {' | '.join(map(str, row))} |", flush=True)

@@ -1,14 +1,13 @@
 """One system that embeds texts, in a process of its own.
 
-    python embedding_worker.py SYSTEM ARGUMENTS
+    python embedding_worker.py SYSTEM OPTIONS
 
 `benchmarks.embedding` starts it with the Python that has the system's packages:
 PyTorch beside TensorFlow in one process may crash, and TensorFlow's threads are
-one setting per process. ARGUMENTS is a JSON object of the system's arguments.
-Each line of standard input is a JSON object with `texts` to embed and `output`,
-where to save them as float32 `[N, D]`, or null. The answer is a JSON object on
-a line: `seconds`, and `idle`, the seconds of processor time between the
-previous answer and this request.
+one setting per process. OPTIONS is a JSON object. Each line of standard input
+is a JSON list of texts; their embeddings, float32 `[N, D]`, go to
+embeddings.npy in `workdir`. The answer is a line with the seconds, and the
+seconds of processor time between the previous answer and this request.
 """
 
 import contextlib
@@ -17,12 +16,14 @@ import os
 import pathlib
 import sys
 import time
+import types
 from collections.abc import Callable
 
 import numpy as np
 
 # Embeds texts, float [N, D].
 Embed = Callable[[list[str]], np.ndarray]
+Options = types.SimpleNamespace
 _OPEN = contextlib.ExitStack()  # until the process ends
 
 
@@ -41,100 +42,93 @@ def by_length(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
     return rows[np.argsort(order)]
 
 
-def ours(folder: str, batch_size: int, threads: int) -> Embed:
+def ours(options: Options) -> Embed:
     """An export, as `export.index` embeds with it."""
     from export import encoder
 
     source = encoder.Source(
-        saved_model=pathlib.Path(folder), batch_size=batch_size, threads=threads
+        saved_model=pathlib.Path(options.folder),
+        batch_size=options.batch_size,
+        threads=options.threads,
     )
     opened = _OPEN.enter_context(source.open())
     return lambda texts: opened.embed(texts, "document")
 
 
-def encode_text(folder: str) -> Embed:
-    """`FixedHeadTextEmbedder.encode_text` of a preset."""
+def encode_text(options: Options) -> Embed:
     from keras_fixedhead import FixedHeadTextEmbedder
 
-    embedder = FixedHeadTextEmbedder.from_preset(folder)
+    embedder = FixedHeadTextEmbedder.from_preset(options.folder)
     return lambda texts: embedder.encode_text(texts, verbose=0)
 
 
-def keras_hub(folder: str, length: int, batch_size: int, trim: bool) -> Embed:
+def keras_hub(options: Options) -> Embed:
     """KerasHub's own embedder, padded to `length` or to the longest."""
-    import functools
-
     import keras
     import keras_hub
     import tensorflow as tf
 
-    embedder = keras_hub.models.BertTextEmbedder.from_preset(folder)
-    embedder.preprocessor.sequence_length = length
+    from keras_fixedhead.convert import from_hugging_face
+
+    embedder = keras_hub.models.BertTextEmbedder.from_preset(options.folder)
+    embedder.preprocessor.sequence_length = options.length
+    # KerasHub does not read these two.
+    backbone = from_hugging_face(options.folder).backbone
+    for layer in embedder.backbone._flatten_layers():
+        if isinstance(layer, keras.layers.LayerNormalization):
+            layer.epsilon = backbone.layer_norm_epsilon
     for layer in embedder.backbone.transformer_layers:
-        # KerasHub takes the tanh form whatever the folder says.
-        layer._feedforward_intermediate_dense.activation = functools.partial(
-            keras.activations.gelu, approximate=False
-        )
+        ours = backbone.transformer_layers[0].intermediate_dense.activation
+        layer._feedforward_intermediate_dense.activation = ours
     call = tf.function(embedder, reduce_retracing=True)
 
     def embed(batch):
         inputs = embedder.preprocessor(tf.constant(batch))
-        if trim:
+        if options.trim:
             mask = inputs["padding_mask"].numpy()
             longest = mask.sum(axis=1).max()
             inputs = {name: x[:, :longest] for name, x in inputs.items()}
         return call(inputs).numpy()
 
-    batches = by_length if trim else in_batches
-    return lambda texts: batches(texts, batch_size, embed)
+    batches = by_length if options.trim else in_batches
+    return lambda texts: batches(texts, options.batch_size, embed)
 
 
-def sentence_transformers(
-    folder: str, length: int, batch_size: int, threads: int
-) -> Embed:
+def sentence_transformers(options: Options) -> Embed:
     """`SentenceTransformer.encode`, which sorts by length itself."""
     import sentence_transformers
     import torch
 
-    torch.set_num_threads(threads)
-    model = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    model.max_seq_length = length
+    torch.set_num_threads(options.threads)
+    model = sentence_transformers.SentenceTransformer(
+        options.folder, device="cpu"
+    )
+    model.max_seq_length = options.length
     return lambda texts: model.encode(
-        texts, batch_size=batch_size, show_progress_bar=False
+        texts, batch_size=options.batch_size, show_progress_bar=False
     )
 
 
-def onnx_runtime(
-    folder: str,
-    length: int,
-    batch_size: int,
-    threads: int,
-    int8: bool,
-    workdir: str,
-) -> Embed:
-    """ONNX Runtime with Hugging Face's fast tokenizer."""
+def onnx_runtime(options: Options) -> Embed:
     import onnxruntime
     import tokenizers
 
-    path = written(
-        pathlib.Path(workdir) / "encoder.onnx",
-        lambda path: export_onnx(folder, path),
-    )
-    if int8:
+    path = pathlib.Path(options.workdir, "encoder.onnx")
+    export_onnx(options.folder, path)
+    if options.int8:
         from onnxruntime.quantization import quantize_dynamic
 
-        whole = path
-        path = written(
-            path.with_name("encoder_int8.onnx"),
-            lambda path: quantize_dynamic(whole, path),
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+        whole, path = path, path.with_name("encoder_int8.onnx")
+        quantize_dynamic(whole, path)
+    session_options = onnxruntime.SessionOptions()
+    session_options.intra_op_num_threads = options.threads
     session = onnxruntime.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"]
+        str(path), session_options, providers=["CPUExecutionProvider"]
     )
-    tokenizer = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
-    tokenizer.enable_truncation(length)
+    tokenizer = tokenizers.Tokenizer.from_file(
+        f"{options.folder}/tokenizer.json"
+    )
+    tokenizer.enable_truncation(options.length)
     tokenizer.enable_padding()
 
     def embed(batch):
@@ -145,17 +139,7 @@ def onnx_runtime(
         }
         return session.run(None, inputs)[0]
 
-    return lambda texts: by_length(texts, batch_size, embed)
-
-
-def written(path: pathlib.Path, write: Callable) -> pathlib.Path:
-    """The path, after `write` has written the file unless it exists."""
-    if not path.exists():
-        # `keras_fixedhead` needs Keras, which the peers may lack.
-        part = path.with_suffix(".part")
-        write(part)
-        os.replace(part, path)
-    return path
+    return lambda texts: by_length(texts, options.batch_size, embed)
 
 
 def export_onnx(folder: str, path: pathlib.Path) -> None:
@@ -193,30 +177,21 @@ def export_onnx(folder: str, path: pathlib.Path) -> None:
     )
 
 
-SYSTEMS: dict[str, Callable[..., Embed]] = {
-    "ours": ours,
-    "encode_text": encode_text,
-    "keras_hub": keras_hub,
-    "sentence_transformers": sentence_transformers,
-    "onnx_runtime": onnx_runtime,
-}
-
-
 def main(system: str, arguments: str) -> None:
+    options = Options(**json.loads(arguments))
     # Libraries print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    embed = SYSTEMS[system](**json.loads(arguments))
-    print("ready", file=answers, flush=True)
+    embed = globals()[system](options)
     idle_from = time.process_time()
     for line in sys.stdin:
-        request = json.loads(line)
         began, began_working = time.perf_counter(), time.process_time()
-        rows = embed(request["texts"])
+        rows = embed(json.loads(line))
         seconds = time.perf_counter() - began
-        if request["output"]:
-            np.save(request["output"], np.asarray(rows, np.float32))
-        answer = {"seconds": seconds, "idle": began_working - idle_from}
+        np.save(
+            f"{options.workdir}/embeddings.npy", np.asarray(rows, np.float32)
+        )
+        answer = [seconds, began_working - idle_from]
         # What threads still spin for after this counts as idle.
         idle_from = time.process_time()
         print(json.dumps(answer), file=answers, flush=True)

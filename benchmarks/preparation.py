@@ -7,7 +7,6 @@ most memory that its processes had at a time, shared pages counted once
 (proportional set sizes, ten times a second; Linux).
 """
 
-import subprocess
 import sys
 import time
 
@@ -18,26 +17,22 @@ _INTERVAL = 0.1  # seconds
 
 def main(args: list[str]) -> int:
     begun = time.monotonic()
-    run = subprocess.Popen([sys.executable, "-m", "training.prepare", *args])
+    run = psutil.Popen([sys.executable, "-m", "training.prepare", *args])
     peak = 0
     while run.poll() is None:
-        peak = max(peak, _memory(run.pid))
+        peak = max(peak, _memory(run))
         time.sleep(_INTERVAL)
     seconds = time.monotonic() - begun
     print(f"{seconds:.0f} s, {peak / 2**30:.2f} GiB at most")
     return run.returncode
 
 
-def _memory(pid):
-    """Bytes of a process and all it has started."""
-    total = 0
+def _memory(run):
     try:
-        process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
-            total += each.memory_full_info().pss
+        processes = [run, *run.children(recursive=True)]
+        return sum(each.memory_full_info().pss for each in processes)
     except psutil.Error:  # one has just ended
-        pass
-    return total
+        return 0
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from benchmarks import common
 from export import client, local_server
 from export.files import card
 
-_ROOT = pathlib.Path(__file__).parents[1]
 _LOAD = """
 import sys, time
 from export import session
@@ -36,23 +35,11 @@ print(time.perf_counter() - start)
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The models to compare."""
-
     workdir: pathlib.Path
     """Folder for the exports."""
     models: tuple[str, ...] = ("fixed_d512_p128_h8", "bert_large_h16")
     """Names of keras_fixedhead.presets, with :DTYPE of the export if wanted."""
     repeats: int = 25
-
-
-def python(*words: str | pathlib.Path) -> str:
-    """Runs Python in the clone; returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=_ROOT, capture_output=True, text=True
-    )
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    return done.stdout
 
 
 def save_preset(shape: dict[str, typing.Any], folder: pathlib.Path) -> None:
@@ -86,19 +73,14 @@ def export(
     `shape` are the backbone's arguments, unless `model` names a shape of
     `keras_fixedhead.presets`.
     """
+    from keras_fixedhead import presets
+
     name, _, dtype = model.partition(":")
     versions = workdir / "models" / model.replace(":", "_")
     if not (versions / "1").exists():
         preset = workdir / "presets" / name
-        if not (preset / "task.json").exists():
-            from keras_fixedhead import presets
-
-            print(f"{name}: making the preset", flush=True)
-            save_preset(shape or presets.shape(name), preset)
-        print(f"{model}: exporting", flush=True)
-        words = ("--model", preset, "--output", versions, "--version", "1")
-        wanted = ("--dtype", dtype) if dtype else ()
-        print(python("-m", "export.saved_model", *words, *wanted))
+        save_preset(shape or presets.shape(name), preset)
+        common.export(preset, versions, dtype or "float32")
     return versions
 
 
@@ -113,17 +95,19 @@ def texts(
     return np.array([" ".join(f"w{word}" for word in row) for row in rows])
 
 
+def load_seconds(folder: pathlib.Path) -> float:
+    command = [sys.executable, "-c", _LOAD, str(folder / "1")]
+    return float(subprocess.check_output(command, cwd=common.ROOT))
+
+
 def main() -> None:
-    config = common.parse(Config, "serving", __doc__)
+    config = common.parse(Config)
     workdir = config.workdir.resolve()
     folders = [export(model, workdir) for model in config.models]
     cards = [card.load(folder / "1") for folder in folders]
-    loads = [
-        [float(python("-c", _LOAD, folder / "1")) for folder in folders]
-        for _ in range(5)
-    ]
+    loads = [[load_seconds(folder) for folder in folders] for _ in range(5)]
     # What is measured: one column per model, then repeats if there are any.
-    rows: dict[str, typing.Any] = {
+    measured: dict[str, typing.Any] = {
         "parameters, M": [c["parameters"] / 1e6 for c in cards],
         "on disk, MB": [
             sum(f.stat().st_size for f in d.glob("1/**/*") if f.is_file()) / 1e6
@@ -137,36 +121,35 @@ def main() -> None:
     }
     random = np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
-        ready, connections = [], []
+        ready, connections = [], {}
         for folder in folders:
             start = time.perf_counter()
             running = local_server.running(folder.name, folder)
             url = stack.enter_context(running).grpc_url
             ready.append(time.perf_counter() - start)
             connection = client.connect(url, folder.name)
-            connections.append(stack.enter_context(connection))
-        rows["ready and warmed up, s"] = ready
+            connections[folder.name] = stack.enter_context(connection)
+        measured["ready and warmed up, s"] = ready
         for batch_size, tokens in ((1, 16), (1, 128), (8, 128), (1, 512)):
             inputs = {"text": texts(batch_size, tokens, random)}
-            times = common.milliseconds(
-                {
-                    folder.name: functools.partial(connection.predict, inputs)
-                    for folder, connection in zip(folders, connections)
-                },
-                config.repeats,
-            )
+            calls = {
+                name: functools.partial(connection.predict, inputs)
+                for name, connection in connections.items()
+            }
+            times = common.take_turns(calls, config.repeats)
             name = f"p50 of {batch_size} x {tokens} tokens, ms"
-            rows[name] = list(times.values())
+            measured[name] = list(times.values())
 
-    print(common.processor())
-    common.print_header("", *config.models)
-    for name, values in rows.items():
+    rows = []
+    for name, values in measured.items():
         values = np.reshape(values, [len(folders), -1])
         medians = np.median(values, axis=1)
         # Pair by pair: both of a pair met the same noise.
         ratios = np.median(values / values[0], axis=1)
         shown = zip(medians, ratios)
-        common.print_row(name, *(f"{m:,.4g} ({r:.2f}x)" for m, r in shown))
+        rows.append([name, *(f"{m:,.4g} ({r:.2f}x)" for m, r in shown)])
+    print(common.environment("tensorflow"))
+    common.print_table(["", *config.models], rows)
 
 
 if __name__ == "__main__":

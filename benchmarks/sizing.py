@@ -13,25 +13,21 @@ work.
 import concurrent.futures
 import contextlib
 import dataclasses
-import datetime
-import importlib.metadata
+import functools
 import itertools
 import os
 import pathlib
 import re
 import shutil
-import subprocess
 import time
-import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
-import rich.progress
 
 from benchmarks import common, serving
 from export import client, local_server, stand_in
 
-_SHAPES: dict[str, dict[str, typing.Any]] = {
+_SHAPES = {
     # demo_retrieval of training/retrieval/configs.py, and its vocabulary.
     "demo": {
         "vocabulary_size": 15_672,
@@ -62,8 +58,6 @@ _CALLERS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Where to export, and how long to ask."""
-
     workdir: pathlib.Path
     """Folder for the exports."""
     seconds: float = 8
@@ -78,89 +72,77 @@ def move_this_process(cores: Collection[int]) -> None:
 
 
 def latencies(
-    connection: client.Client, batches: Iterator[np.ndarray], seconds: float
+    connection: client.Client, batches: list[np.ndarray], seconds: float
 ) -> list[float]:
     """Asks for one batch after the other; returns seconds of each request."""
-    taken = []
+    taken: list[float] = []
     end = time.perf_counter() + seconds
-    while (start := time.perf_counter()) < end:
-        connection.predict({"text": next(batches)})
+    for batch in itertools.cycle(batches):
+        start = time.perf_counter()
+        if start >= end:
+            return taken
+        connection.predict({"text": batch})
         taken.append(time.perf_counter() - start)
     return taken
 
 
-def measure(
-    url: str, name: str, rows: int, seconds: float
-) -> tuple[float, float, float, float]:
-    """Returns texts a second, and p50, p99 and busy p99 in milliseconds."""
+def measure(url: str, name: str, rows: int, seconds: float) -> list[str]:
+    """Texts a second, and p50, p99 and busy p99 in milliseconds."""
     random = np.random.default_rng(0)
     batches = [serving.texts(rows, _TOKENS, random, _WORDS) for _ in range(16)]
     with client.connect(url, name) as connection:
-        for batch in batches[:2]:  # the client reads the signatures
-            connection.predict({"text": batch})
-        alone = latencies(connection, itertools.cycle(batches), seconds)
+        ask = functools.partial(latencies, connection, batches, seconds)
+        connection.predict({"text": batches[0]})  # reads the signatures
+        alone = ask()
         with concurrent.futures.ThreadPoolExecutor(_CALLERS) as pool:
             start = time.perf_counter()
-            calls = [
-                pool.submit(
-                    latencies, connection, itertools.cycle(batches), seconds
-                )
-                for _ in range(_CALLERS)
-            ]
+            calls = [pool.submit(ask) for _ in range(_CALLERS)]
             busy = [taken for call in calls for taken in call.result()]
             elapsed = time.perf_counter() - start
     p50, p99 = np.percentile(alone, [50, 99]) * 1e3
-    return len(busy) * rows / elapsed, p50, p99, np.percentile(busy, 99) * 1e3
+    busy_p99 = np.percentile(busy, 99) * 1e3
+    times = [f"{value:,.1f}" for value in (p50, p99, busy_p99)]
+    return [f"{len(busy) * rows / elapsed:,.0f}", *times]
 
 
-def peak_memory(process: subprocess.Popen) -> float:
-    """Returns the most memory that a process has had, in MB."""
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+def peak_memory(pid: int) -> str:
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
     kilobytes = re.findall(r"VmHWM:\s*(\d+) kB", status)[0]
-    return int(kilobytes) * 1024 / 1e6
+    return f"{int(kilobytes) * 1024 / 1e6:,.0f}"
 
 
 def main() -> None:
-    config = common.parse(Config, "sizing", __doc__)
+    config = common.parse(Config)
     folders = {
         name: serving.export(name, config.workdir.resolve(), shape)
         for name, shape in _SHAPES.items()
     }
     available = sorted(os.sched_getaffinity(0))
+    environment = common.environment("tensorflow")
     lines = []
-    with rich.progress.Progress() as progress:
-        total = len(_SHAPES) * len(_CORES) * len(_ROWS)
-        task = progress.add_task("sizing", total=total)
-        for (name, folder), count in itertools.product(folders.items(), _CORES):
-            # TensorFlow starts as many threads as it may use cores.
-            move_this_process(available[:count])
-            with local_server.running(name, folder) as server:
-                move_this_process(available[count:] or available)
-                for rows in _ROWS:
-                    speed, *times = measure(
-                        server.grpc_url, name, rows, config.seconds
-                    )
-                    shown = [f"{value:,.1f}" for value in times]
-                    memory = f"{peak_memory(server.process):,.0f}"
-                    lines.append(
-                        [name, count, rows, f"{speed:,.0f}", *shown, memory]
-                    )
-                    progress.advance(task)
+    cases = list(itertools.product(folders.items(), _CORES))
+    for (name, folder), count in common.progress(cases, "Serving"):
+        # TensorFlow starts as many threads as it may use cores.
+        move_this_process(available[:count])
+        with local_server.running(name, folder) as server:
+            move_this_process(available[count:] or available)
+            for rows in _ROWS:
+                line = measure(server.grpc_url, name, rows, config.seconds)
+                memory = peak_memory(server.process.pid)
+                lines.append([name, count, rows, *line, memory])
 
     binary = stand_in.BINARY if shutil.which(stand_in.BINARY) else "stand-in"
-    cpus = pathlib.Path("/proc/cpuinfo").read_text()
-    cpu = re.findall(r"model name\s*: (.*)", cpus)[0]
     print(
-        f"{datetime.date.today()}, {len(available)} cores of {cpu}, "
-        f"TensorFlow {importlib.metadata.version('tensorflow')}, {binary}, "
-        f"{_TOKENS} tokens, {_CALLERS} callers when busy\n"
+        f"{environment}, {binary}, {_TOKENS} tokens, {_CALLERS} callers when "
+        "busy\n"
     )
-    common.print_header(
-        *("model", "cores", "texts a request", "texts/s, busy", "p50, ms"),
-        *("p99, ms", "p99 busy, ms", "memory, MB"),
+    common.print_table(
+        [
+            *("model", "cores", "texts a request", "texts/s, busy", "p50, ms"),
+            *("p99, ms", "p99 busy, ms", "memory, MB"),
+        ],
+        lines,
     )
-    for line in lines:
-        common.print_row(*line)
 
 
 if __name__ == "__main__":

@@ -11,31 +11,37 @@ Writes the measurements as JSON, and a picture of them beside it.
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
-import datetime
 import functools
-import os
+import json
 import pathlib
-import platform
 import random
 import shutil
+import socket
 import sys
 import tempfile
-import threading
 import time
 import typing
 import urllib.parse
+import zlib
 from collections.abc import Callable
 
 import numpy as np
 import psutil
+import requests
 import rich.console
-import rich.progress
 
-from benchmarks import bad_requests, common
-from export import address as addresses
-from export import client, files, grpc_transport, local_server, rest_transport
+from benchmarks import common
+from export import (
+    address,
+    client,
+    files,
+    grpc_transport,
+    local_server,
+    rest_transport,
+)
 from export.files import golden
 from export.session import DEFAULT_SIGNATURE
 from keras_fixedhead.files import write_json
@@ -50,68 +56,52 @@ _GROWTH_LIMIT = 20 * 2**20  # bytes at rest after the warm-up, by a fitted line
 _REST_EVERY = 60  # seconds, or a quarter of a shorter run
 _REST_SECONDS = 8  # a new version loads, the old one goes, memory is given back
 _PERCENTILES = (50, 95, 99)
+_SECONDS = 60  # deadline of one request
+
+# What sends a bad request and returns the status, and the right status; None
+# for a request that gets no answer. By the name of the mistake.
+Mistakes = dict[str, tuple[Callable[[], object], object]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The model, and the load."""
-
     model_base_path: pathlib.Path
     """Folder of versions."""
     output: pathlib.Path
     """JSON file to write the measurements to."""
-    model_name: str | None = None
-    """The folder's by default."""
     minutes: float = 10
     clients: int = 32
     """Threads that ask."""
     swap_every: float | None = None
     """Seconds between new versions, which the benchmark then publishes."""
-    seed: int = 0
-    """Of texts and of the order of requests."""
-
-
-def _texts(generator):
-    """Texts of 0 to 199 words, drawn from the words of the golden texts."""
-    words = " ".join(golden.TEXTS).split()
-    return [
-        " ".join(generator.choices(words, k=generator.randrange(200)))
-        for _ in range(_TEXTS)
-    ]
-
-
-def _growth(samples, warm_up):
-    """Returns the rise, in bytes, of a line fitted to `(second, bytes)`."""
-    seconds, sizes = np.array([s for s in samples if s[0] >= warm_up]).T
-    slope, _ = np.polyfit(seconds, sizes, 1)
-    return slope * (seconds[-1] - seconds[0])
 
 
 class Soak:
-    """What the threads share: the load, and what came of it."""
+    """The load on a server, and what came of it by the second of the run."""
 
     def __init__(
-        self, server: local_server.LocalServer, name: str, config: Config
+        self,
+        server: local_server.LocalServer,
+        folder: pathlib.Path,
+        config: Config,
     ):
-        self.server, self.name, self.config = server, name, config
-        self.texts = _texts(random.Random(config.seed))
-        self.bombs = {
-            "texts": bad_requests.zipped(b'"",'),
-            "lists": bad_requests.zipped(b"[],"),
-        }
+        self.server, self.folder, self.config = server, folder, config
         self.start = time.monotonic()
-        self.stopping = threading.Event()
-        # (second of the run, latency in seconds)
+        # (second, latency in seconds)
         self.good: list[tuple[float, float]] = []
         self.bad: collections.Counter[str] = collections.Counter()
         self.failures: collections.Counter[str] = collections.Counter()
-        # (second of the run, bytes), and those without a request under way
+        # (second, bytes of the server), and those without a request under way
         self.memory: list[tuple[float, int]] = []
         self.at_rest: list[tuple[float, int]] = []
-        self.resting = threading.Event()
-        self.publishing = threading.Lock()
         self.swaps = 0
-        with client.connect(server.grpc_url, name) as connection:
+        generator = random.Random(0)
+        words = " ".join(golden.TEXTS).split()
+        self.texts = [
+            " ".join(generator.choices(words, k=generator.randrange(200)))
+            for _ in range(_TEXTS)
+        ]
+        with client.connect(server.grpc_url, folder.name) as connection:
             self.signatures = connection.signatures()
             self.inputs = list(self.signatures[DEFAULT_SIGNATURE].inputs)
             # One at a time: what batches of any kind must answer, too.
@@ -119,23 +109,67 @@ class Soak:
                 connection.predict(dict.fromkeys(self.inputs, np.array([text])))
                 for text in self.texts
             ]
+        target = (server, folder.name, self.signatures)
+        self.mistakes = [
+            *bad_grpc(*target).items(),
+            *bad_rest(*target).items(),
+        ]
 
     def now(self) -> float:
-        """Returns the second of the run."""
         return time.monotonic() - self.start
 
+    def run(self, seconds: float) -> None:
+        self.start = time.monotonic()
+        rounds = round(seconds / min(_REST_EVERY, seconds / 4))
+        for number in common.progress(range(1, rounds + 1), "Asking"):
+            end = number * seconds / rounds - _REST_SECONDS
+            with concurrent.futures.ThreadPoolExecutor(
+                self.config.clients + 2
+            ) as pool:
+                tasks = [
+                    pool.submit(self._ask, f"{number} {client}", end)
+                    for client in range(self.config.clients)
+                ]
+                tasks.append(pool.submit(self._sample, end))
+                if self.config.swap_every:
+                    tasks.append(pool.submit(self._swap, end))
+                for task in tasks:
+                    task.result()
+            self._sample(self.now() + _REST_SECONDS)
+            rest = self.memory[-3:]
+            self.at_rest.append(min(rest, key=lambda sample: sample[1]))
+
+    def _ask(self, seed, end):
+        generator = random.Random(seed)
+        name = self.folder.name
+        with contextlib.ExitStack() as stack:
+            links = [
+                grpc_transport.Grpc(address.parse(self.server.grpc_url), name),
+                rest_transport.Rest(address.parse(self.server.rest_url), name),
+            ]
+            for link in links:
+                stack.callback(link.close)
+            while self.now() < end:
+                if generator.random() < _BAD_SHARE:
+                    wrong = self._ask_wrong(generator)
+                else:
+                    wrong = self._ask_right(generator.choice(links), generator)
+                if wrong:
+                    self.failures[wrong] += 1
+
     def _ask_right(self, link, generator):
-        """Sends a good request; returns what is wrong with the answer."""
+        """Returns what is wrong with the answer to a good request."""
         count = generator.randint(1, _MOST_ROWS)
         chosen = generator.sample(range(_TEXTS), count)
         batch = np.array([self.texts[i].encode() for i in chosen], object)
         inputs = dict.fromkeys(self.inputs, batch)
-        signature = self.signatures[DEFAULT_SIGNATURE]
         start = time.perf_counter()
         try:
             request = link.predict_request(inputs, DEFAULT_SIGNATURE)
             answer = link.read_prediction(
-                link.send(request, bad_requests.SECONDS), signature, inputs
+                link.send(request, _SECONDS),
+                self.signatures[DEFAULT_SIGNATURE],
+                inputs,
             )
         except client.ServerError as error:
             return f"good: {error.code}"
@@ -148,200 +182,202 @@ class Soak:
                 return f"good: another {key}"
         return None
 
-    def _ask_wrong(self, protocol, mistakes, generator):
-        """Sends a bad request; returns what is wrong with the answer."""
-        mistake, (make, expected) = generator.choice(list(mistakes.items()))
+    def _ask_wrong(self, generator):
+        """Returns what is wrong with the answer to a bad request."""
+        mistake, (send, expected) = generator.choice(self.mistakes)
         try:
-            status = make()
+            status = send()
         except OSError as error:
             status = type(error).__name__
-        self.bad[f"{protocol}: {mistake}"] += 1
+        self.bad[mistake] += 1
         if status != expected:
-            return f"{protocol}: {mistake}: {status}, not {expected}"
+            return f"{mistake}: {status}, not {expected}"
         return None
 
-    def _client(self, number, turn):
-        """Asks until the end, as one of many threads.
-
-        `turn` is the barrier for all of them and `_rest`.
-        """
-        generator = random.Random(f"{self.config.seed} {number}")
-        server, name = self.server, self.name
-        with (
-            contextlib.closing(
-                grpc_transport.Grpc(addresses.parse(server.grpc_url), name)
-            ) as calls,
-            contextlib.closing(
-                rest_transport.Rest(addresses.parse(server.rest_url), name)
-            ) as rest,
-        ):
-            host = urllib.parse.urlsplit(server.grpc_url).netloc
-            over_grpc = bad_requests.over_grpc(
-                calls, host, name, self.signatures, self.inputs
-            )
-            over_rest = bad_requests.over_rest(
-                server, name, self.inputs, self.bombs
-            )
-            sides = [("gRPC", calls, over_grpc), ("REST", rest, over_rest)]
-            while not self.stopping.is_set():
-                if self.resting.is_set():
-                    turn.wait()
-                    turn.wait()
-                protocol, link, mistakes = generator.choice(sides)
-                if generator.random() < _BAD_SHARE:
-                    wrong = self._ask_wrong(protocol, mistakes, generator)
-                else:
-                    wrong = self._ask_right(link, generator)
-                if wrong:
-                    self.failures[wrong] += 1
-
-    def _sample(self):
-        """Notes the server's memory every second."""
+    def _sample(self, end):
         process = psutil.Process(self.server.process.pid)
-        while not self.stopping.wait(1):
-            try:
-                self.memory.append((self.now(), process.memory_info().rss))
-            except psutil.NoSuchProcess:
-                self.failures["the server ended"] += 1
-                return
+        while self.now() < end:
+            self.memory.append((self.now(), process.memory_info().rss))
+            time.sleep(1)
 
-    def _rest(self, turn):
-        """Stops the clients for a while, and notes what the server keeps."""
-        self.resting.set()
-        turn.wait()
-        with self.publishing:
-            time.sleep(_REST_SECONDS)
-        latest = self.memory[-3:]
-        self.at_rest.append(min(latest, key=lambda sample: sample[1]))
-        self.resting.clear()
-        turn.wait()
-
-    def _swap(self, folder):
-        """Publishes the newest version again and again under the next number,
-        but not while all rest."""
-        while not self.stopping.wait(self.config.swap_every):
-            with self.publishing:
-                *older, newest = sorted(files.find_versions(folder))
-                staging = folder / "staging"
-                shutil.copytree(folder / str(newest), staging)
-                staging.rename(folder / str(newest + 1))
-                self.swaps += 1
-                for number in older:
-                    shutil.rmtree(folder / str(number))
-
-    def run(self, folder: pathlib.Path, seconds: float) -> None:
-        """Asks the server of a folder of versions until the time is over."""
-        clients = self.config.clients
-        turn = threading.Barrier(clients + 1, timeout=2 * bad_requests.SECONDS)
-        targets: list[Callable[[], None]] = [
-            self._sample,
-            *(functools.partial(self._client, i, turn) for i in range(clients)),
-        ]
-        if self.config.swap_every:
-            targets.append(functools.partial(self._swap, folder))
-        self.start = time.monotonic()
-        threads = [threading.Thread(target=target) for target in targets]
-        for thread in threads:
-            thread.start()
-        try:
-            rest_every = due = min(_REST_EVERY, seconds / 4)
-            for second in rich.progress.track(
-                range(round(seconds)), console=rich.console.Console(stderr=True)
-            ):
-                time.sleep(max(0, second + 1 - self.now()))
-                if self.now() >= due:
-                    self._rest(turn)
-                    due += rest_every
-        finally:
-            self.stopping.set()
-            for thread in threads:
-                thread.join()
+    def _swap(self, end):
+        """Publishes the newest version again and again, as the next number."""
+        while self.now() + self.config.swap_every < end:
+            time.sleep(self.config.swap_every)
+            *older, newest = sorted(files.find_versions(self.folder))
+            staging = self.folder / "staging"
+            shutil.copytree(self.folder / str(newest), staging)
+            staging.rename(self.folder / str(newest + 1))
+            self.swaps += 1
+            for number in older:
+                shutil.rmtree(self.folder / str(number))
 
     def figures(self, warm_up: float) -> dict[str, typing.Any]:
-        """Returns what came out, as JSON values; `warm_up` in seconds."""
-        latencies = np.array(self.good)
+        """What came out, as JSON values; `warm_up` in seconds."""
+        latencies = np.array(self.good)[:, 1]
         seconds, rss = np.array(self.memory).T
-        under_load = _growth(self.memory, warm_up)
-        at_rest = _growth(self.at_rest, warm_up)
-        if at_rest > _GROWTH_LIMIT:
+        rest = _growth(self.at_rest, warm_up)
+        if rest > _GROWTH_LIMIT:
             self.failures["memory grew"] += 1
-
-        def mib(count):
-            return round(count / 2**20, 1)
-
-        after = f"after {warm_up:.0f} s"
+        mib = {
+            "start": rss[0],
+            "most": rss.max(),
+            "growth at rest": rest,
+            "growth under load": _growth(self.memory, warm_up),
+        }
         return {
             "seconds": round(seconds[-1]),
+            "warm_up_seconds": warm_up,
             "good_requests": len(latencies),
             "good_requests_per_second": round(len(latencies) / seconds[-1], 1),
             **{
-                f"p{p}_ms": round(1e3 * np.percentile(latencies[:, 1], p), 1)
+                f"p{p}_ms": round(1e3 * np.percentile(latencies, p), 1)
                 for p in _PERCENTILES
             },
             "bad_requests": dict(sorted(self.bad.items())),
             "swaps": self.swaps,
             "memory_mib": {
-                "start": mib(rss[0]),
-                "most": mib(rss.max()),
-                "at rest": [mib(kept) for _, kept in self.at_rest],
-                f"growth at rest {after}": mib(at_rest),
-                f"growth under load {after}": mib(under_load),
+                name: round(size / 2**20, 1) for name, size in mib.items()
             },
+            "at_rest_mib": [round(rss / 2**20) for _, rss in self.at_rest],
             "failures": dict(self.failures),
         }
 
     def draw(self, path: pathlib.Path) -> None:
-        """Draws latency and memory over the time."""
         picture = new_figure(10, 5)
         upper, lower = picture.subplots(2, 1, sharex=True)
         parts = np.array_split(np.array(sorted(self.good)), 60)
-        parts = [part for part in parts if len(part)]
         for p in _PERCENTILES:
             upper.plot(
                 [part[:, 0].mean() for part in parts],
                 [1e3 * np.percentile(part[:, 1], p) for part in parts],
                 label=f"p{p}",
             )
-        upper.set_ylabel("good requests, ms")
-        upper.legend(frameon=False, ncols=len(_PERCENTILES))
-        for samples, style, color, label in (
-            (self.memory, "-", "#4269d0", "under load"),
-            (self.at_rest, "o", "#ff725c", "at rest"),
+        for samples, style, label in (
+            (self.memory, "-", "under load"),
+            (self.at_rest, "o", "at rest"),
         ):
             seconds, rss = np.array(samples).T
-            lower.plot(seconds, rss / 2**20, style, color=color, label=label)
-        lower.legend(frameon=False, ncols=2, loc="lower right")
-        lower.set_ylabel("server's memory, MiB")
-        lower.set_xlabel("seconds")
+            lower.plot(seconds, rss / 2**20, style, label=label)
+        upper.set(ylabel="good requests, ms", ylim=(0, None))
+        lower.set(xlabel="seconds", ylabel="memory, MiB", ylim=(0, None))
         for axes in (upper, lower):
-            axes.set_ylim(bottom=0)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(axis="y", color="#e5e5e5")
+            axes.legend(ncols=len(_PERCENTILES))
+            axes.grid(axis="y", alpha=0.3)
         save_figure(picture, path)
 
 
-def main() -> int:
-    config = common.parse(Config, "soak", __doc__)
-    source = config.model_base_path.resolve()
-    name = config.model_name or source.name
-    numbers = files.find_versions(source)
-    if not numbers:
-        sys.exit(f"--model_base_path {source} has no version folder")
-    seconds = 60 * config.minutes
+def bad_rest(
+    server: local_server.LocalServer, name: str, signatures: dict
+) -> Mistakes:
+    inputs = signatures[DEFAULT_SIGNATURE].inputs
 
+    def post(body, path="", **headers):
+        url = f"{server.rest_url}/v1/models/{name}{path}:predict"
+        answer = requests.post(url, body, headers=headers, timeout=_SECONDS)
+        return answer.status_code
+
+    def rows(value, path="", **others):
+        row = dict.fromkeys(inputs, value)
+        return post(json.dumps({"instances": [row], **others}), path)
+
+    def columns(value):
+        return post(json.dumps({"inputs": dict.fromkeys(inputs, value)}))
+
+    def zipped(item):
+        zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+        parts = [zipper.compress(item * 10**5) for _ in range(250)]
+        body = b"".join([*parts, zipper.flush()])
+        return lambda: post(body, **{"Content-Encoding": "gzip"})
+
+    def abort():
+        """Hangs up in the middle of a request."""
+        url = urllib.parse.urlsplit(server.rest_url)
+        head = f"POST /v1/models/{name}:predict HTTP/1.1\r\nHost: localhost\r\n"
+        with socket.create_connection((url.hostname, url.port), _SECONDS) as c:
+            c.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf of".encode())
+
+    return {
+        "REST: broken JSON": (lambda: post(b'{"instances": ["a'), 400),
+        "REST: unknown signature": (lambda: rows("a", signature_name="x"), 400),
+        "REST: ragged rows": (lambda: columns([["a"], ["a", "b"]]), 400),
+        "REST: wrong type": (lambda: rows(1), 400),
+        "REST: unknown model": (lambda: rows("a", "_no"), 404),
+        "REST: unknown version": (lambda: rows("a", "/versions/99"), 404),
+        "REST: many texts": (lambda: columns(["a"] * 10_000), 413),
+        "REST: zipped texts": (zipped(b'"",'), 413),
+        "REST: zipped lists": (zipped(b"[],"), 413),
+        "REST: aborted": (abort, None),
+    }
+
+
+def bad_grpc(
+    server: local_server.LocalServer, name: str, signatures: dict
+) -> Mistakes:
+    link = grpc_transport.Grpc(address.parse(server.grpc_url), name)
+
+    def request(array, signature=DEFAULT_SIGNATURE, shape=()):
+        names = signatures[DEFAULT_SIGNATURE].inputs
+        if signature in signatures:
+            names = signatures[signature].inputs
+        made = link.predict_request(dict.fromkeys(names, array), signature)
+        for proto in made[1].inputs.values():
+            for dim, size in zip(proto.tensor_shape.dim, shape):
+                dim.size = size
+        return made
+
+    def send(request):
+        try:
+            link.send(request, _SECONDS)
+        except client.ServerError as error:
+            return error.code
+        return "OK"
+
+    text = np.array([b"a"], object)
+    invalid, exhausted = "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"
+    bad = {
+        "unknown signature": (request(text, "no"), "FAILED_PRECONDITION"),
+        "nested text": (request(text[None]), invalid),
+        "wrong type": (request(np.array([1])), invalid),
+        "missing input": (link.predict_request({}, DEFAULT_SIGNATURE), invalid),
+        "many texts": (request(np.repeat(text, 10_000)), exhausted),
+        "100 MiB": (request(text * (100 * 2**20)), exhausted),
+    }
+    if "from_token_ids" in signatures:
+        for mistake, array, shape, status in (
+            ("huge ids", np.full([2, 3], 2**30, np.int32), (), invalid),
+            # Shapes without values.
+            ("filled up", np.zeros([0, 0], np.int32), (8192, 96), exhausted),
+            ("negative shape", np.zeros([0, 0], np.int32), (-1, 3), invalid),
+        ):
+            bad[mistake] = request(array, "from_token_ids", shape), status
+    return {
+        f"gRPC: {mistake}": (functools.partial(send, request), status)
+        for mistake, (request, status) in bad.items()
+    }
+
+
+def _growth(samples, warm_up):
+    """Returns the rise, in bytes, of a line fitted to `(second, bytes)`."""
+    seconds, sizes = np.array([s for s in samples if s[0] >= warm_up]).T
+    slope, _ = np.polyfit(seconds, sizes, 1)
+    return slope * (seconds[-1] - seconds[0])
+
+
+def main() -> int:
+    config = common.parse(Config)
+    source = config.model_base_path.resolve()
+    newest = str(max(files.find_versions(source)))
+    seconds = 60 * config.minutes
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary) / name
-        newest = str(max(numbers))
+        folder = pathlib.Path(temporary) / source.name
         shutil.copytree(source / newest, folder / newest)
-        with local_server.running(name, folder) as server:
-            soak = Soak(server, name, config)
-            soak.run(folder, seconds)
+        with local_server.running(folder.name, folder) as server:
+            soak = Soak(server, folder, config)
+            soak.run(seconds)
     figures = {
-        "date": datetime.date.today().isoformat(),
-        "python": platform.python_version(),
-        "processor": common.processor(),
-        "cores": os.cpu_count(),
-        "model": name,
+        "environment": common.environment("tensorflow"),
+        "model": source.name,
         "clients": config.clients,
         **soak.figures(min(_WARM_UP_SECONDS, seconds / 2)),
     }

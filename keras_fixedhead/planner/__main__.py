@@ -15,6 +15,7 @@ import rich.table
 import tyro
 
 from keras_fixedhead import command, presets
+from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.planner.cost import Cost
 from keras_fixedhead.planner.search import leaner, suggest
 from keras_fixedhead.planner.shape import EncoderShape
@@ -34,8 +35,14 @@ Presets: {", ".join(presets.SHAPES)}."""
 
 _SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
 _REQUIRED = ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
-_SIZES = (*_REQUIRED, "head_size")
-_TABLES = ("vocabulary_size", "max_sequence_length", "num_segments")
+_TABLES = ("vocabulary_size", "max_sequence_length", "without_pooler")
+_STEP = ("batch_size", "leaner")
+# What each way to ask goes with.
+_GOES_WITH = {
+    "parameters": ("embedding_dim", "count", *_TABLES),
+    "preset": _STEP,
+    "num_layers": (*_REQUIRED, "head_size", *_TABLES, *_STEP),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +77,10 @@ class PlannerConfig:
     """With --parameters or sizes. Default: BERT's 30522."""
     max_sequence_length: int | None = None
     """With --parameters or sizes: positions. Default: BERT's 512."""
-    num_segments: int | None = None
-    """With --parameters or sizes. Default: BERT's 2."""
     without_pooler: bool = False
     """With --parameters or sizes: no pooler and no next-sentence head."""
     leaner: bool = False
     """With --preset or sizes: suggest fewer layers with more heads."""
-    share: float | None = None
-    """With --leaner: the fraction of the parameters to spend. Default: 1.0."""
-    depth_share: float | None = None
-    """With --leaner: the fraction of the layers to keep. Default: 0.6."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -100,125 +101,66 @@ def _number(text: str) -> int:
     )
 
 
-def _given(config, names):
-    values = {name: getattr(config, name) for name in names}
-    return {name: x for name, x in values.items() if x is not None}
-
-
-def _refuse(config, names, reason):
-    for name, value in _given(config, names).items():
-        if value is not False:
-            raise ValueError(f"`{name}` {reason}. Received: {name}={value!r}")
-
-
-def _shape(config):
-    """The named shape, or the shape of the given sizes."""
-    _refuse(config, ("embedding_dim", "count"), "goes with `parameters` only")
-    if config.preset is not None:
-        _refuse(
-            config,
-            (*_SIZES, *_TABLES, "without_pooler"),
-            "does not go with `preset`, which determines it",
-        )
-        if config.preset not in presets.SHAPES:
-            raise ValueError(
-                "`preset` must be one of those that --help lists. "
-                f"Received: preset={config.preset!r}"
-            )
-        return EncoderShape(**presets.shape(config.preset))
-    sizes = {"vocabulary_size": 30522, **_given(config, (*_SIZES, *_TABLES))}
-    missing = [name for name in _REQUIRED if name not in sizes]
-    if missing:
-        raise ValueError(
-            "give one of `preset`, `parameters`, or the sizes of a shape "
-            f"({', '.join(f'`{name}`' for name in _REQUIRED)}); --help has "
-            f"examples. Missing: {', '.join(missing)}"
-        )
-    return EncoderShape(**sizes, pooler=not config.without_pooler)
-
-
 def plan(config: PlannerConfig) -> tuple[Cost | None, list[Suggestion]]:
     """The costs of the shape, if one is given, and the suggestions."""
-    shares = ("share", "depth_share")
-    length = config.sequence_length
-    if config.parameters is not None:
-        _refuse(
-            config,
-            ("preset", *_SIZES, "batch_size", "leaner", *shares),
-            "does not go with `parameters`",
+    given = {
+        name: value
+        for name, value in vars(config).items()
+        if value is not None and value is not False
+    }
+    length = given.pop("sequence_length")
+    given.pop("json", None)
+    kind = next((name for name in _GOES_WITH if name in given), None)
+    missing = [name for name in _REQUIRED if name not in given]
+    if kind is None or (kind == "num_layers" and missing):
+        raise ValueError(
+            "give one of `preset`, `parameters`, or the sizes of a shape "
+            f"({', '.join(_REQUIRED)}); --help has examples. "
+            f"Missing: {', '.join(missing)}"
         )
-        return None, suggest(
-            _number(config.parameters),
-            length,
-            pooler=not config.without_pooler,
-            **_given(config, ("embedding_dim", "count", *_TABLES)),
-        )
-    shape = _shape(config)
-    cost = Cost.of(shape, length, **_given(config, ("batch_size",)))
-    if config.leaner:
-        return cost, [leaner(shape, length, **_given(config, shares))]
-    _refuse(config, shares, "goes with `leaner` only")
-    return cost, []
+    for name in given:
+        if name != kind and name not in _GOES_WITH[kind]:
+            raise ValueError(
+                f"`{name}` does not go with `{kind}`. "
+                f"Received: {name}={given[name]!r}"
+            )
+    pooler = not given.pop("without_pooler", False)
+    if kind == "parameters":
+        budget = _number(given.pop(kind))
+        return None, suggest(budget, length, pooler=pooler, **given)
+    batch_size = given.pop("batch_size", 32)
+    given.pop("leaner", None)
+    if kind == "preset":
+        one_of("preset", config.preset, presets.SHAPES)
+        shape = EncoderShape(**presets.shape(given[kind]))
+    else:
+        sizes = {"vocabulary_size": 30522, **given}
+        shape = EncoderShape(**sizes, pooler=pooler)
+    cost = Cost.of(shape, length, batch_size)
+    return cost, [leaner(shape, length)] if config.leaner else []
 
 
 def _print_cost(console, cost):
-    shape, parts, length = cost.shape, cost.parameters, cost.sequence_length
-    sections = (
-        {
-            "layers": shape.num_layers,
-            "heads of a layer": shape.num_heads,
-            "smallest head size": cost.smallest_head_size,
-            "embedding size d": shape.hidden_dim,
-            "feed-forward width": shape.intermediate_dim,
-        },
-        {
-            **{
-                name.replace("_", " "): f"{number:,}"
-                for name, number in vars(parts).items()
-            },
-            "parameters of the encoder": f"{parts.encoder:,}",
-            "parameters with both pre-training heads": f"{parts.total:,}",
-        },
-        {
-            **{
-                f"weights of the encoder, {dtype}": f"{size:,} bytes"
-                for dtype, size in cost.weight_bytes.items()
-            },
-            **{
-                f"an indexed document, {dtype}": f"{size:,} bytes"
-                for dtype, size in cost.document_bytes.items()
-            },
-        },
-        {
-            f"encoding {length} tokens": f"{cost.forward_flops / 1e9:,.2f} "
-            "GFLOP",
-            f"training on {length} tokens": f"{cost.training_flops / 1e9:,.2f} "
-            "GFLOP",
-            f"activations of a step of {cost.batch_size} sequences (XLA, "
-            "CPU)": f"{cost.activation_bytes / 2**30:,.2f} GiB",
-            "weights, gradients and AdamW's moments, float32": (
-                f"{cost.state_bytes / 2**30:,.2f} GiB"
-            ),
-        },
-        {
-            f"heads under {length} tokens (bottlenecked)": (
-                f"{cost.heads_under_length} of {cost.heads}"
-            ),
-            f"embedding under {length} tokens (bottlenecked)": (
-                "yes" if cost.embedding_under_length else "no"
-            ),
-            "threshold of depth, log_3(d)": f"{cost.depth_threshold:.1f}",
-            "the later fit": f"{cost.fitted_depth_threshold:.1f}",
-        },
-    )
     table = rich.table.Table(box=rich.box.SIMPLE, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for section in sections:
-        for name, value in section.items():
-            table.add_row(name, str(value))
-        table.add_section()
+    for name, value in cost.as_dict().items():
+        parts = value if isinstance(value, dict) else {"": value}
+        for part, number in parts.items():
+            title = f"{name} {part}".replace("_", " ")
+            table.add_row(title, _in_units(name, number))
     console.print(table)
+
+
+def _in_units(name, number):
+    if name.endswith("_flops"):
+        return f"{number / 1e9:,.2f} GFLOP"
+    if name in ("activation_bytes", "state_bytes"):
+        return f"{number / 2**30:,.2f} GiB"
+    if isinstance(number, float):
+        return f"{number:,.1f}"
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return f"{number:,}" if whole else str(number)
 
 
 def _print_suggestions(console, suggestions):
@@ -243,7 +185,18 @@ def _print_suggestions(console, suggestions):
         table.add_row(*map(str, values))
     console.print(table)
     for place, suggestion in enumerate(suggestions, start=1):
-        console.print(f"{place}. {_title(suggestion)}", style="bold")
+        cost, shape = suggestion.cost, suggestion.shape
+        marks = [suggestion.published or "unmeasured"]
+        if suggestion.standard_heads:
+            marks.append("standard heads, for comparison")
+        if cost.bottlenecked:
+            marks.append("bottlenecked")
+        console.print(
+            f"{place}. {shape.num_layers} layers, {shape.num_heads} heads of "
+            f"{cost.smallest_head_size}, d {shape.hidden_dim} "
+            f"({'; '.join(marks)})",
+            style="bold",
+        )
         reasons = rich.table.Table.grid(padding=(0, 1))
         for reason in suggestion.reasons_for:
             reasons.add_row("+", reason)
@@ -253,36 +206,21 @@ def _print_suggestions(console, suggestions):
         console.print()
 
 
-def _title(suggestion):
-    shape = suggestion.shape
-    marks = [suggestion.published or "unmeasured"]
-    if suggestion.standard_heads:
-        marks.append("standard heads, for comparison")
-    if suggestion.cost.bottlenecked:
-        marks.append("bottlenecked")
-    return (
-        f"{shape.num_layers} layers, {shape.num_heads} heads of "
-        f"{suggestion.cost.smallest_head_size}, d {shape.hidden_dim} "
-        f"({'; '.join(marks)})"
-    )
-
-
-def _as_dict(config, cost, suggestions):
-    if config.parameters is not None:
-        return {"suggestions": [each.as_dict() for each in suggestions]}
-    record = cost.as_dict()
-    if config.preset is not None:
-        published = presets.PUBLISHED.get(config.preset)
-        record = {"preset": config.preset, "published": published, **record}
-    if suggestions:
-        record["leaner"] = suggestions[0].as_dict()
-    return record
-
-
 def _show(config):
     cost, suggestions = plan(config)
     if config.json:
-        print(json.dumps(_as_dict(config, cost, suggestions), indent=1))
+        records = [each.as_dict() for each in suggestions]
+        if cost is None:
+            record = {"suggestions": records}
+        else:
+            record = cost.as_dict()
+            if config.preset is not None:
+                published = presets.PUBLISHED.get(config.preset)
+                names = {"preset": config.preset, "published": published}
+                record = {**names, **record}
+            if records:
+                record["leaner"] = records[0]
+        print(json.dumps(record, indent=1))
         return
     console = rich.console.Console(highlight=False)
     if cost is not None:

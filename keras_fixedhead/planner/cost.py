@@ -93,16 +93,14 @@ def activation_bytes(
     This excludes `state_bytes`, the inputs, and whatever is smaller by a factor
     of D, T or H, such as the statistics of a row.
 
-    XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much: to within
-    10%, mostly 2%, for gradients with B T >= 4096; to within 7% for whole steps
-    with AdamW of BERT-base and of 24 layers with an embedding of 512, B T =
-    1024 or 4096. It allots up to 16% less for B T < 4096, where it computes two
-    of the 6 B T D of a norm anew; 26% less and more for gradients without an
-    update where B T <= 2 D, as activations share memory with gradients; 7% more
-    for GELU with erf; and 35% more for W = 128 F. mixed_bfloat16 takes as much
-    as float32 on CPUs. Other devices were not measured; XLA for TPUs (v5e,
-    libtpu 0.0.52), compiled and not run, allots a quarter of it for 2 layers
-    without dropout.
+    XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
+    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md). It allots up
+    to 16% less for fewer tokens, where it computes two of the 6 B T D of a norm
+    anew; 26% less and more for gradients without an update where B T <= 2 D, as
+    activations share memory with gradients; 7% more for GELU with erf; and 35%
+    more for W = 128 F. mixed_bfloat16 takes as much as float32 on CPUs. XLA for
+    TPUs (v5e, libtpu 0.0.52), compiled and not run, allots a quarter of it for
+    2 layers without dropout. Other devices were not measured.
     """
     positive_int("batch_size", batch_size)
     check_length(sequence_length, shape.max_sequence_length)
@@ -136,10 +134,9 @@ def state_bytes(num_parameters: int, moments: int = 2) -> int:
     """Bytes of weights, gradients and the optimizer's numbers, in float32.
 
     `moments` is how many numbers the optimizer keeps for each weight: 2 for
-    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0. A jitted step that
-    donates its old state, as Keras's trainer on JAX does, stores gradients
-    where it frees activations: if these are larger, its peak is little more
-    than `activation_bytes` and the state without gradients.
+    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0. A jitted step on JAX
+    stores gradients where it frees activations: if these are larger, its peak
+    is little more than `activation_bytes` and the state without gradients.
     """
     positive_int("num_parameters", num_parameters)
     positive_int("moments", moments, 0)
@@ -151,23 +148,21 @@ class Cost:
     """What a shape costs at a sequence length.
 
     Attributes:
-        sequence_length: T, in tokens.
         forward_flops, training_flops: of one sequence.
         batch_size: the sequences of a training step on one device.
         activation_bytes: the peak of such a step of pre-training, which
-            predicts 15% of the tokens, rounded up; see `activation_bytes`.
+            predicts 15% of the tokens, rounded up.
         state_bytes: weights, gradients and AdamW's moments, in float32, both
             pre-training heads included.
         weight_bytes: by dtype, the encoder's weights. `"int8"` is what Keras's
             `quantize("int8")` leaves: kernels and the token and segment
             embeddings in int8 with float32 scales, the rest in float32.
-        document_bytes: by dtype, one embedding of an index, D numbers.
+        document_bytes: by dtype, one embedding of an index.
         heads: of all layers together.
-        heads_under_length: how many are smaller than T and so cannot
-            represent every attention pattern (Theorem 1 of
+        heads_under_length: how many are smaller than the sequence and so
+            cannot represent every attention pattern (Theorem 1 of
             https://arxiv.org/abs/2002.07028).
-        depth_threshold, fitted_depth_threshold: layers; see
-            `keras_fixedhead.theory`.
+        depth_threshold, fitted_depth_threshold: see `keras_fixedhead.theory`.
     """
 
     shape: EncoderShape

@@ -6,7 +6,6 @@ Letters: d embedding size, p head size, h heads, L layers.
 import bisect
 import dataclasses
 import math
-import numbers
 
 from keras_fixedhead import presets
 from keras_fixedhead.attention_checks import positive_int
@@ -69,20 +68,16 @@ def suggest(
     """
     positive_int("parameters", parameters)
     positive_int("count", count)
-    positive_int("max_sequence_length", max_sequence_length)
     check_length(sequence_length, max_sequence_length)
     positive_int("embedding_dim", embedding_dim, optional=True)
     dims = _EMBEDDING_DIMS if embedding_dim is None else [embedding_dim]
-    search = _Search(
-        parameters,
-        sequence_length,
-        {
-            "vocabulary_size": vocabulary_size,
-            "max_sequence_length": max_sequence_length,
-            "num_segments": num_segments,
-            "pooler": pooler,
-        },
-    )
+    tables = {
+        "vocabulary_size": vocabulary_size,
+        "max_sequence_length": max_sequence_length,
+        "num_segments": num_segments,
+        "pooler": pooler,
+    }
+    search = _Search(parameters, sequence_length, tables)
     shapes = search.published(embedding_dim)
     for dim in dims:
         shapes += search.fixed(dim)
@@ -122,8 +117,7 @@ def leaner(
     `model` must have at least two layers and one head size. `share`, in
     (0, 1], is the fraction of its parameters to spend, both pre-training heads
     included, and `depth_share`, in (0, 1), the fraction of its layers to keep,
-    rounded down, at least one. The suggestion has as many heads as that budget
-    allows; `ValueError` if these are no more than the model's.
+    rounded down. Raises `ValueError` if this leaves no room for more heads.
     """
     shape = EncoderShape.of(model)
     sizes = {size for layer in shape.head_sizes for size in layer}
@@ -132,11 +126,11 @@ def leaner(
             "`model` must have at least two layers, and heads of one size. "
             f"Received: model={model!r}"
         )
-    if not isinstance(share, numbers.Real) or not 0 < share <= 1:
+    if not 0 < share <= 1:
         raise ValueError(
             f"`share` must be over 0 and at most 1. Received: share={share!r}"
         )
-    if not isinstance(depth_share, numbers.Real) or not 0 < depth_share < 1:
+    if not 0 < depth_share < 1:
         raise ValueError(
             "`depth_share` must be over 0 and under 1. "
             f"Received: depth_share={depth_share!r}"
@@ -196,16 +190,17 @@ class _Search:
 
     def published(self, hidden_dim):
         """The blocks of the paper's shapes that use the budget well."""
-        found = []
-        for name in presets.PUBLISHED:
-            shape = EncoderShape(**{**presets.shape(name), **self.tables})
-            if (
-                hidden_dim in (None, shape.hidden_dim)
-                and self.uses_well(shape)
-                and _total(shape) <= self.parameters
-            ):
-                found.append(shape)
-        return found
+        shapes = (
+            EncoderShape(**{**presets.shape(name), **self.tables})
+            for name in presets.PUBLISHED
+        )
+        return [
+            shape
+            for shape in shapes
+            if hidden_dim in (None, shape.hidden_dim)
+            and self.uses_well(shape)
+            and _total(shape) <= self.parameters
+        ]
 
     def fixed(self, hidden_dim):
         """Few layers with many heads, more layers with fewer, or nothing."""
@@ -239,16 +234,16 @@ class _Search:
 
     def standard(self, dims):
         """The shape with standard heads, in a list, or an empty one."""
-        found = list(filter(None, map(self.with_standard_heads, dims)))
+        found = filter(None, map(self.with_standard_heads, dims))
         # The nearest to BERT's feed-forward.
-        found.sort(
+        return sorted(
+            found,
             key=lambda shape: (
                 shape.intermediate_dim / shape.hidden_dim,
                 not self.uses_well(shape),
                 shape.hidden_dim,
-            )
-        )
-        return found[:1]
+            ),
+        )[:1]
 
     def with_standard_heads(self, hidden_dim):
         """The most layers, then the widest feed-forward, or `None`."""

@@ -5,6 +5,7 @@ head sizes added), F feed-forward width, V vocabulary size.
 """
 
 import dataclasses
+import itertools
 import typing
 
 from keras_fixedhead.attention_checks import positive_int
@@ -36,16 +37,9 @@ class EncoderShape:
     pooler: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocabulary_size",
-            "num_layers",
-            "num_heads",
-            "hidden_dim",
-            "intermediate_dim",
-            "max_sequence_length",
-            "num_segments",
-        ):
-            positive_int(name, getattr(self, name))
+        for name, value in vars(self).items():
+            if name not in ("head_size", "dropout", "pooler"):
+                positive_int(name, value)
         lengths = [len(layer) for layer in self.head_sizes]
         if lengths != [self.num_heads] * self.num_layers:
             raise ValueError(
@@ -54,9 +48,8 @@ class EncoderShape:
                 f"each of the {self.num_heads} heads. "
                 f"Received: head_size={self.head_size!r}"
             )
-        for layer in self.head_sizes:
-            for size in layer:
-                positive_int("head_size", size)
+        for size in itertools.chain(*self.head_sizes):
+            positive_int("head_size", size)
 
     @classmethod
     def of(cls, model: Shaped) -> "EncoderShape":
@@ -74,26 +67,24 @@ class EncoderShape:
     @property
     def head_sizes(self) -> tuple[tuple[int, ...], ...]:
         """The size of each head of each layer."""
+
+        def repeated(value, count):
+            many = isinstance(value, (list, tuple))
+            return tuple(value) if many else (value,) * count
+
         sizes = self.head_size
         if sizes is None:
             sizes = self.max_sequence_length
-        if not isinstance(sizes, (list, tuple)):
-            sizes = (sizes,) * self.num_layers
         return tuple(
-            tuple(layer)
-            if isinstance(layer, (list, tuple))
-            else (layer,) * self.num_heads
-            for layer in sizes
+            repeated(layer, self.num_heads)
+            for layer in repeated(sizes, self.num_layers)
         )
 
     @property
     def standard_heads(self) -> bool:
         """Whether each head size is the embedding size / heads."""
-        return all(
-            size * self.num_heads == self.hidden_dim
-            for layer in self.head_sizes
-            for size in layer
-        )
+        sizes = itertools.chain(*self.head_sizes)
+        return all(size * self.num_heads == self.hidden_dim for size in sizes)
 
     @property
     def attention_widths(self) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ python -m keras_fixedhead.theory --output head_size_error.png
 
 import collections
 import dataclasses
-import itertools
 import json
 import math
 import pathlib
@@ -24,20 +23,6 @@ from keras_fixedhead.pictures import check_picture, new_figure, save_figure
 
 # Three of those in Table 2(B) of https://arxiv.org/abs/2002.07028.
 _PAPER_HEAD_SIZES = (32, 64, 128)
-
-# What is drawn, its title and its unit.
-_PANELS = (
-    (
-        "relative_lowest_error",
-        "Lowest error of the logits",
-        "error relative to all of the logits",
-    ),
-    (
-        "total_variation",
-        "What gradient descent reaches",
-        "total variation, mean over tokens",
-    ),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,47 +50,47 @@ def fit_random_contexts(config: TheoryConfig) -> list[dict]:
     # Keras takes seconds to import, which `--help` need not wait for.
     from keras_fixedhead.theory import fit_context, lowest_error
 
-    for name in ("sequence_lengths", "seeds"):
-        if not getattr(config, name):
-            raise ValueError(f"`{name}` must name one at least. Received: none")
     if not 0.0 < config.scale < math.inf:
         raise ValueError(
             f"`scale` must be a positive number. Received: scale={config.scale}"
         )
-    rows, contexts = [], []
-    for length in config.sequence_lengths:
-        positive_int("sequence_lengths", length, least=2)
-        for size, seed in itertools.product(_head_sizes(length), config.seeds):
-            rng = np.random.default_rng(seed)
-            logits = config.scale * rng.standard_normal((length, length))
-            # A column is a token that attends.
-            context = np.exp(logits - logits.max(0))
-            context /= context.sum(0)
-            lowest = lowest_error(context, size)
-            norm = np.linalg.norm(logits - logits.mean(0))
-            contexts.append(context)
-            rows.append(
-                {
-                    "sequence_length": length,
-                    "head_size": size,
-                    "seed": seed,
-                    "lowest_error": lowest,
-                    "relative_lowest_error": lowest / norm,
-                }
-            )
+    cases = [
+        (positive_int("sequence_lengths", length, least=2), size, seed)
+        for length in config.sequence_lengths
+        for size in _head_sizes(length)
+        for seed in config.seeds
+    ]
+    if not cases:
+        raise ValueError("Name at least one of `sequence_lengths` and `seeds`")
+    rows = []
     console = rich.console.Console(stderr=True)
-    for row, context in rich.progress.track(
-        list(zip(rows, contexts)), "fitting", console=console
+    for length, size, seed in rich.progress.track(
+        cases, "fitting", console=console
     ):
+        rng = np.random.default_rng(seed)
+        logits = config.scale * rng.standard_normal((length, length))
+        # A column is a token that attends.
+        context = np.exp(logits - logits.max(0))
+        context /= context.sum(0)
+        lowest = lowest_error(context, size)
         fit = fit_context(
             context,
-            row["head_size"],
+            size,
             steps=config.steps,
             learning_rate=config.learning_rate,
-            seed=row["seed"],
+            seed=seed,
         )
-        row.update(dataclasses.asdict(fit))
+        row = {
+            "sequence_length": length,
+            "head_size": size,
+            "seed": seed,
+            "lowest_error": lowest,
+            "relative_lowest_error": lowest
+            / np.linalg.norm(logits - logits.mean(0)),
+            **dataclasses.asdict(fit),
+        }
         del row["scores"]
+        rows.append(row)
     return rows
 
 
@@ -147,43 +132,40 @@ def _table(means):
 
 def _draw(rows):
     """A panel for each measure, a line for each length."""
-    figure = new_figure(4.8 * len(_PANELS), 3.8)
-    lengths = list(dict.fromkeys(row["sequence_length"] for row in rows))
+    figure = new_figure(9.6, 3.8)
+    left, right = figure.subplots(1, 2)
+    left.set(
+        title="Lowest error of the logits",
+        ylabel="error relative to all of the logits",
+    )
+    right.set(
+        title="What gradient descent reaches",
+        ylabel="total variation, mean over tokens",
+    )
+    lines = collections.defaultdict(list)
+    for row in rows:
+        lines[row["sequence_length"]].append(row)
     sizes = [row["head_size"] for row in rows]
-    marked = [x for x in _PAPER_HEAD_SIZES if min(sizes) <= x <= max(sizes)]
-    axes = figure.subplots(1, len(_PANELS))
-    for axis, (name, title, label) in zip(axes, _PANELS):
-        for number, length in enumerate(lengths):
-            line = [row for row in rows if row["sequence_length"] == length]
+    for axis, name in (
+        (left, "relative_lowest_error"),
+        (right, "total_variation"),
+    ):
+        for length, line in lines.items():
             axis.plot(
                 [row["head_size"] for row in line],
                 [row[name] for row in line],
-                color=f"C{number}",
-                marker="o",
-                markersize=3.5,
+                marker=".",
                 label=f"{length} tokens",
-                zorder=3,
             )
-        for number, size in enumerate(marked):
-            axis.axvline(
-                size,
-                color="0.4",
-                linestyle=":",
-                linewidth=1.2,
-                label="_" * bool(number) + "the paper's head sizes",
-            )
+        for size in _PAPER_HEAD_SIZES:
+            if min(sizes) <= size <= max(sizes):
+                axis.axvline(size, color="grey", linestyle=":")
+        axis.plot([], ":", color="grey", label="the paper's head sizes")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
-        axis.set_ylim(bottom=0.0)
-        axis.set(title=title, xlabel="head size", ylabel=label)
+        axis.set(xlabel="head size", ylim=(0, None))
         axis.grid(axis="y", alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(lengths) + 1,
-        frameon=False,
-    )
+    right.legend(loc="upper right")
     return figure
 
 

@@ -261,23 +261,24 @@ def _heads(name, layer):
             f"`{name}` must be a built attention layer. Received: {layer!r}"
         )
     projections = [layer.query, layer.key, layer.value, layer.attention_output]
-    if layer.compute_dtype not in ("float32", "float64"):
-        raise ValueError(
-            f"`{name}` must compute in float32 or float64: less precision "
-            f"hides a difference. Received: dtype {layer.compute_dtype}"
-        )
-    if any(dense.quantization_mode for dense in projections):
-        raise ValueError(f"`{name}` must not be quantized. Received: {layer!r}")
-    if layer.attention_window is not None:
-        raise ValueError(
-            f"`{name}` must attend to all tokens. "
-            f"Received: attention_window={layer.attention_window}"
-        )
-    for dense in projections:
-        if dense.use_bias and ops.convert_to_numpy(dense.bias).any():
+    biased = [
+        dense.name
+        for dense in projections
+        if dense.use_bias and ops.convert_to_numpy(dense.bias).any()
+    ]
+    for what, unfit in {
+        # Less precision hides a difference.
+        f"dtype {layer.compute_dtype}": layer.compute_dtype
+        not in ("float32", "float64"),
+        "quantized weights": any(x.quantization_mode for x in projections),
+        f"attention_window={layer.attention_window}": layer.attention_window,
+        f"biases in {', '.join(biased)}": biased,
+    }.items():
+        if unfit:
             raise ValueError(
-                f"`{name}` must have no biases other than 0. "
-                f"Received: {dense.name} has"
+                f"`{name}` must compute in float32 or float64, without "
+                "quantization, without a window and without biases other "
+                f"than 0. Received: {what}"
             )
     kernels = [ops.convert_to_numpy(dense.kernel) for dense in projections]
     # JAX may have made float32 of float64.

@@ -1,4 +1,4 @@
-"""Costs: operations by hand and as a compiler counts, bytes as Keras holds."""
+"""Costs and parameters: by hand, as a compiler counts, as Keras holds."""
 
 import json
 import math
@@ -12,16 +12,13 @@ from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from keras_fixedhead.planner import (
     Cost,
     EncoderShape,
+    ParameterCount,
     activation_bytes,
     encoder_flops,
     forward_flops,
     masked_lm_flops,
     training_flops,
 )
-
-
-def cost_of(name, sequence_length=128):
-    return Cost.of(EncoderShape(**presets.shape(name)), sequence_length)
 
 
 def bytes_of(backbone):
@@ -45,62 +42,76 @@ def test_bytes_of_weights(make_backbone):
     }
 
 
-def test_heads_under_the_length(make_backbone):
-    cost = Cost.of(make_backbone(head_size=[(5, 2, 11), 13]), 11)
-    assert (cost.heads, cost.heads_under_length) == (6, 2)
-    assert cost.smallest_head_size == 2
-    assert cost.bottlenecked and not cost.embedding_under_length
-    whole = Cost.of(make_backbone(head_size=11), 11)
-    assert whole.heads_under_length == 0 and not whole.bottlenecked
-    # d = 11: no head size gives the logits a higher rank.
-    narrow = Cost.of(make_backbone(head_size=13), 13)
-    assert narrow.heads_under_length == 0
-    assert narrow.embedding_under_length and narrow.bottlenecked
+@pytest.mark.parametrize(
+    ("head_size", "length", "under", "embedding_under"),
+    [
+        ([(5, 2, 11), 13], 11, 2, False),
+        (11, 11, 0, False),
+        # d = 11: no head size gives the logits a higher rank.
+        (13, 13, 0, True),
+    ],
+)
+def test_heads_under_the_length(
+    make_backbone, head_size, length, under, embedding_under
+):
+    cost = Cost.of(make_backbone(head_size=head_size), length)
+    assert (cost.heads, cost.heads_under_length) == (6, under)
+    assert cost.embedding_under_length == embedding_under
+    assert cost.bottlenecked == (under > 0 or embedding_under)
 
 
 def test_a_shape_of_the_paper():
-    record = json.loads(json.dumps(cost_of("fixed_d512_p128_h8").as_dict()))
-    assert record["parameters"] == 167_690_044
-    assert sum(record["parameters_by_part"].values()) == record["parameters"]
+    shape = EncoderShape(**presets.shape("fixed_d512_p128_h8"))
+    record = json.loads(json.dumps(Cost.of(shape, 128).as_dict()))
     # Dense, norm, a bias for each word; two for the next sentence.
     heads = 513 * 512 + 2 * 512 + 30522 + 2 * 513
-    assert record["encoder_parameters"] == 167_690_044 - heads
-    assert record["weight_bytes"]["float32"] == 4 * (167_690_044 - heads)
-    assert record["document_bytes"] == {
-        "float32": 2048,
-        "float16": 1024,
-        "int8": 512,
-    }
     # 24 layers: projections, scores and sums, feed-forward; 128 tokens.
     layer = 8 * 512 * 1024 + 4 * 128 * 1024 + 4 * 512 * 4096
-    assert record["forward_flops"] == 128 * 24 * layer
-    assert record["training_flops"] == 3 * 128 * 24 * layer
-    assert record["heads"] == 24 * 8
-    assert record["smallest_head_size"] == 128
-    assert record["heads_under_length"] == 0
-    assert record["bottlenecked"] is False
-    assert record["depth_threshold"] == pytest.approx(5.68, abs=0.005)
-    assert record["fitted_depth_threshold"] == pytest.approx(21.6, abs=0.05)
-    shape = EncoderShape(**presets.shape("fixed_d512_p128_h8"))
-    assert record["shape"] == vars(shape)
-    assert record["sequence_length"] == 128
-    # BERT predicts 20 of 128 tokens.
-    assert record["batch_size"] == 32
-    assert record["activation_bytes"] == activation_bytes(shape, 32, 128, 20)
-    assert record["state_bytes"] == 16 * 167_690_044
-    small = Cost.of(shape, 128, batch_size=1)
-    assert 32 * small.activation_bytes == record["activation_bytes"]
+    assert sum(record.pop("parameters_by_part").values()) == 167_690_044
+    assert record.pop("weight_bytes")["float32"] == 4 * (167_690_044 - heads)
+    assert record == {
+        "parameters": 167_690_044,
+        "encoder_parameters": 167_690_044 - heads,
+        "shape": vars(shape),
+        "sequence_length": 128,
+        "forward_flops": 128 * 24 * layer,
+        "training_flops": 3 * 128 * 24 * layer,
+        "batch_size": 32,
+        # BERT predicts 20 of 128 tokens.
+        "activation_bytes": activation_bytes(shape, 32, 128, 20),
+        "state_bytes": 16 * 167_690_044,
+        "document_bytes": {"float32": 2048, "float16": 1024, "int8": 512},
+        "heads": 24 * 8,
+        "smallest_head_size": 128,
+        "heads_under_length": 0,
+        "depth_threshold": pytest.approx(5.68, abs=0.005),
+        "fitted_depth_threshold": pytest.approx(21.6, abs=0.05),
+        "embedding_under_length": False,
+        "bottlenecked": False,
+    }
 
 
-@pytest.mark.parametrize("length", [0, -1, 2.5, True, None, 513, "128"])
+@pytest.mark.parametrize("length", [0, 2.5, 513])
 def test_no_length(length):
+    shape = EncoderShape(**presets.shape("fixed_d512_p128_h8"))
     with pytest.raises(ValueError, match="`sequence_length` must.*Received"):
-        cost_of("fixed_d512_p128_h8", length)
+        Cost.of(shape, length)
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("head_size", "message"),
+    [((7, 5, 3), "must be a positive integer, or one"), ((0, 5), "=0")],
+)
+def test_no_head_size(head_size, message):
+    with pytest.raises(ValueError, match=f"`head_size`.*{message}"):
+        EncoderShape(97, 2, 3, 11, 23, head_size)
+
+
+@pytest.mark.any_backend
 def test_no_shape():
-    with pytest.raises(ValueError, match="`model` must be.*Received"):
-        Cost.of({"hidden_dim": 512}, 128)
+    with pytest.raises(ValueError, match="`model` must be.*Received.*'bert'"):
+        ParameterCount.of("bert")
 
 
 def products_flops(shapes):
@@ -114,33 +125,17 @@ def test_every_product_by_hand(make_backbone, head_size):
     shapes = []
     for size in [7, 7] if head_size == 7 else head_size:
         # Three heads, d = 11, feed-forward 23, 13 tokens to attend to.
-        shapes += 3 * [(11, 3 * size)]  # queries, keys, values
-        shapes += 3 * [(size, 13), (13, size)]  # scores, sums of values
-        shapes += [(3 * size, 11), (11, 23), (23, 11)]
+        last = [(11, 3 * size), *3 * [(size, 13), (13, size)]]
+        last += [(3 * size, 11), (11, 23), (23, 11)]
+        shapes += [*last, *2 * [(11, 3 * size)]]  # keys and values
     assert encoder_flops(backbone, 13) == products_flops(shapes)
+    assert forward_flops(backbone, 13) == 13 * products_flops(shapes)
+    assert training_flops(backbone, 13) == 39 * products_flops(shapes)
     # All of the last block but its keys and values, for a half of the tokens.
-    size = backbone.transformer_layers[-1].attention.head_size
-    shapes = [(11, 3 * size), *3 * [(size, 13), (13, size)]]
-    shapes += [(3 * size, 11), (11, 23), (23, 11)]
     saved = encoder_flops(backbone, 13) - encoder_flops(backbone, 13, 0.5)
-    assert saved == products_flops(shapes) / 2
+    assert saved == products_flops(last) / 2
     head = [(11, 11), (11, backbone.vocabulary_size)]
     assert masked_lm_flops(backbone) == products_flops(head)
-
-
-@pytest.mark.parametrize("head_size", [7, [5, 2], [(5, 2, 3), 13], None])
-def test_of_a_shape_as_of_the_model(make_backbone, head_size):
-    backbone = make_backbone(head_size=head_size)
-    shape = EncoderShape.of(backbone)
-    widths = [
-        layer.attention.query.units for layer in backbone.transformer_layers
-    ]
-    assert list(shape.attention_widths) == widths
-    assert encoder_flops(shape, 13, 0.5) == encoder_flops(backbone, 13, 0.5)
-    assert masked_lm_flops(shape) == masked_lm_flops(backbone)
-    for model in shape, backbone:
-        assert forward_flops(model, 13) == 13 * encoder_flops(backbone, 13)
-        assert training_flops(model, 13) == 39 * encoder_flops(backbone, 13)
 
 
 @pytest.mark.skipif(
@@ -170,3 +165,39 @@ def test_as_the_compiler_counts(make_backbone):
     assert 1.0 < total / (2 * 17 * encoder_flops(encoder, 17)) < 1.03
     total = flops(head, np.ones([2, 17, 113], "float32"), ids[:, :7])
     assert 1.0 < total / (2 * 7 * masked_lm_flops(encoder)) < 1.1
+
+
+# Layers by the part of the parameters that they hold.
+PARTS = {
+    "intermediate_dense": "feed_forward",
+    "output_dense": "feed_forward",
+    "attention_layer_norm": "norms",
+    "output_layer_norm": "norms",
+    "embeddings_layer_norm": "norms",
+    "pooled_dense": "pooler",
+    "next_sentence_dense": "next_sentence_head",
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("head_size", "pooler"), [(7, False), ([(5, 2, 3), 13], True), (None, True)]
+)
+def test_parameters_by_part(make_backbone, head_size, pooler):
+    # Sizes that are different primes; heads of different sizes, too.
+    backbone = make_backbone(head_size=head_size, pooler=pooler)
+    model = FixedHeadMaskedLM(backbone, next_sentence=pooler)
+    found = dict.fromkeys(ParameterCount.__dataclass_fields__, 0)
+    for weight in model.weights:
+        *path, layer, _ = weight.path.split("/")
+        part = PARTS.get(layer, layer)
+        if "masked_lm_head" in [*path, layer]:
+            part = "masked_lm_head"
+        found[part] += math.prod(weight.shape)
+    counted = ParameterCount.of(backbone)
+    assert vars(counted) == found
+    assert counted.encoder == backbone.count_params()
+    assert counted.total == model.count_params()
+    assert EncoderShape.of(backbone).attention_widths == tuple(
+        layer.attention.query.units for layer in backbone.transformer_layers
+    )

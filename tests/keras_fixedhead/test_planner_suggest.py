@@ -1,5 +1,6 @@
 """Suggested shapes: within their bounds, in their order, reasons that hold."""
 
+import dataclasses
 import json
 import math
 
@@ -34,10 +35,16 @@ def total(**sizes):
     return ParameterCount.of(EncoderShape(**arguments)).total
 
 
-@pytest.mark.parametrize("length", [64, 128, 512])
 @pytest.mark.parametrize(
-    ("millions", "dim"),
-    [(10, None), (30, 193), (110, None), (110, 768), (340, 193), (340, 1024)],
+    ("millions", "dim", "length"),
+    [
+        (10, None, 64),
+        (30, 193, 512),
+        (110, None, 128),
+        (110, 768, 512),
+        (340, 193, 64),
+        (340, 1024, 128),
+    ],
 )
 def test_what_holds_for_all(millions, dim, length):
     budget = millions * MILLION
@@ -62,6 +69,8 @@ def test_what_holds_for_all(millions, dim, length):
         small = min(shape.head_size, shape.hidden_dim) < length
         assert cost.bottlenecked == small
         assert ("Bottlenecked" in bad) == small == ("bottleneck" not in good)
+        under = f"size, {shape.hidden_dim}, is under the {length} tokens"
+        assert (under in bad) == (shape.hidden_dim < length)
         # The depth.
         log_3 = depth_threshold(shape.hidden_dim)
         fit = max(log_3, fitted_depth_threshold(shape.hidden_dim))
@@ -79,8 +88,7 @@ def test_what_holds_for_all(millions, dim, length):
 
 
 def test_what_is_measured_comes_first():
-    suggestions = suggest(200 * MILLION, 128)
-    first, *others = suggestions
+    first, *others = suggest(200 * MILLION, 128)
     assert first.published == "fixed_d512_p128_h12"
     good, bad = reasons(first)
     assert "F1 90.25, EM 83.18, MNLI 84.2" in good
@@ -89,12 +97,15 @@ def test_what_is_measured_comes_first():
     assert "MNLI is 84.2 with 12 heads and 83.9 with 16" in bad
     assert "past both thresholds" in bad and "21.6" in bad
     assert [s.published for s in others] == [None] * len(others)
-    # Of what is measured, the smaller embedding.
+    # Of what is measured, the smaller embedding, then the larger heads.
     assert [s.published for s in suggest(340 * MILLION, 128)[:3]] == [
         "fixed_d512_p128_h32",
         "fixed_d768_p128_h20",
         "bert_large_h8",
     ]
+    large = suggest(340 * MILLION, 128, embedding_dim=1024, count=9)
+    names = [s.published for s in large if s.published is not None]
+    assert names == ["bert_large_h8", "bert_large_h16", "bert_large_h32"]
 
 
 def test_what_is_measured_and_bottlenecked_does_not():
@@ -107,25 +118,12 @@ def test_what_is_measured_and_bottlenecked_does_not():
     assert "288 of 288 heads are under the 512 tokens" in bad
 
 
-def test_larger_heads_come_first():
-    suggestions = suggest(340 * MILLION, 128, embedding_dim=1024, count=9)
-    names = [s.published for s in suggestions if s.published is not None]
-    assert names == ["bert_large_h8", "bert_large_h16", "bert_large_h32"]
-
-
 def test_depth_within_the_thresholds_comes_first():
     first, second, *_ = suggest(10 * MILLION, 128)
     assert sizes_of(first) == (192, 4, 6, 128)
     # A smaller embedding, but twice as deep as its thresholds.
     assert sizes_of(second) == (128, 9, 8, 128)
     assert second.budget_share > 0.9
-
-
-def test_an_embedding_under_the_length():
-    for suggestion in suggest(30 * MILLION, 512, embedding_dim=256):
-        assert "size, 256, is under the 512 tokens" in reasons(suggestion)[1]
-        # A larger head would have logits of no higher rank.
-        assert suggestion.shape.head_size <= 256
 
 
 def test_no_figures_are_cited_for_another_vocabulary():
@@ -136,13 +134,7 @@ def test_no_figures_are_cited_for_another_vocabulary():
 
 
 @pytest.mark.parametrize(
-    ("millions", "dim"),
-    [
-        (millions, dim)
-        for millions in (30, 110, 340)
-        for dim in (256, 512, 768)
-        if (millions, dim) not in ((30, 512), (30, 768))  # too few layers
-    ],
+    ("millions", "dim"), [(30, 256), (110, 256), (110, 512), (340, 768)]
 )
 def test_heads_before_layers(millions, dim):
     """The fewest layers with which heads use the budget, found by trying."""
@@ -178,14 +170,6 @@ def test_heads_before_layers(millions, dim):
         assert "also widen the embedding with the heads, 64 for each" in bad
 
 
-def test_the_smallest_embedding_that_uses_the_budget():
-    first = suggest(110 * MILLION, 128)[0]
-    assert sizes_of(first)[0] == 384
-    for size in (128, 192, 256):
-        for suggestion in suggest(110 * MILLION, 128, size):
-            assert suggestion.budget_share < 0.9
-
-
 def test_standard_heads_are_marked_and_come_last():
     *others, last = suggest(200 * MILLION, 128, count=2)
     assert len(others) == 2
@@ -214,11 +198,8 @@ def test_a_neighbour_is_cited():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((10**6, 128), "at least 4,235,196.*size of 128.*=1000000"),
         ((10**7, 128, 512), "at least 18,814,140.*size of 512"),
-        ((0, 128), "`parameters` must be a positive integer.*=0"),
         ((2e8, 128), "`parameters` must be a positive integer.*=2000"),
-        ((10**8, 0), "`sequence_length` must be a positive integer.*=0"),
         ((10**8, 513), "`sequence_length` must be at most.*512.*=513"),
         ((10**8, 128, -3), "`embedding_dim` must be a positive.*=-3"),
         ((10**8, 128, None, 0), "`vocabulary_size` must be.*=0"),
@@ -241,49 +222,42 @@ def test_the_smallest_that_would_do_does():
 
 
 class TestLeaner:
-    def test_fewer_layers_and_more_heads(self):
-        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
-        budget = ParameterCount.of(shape).total
-        found = leaner(shape, 128)
-        assert sizes_of(found) == (512, 14, 32, 128)
-        assert found.shape.intermediate_dim == shape.intermediate_dim
-        used = total(**vars(found.shape))
-        more = total(**{**vars(found.shape), "num_heads": 33})
-        assert used <= budget < more
+    shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
+
+    @pytest.mark.parametrize(
+        ("share", "depth_share", "layers", "heads"),
+        [(1.0, 0.6, 14, 32), (0.7, 0.5, 12, 21)],
+    )
+    def test_fewer_layers_and_more_heads(
+        self, share, depth_share, layers, heads
+    ):
+        found = leaner(self.shape, 128, share, depth_share)
+        assert sizes_of(found) == (512, layers, heads, 128)
+        assert found.shape.intermediate_dim == self.shape.intermediate_dim
+        budget = math.floor(share * ParameterCount.of(self.shape).total)
+        more = {**vars(found.shape), "num_heads": heads + 1}
+        assert total(**vars(found.shape)) <= budget < total(**more)
+        assert found.budget == budget
         good, bad = reasons(found)
-        assert "32 heads in 14 layers, not 12 in 24" in good
+        assert f"{heads} heads in {layers} layers, not 12 in 24" in good
         assert "also widen the embedding with the heads, 64 for each" in bad
-
-    def test_a_share(self):
-        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
-        found = leaner(shape, 128, share=0.7, depth_share=0.5)
-        assert found.shape.num_layers == 12
-        assert found.budget == math.floor(0.7 * ParameterCount.of(shape).total)
-        assert ParameterCount.of(found.shape).total <= found.budget
-        assert found.budget_share > 0.95
-
-    def test_of_a_model(self, make_backbone):
-        found = leaner(make_backbone(), 13, depth_share=0.5)
-        assert found.shape.num_layers == 1 and found.shape.num_heads > 3
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"share": 0}, "`share` must be.*share=0"),
             ({"share": 1.1}, "`share` must be.*share=1.1"),
             ({"share": 0.5}, "more than 12 heads in 14 layers.*share=0.5"),
             ({"depth_share": 1.0}, "`depth_share` must be.*share=1.0"),
-            ({"depth_share": "a"}, "`depth_share` must be.*share='a'"),
         ],
     )
     def test_errors(self, arguments, message):
-        shape = EncoderShape(**presets.shape("fixed_d512_p128_h12"))
         with pytest.raises(ValueError, match=message):
-            leaner(shape, 128, **arguments)
+            leaner(self.shape, 128, **arguments)
 
     @pytest.mark.parametrize(
-        "arguments", [{"num_layers": 1}, {"head_size": [7, 5]}]
+        "arguments", [{"num_layers": 1}, {"head_size": (64, 128) * 12}]
     )
-    def test_no_such_model(self, make_backbone, arguments):
+    def test_no_such_shape(self, arguments):
+        shape = dataclasses.replace(self.shape, **arguments)
         with pytest.raises(ValueError, match="at least two layers.*Received"):
-            leaner(make_backbone(**arguments), 13)
+            leaner(shape, 128)

@@ -93,13 +93,10 @@ def dtype(request):
 
 
 class TestInclusion:
-    @pytest.mark.parametrize("use_bias", [False, True])
-    @pytest.mark.parametrize("head_size", [4, 5, 11])
-    def test_outputs_and_scores_stay(self, dtype, head_size, use_bias):
+    @pytest.mark.parametrize("head_size", [4, 11])
+    def test_outputs_and_scores_stay(self, dtype, head_size):
         # Keras takes 1 / sqrt(key_dim) in float32; of 4, that is exact.
-        standard = make_standard(
-            13, 5, 4, dtype, use_bias=use_bias, output_shape=7
-        )
+        standard = make_standard(13, 5, 4, dtype, use_bias=True, output_shape=7)
         tolerance = {"float32": 1e-6, "float64": 1e-12}[dtype]
         rng = np.random.default_rng(2)
         query = 0.3 * rng.standard_normal((2, 4, 13)).astype(dtype)
@@ -127,13 +124,10 @@ class TestInclusion:
             assert key[:, new].all() and value[:, new].all()
         assert (one[1][:, new] != other[1][:, new]).all()
 
-    @pytest.mark.parametrize("head_size", [2, 0, 3.0, True, (3, 3)])
+    @pytest.mark.parametrize("head_size", [2, (3, 3)])
     def test_smaller_heads_are_an_error(self, head_size):
         with pytest.raises(ValueError, match="`head_size` must.*Received: h"):
             from_multi_head_attention(make_standard(7, 2, 3), head_size)
-
-
-SHAPES = [(12, 4, 5), (12, 6, 12), (10, 2, 7)]
 
 
 class TestDifference:
@@ -177,18 +171,14 @@ class TestDifference:
         inputs = find_difference(layer, standard, 3).inputs
         assert abs(inputs[:, 0] - inputs[:, 1]).max() > 0.1
 
-    @pytest.mark.parametrize("scale", [1e-5, 1e4])
-    def test_logits_of_any_size(self, scale):
-        layer = strict_layer(12, 4, 5)
-        layer.query.kernel.assign(scale * layer.query.kernel)
-        standard = make_adversary(layer, 4)
-        assert find_difference(layer, standard).relative > 0.3
-
-    @pytest.mark.parametrize("scale", [0.02, 5.0])
-    def test_a_scale_of_its_own(self, scale):
+    @pytest.mark.parametrize(
+        ("logits", "scale"), [(1e-5, None), (1e4, None), (1, 0.02), (1, 5.0)]
+    )
+    def test_logits_of_any_size(self, logits, scale):
         strict = strict_layer(12, 4, 5)
         layer = make_fixed(strict.get_config() | {"attention_scale": scale})
         layer.set_weights(strict.get_weights())
+        layer.query.kernel.assign(logits * layer.query.kernel)
         standard = make_adversary(layer, 4)
         assert find_difference(layer, standard).relative > 0.3
 
@@ -231,22 +221,21 @@ class TestDifference:
         [
             ((14, 4, 3), "size of those of `layer`. Received: 14 and 12"),
             ((12, 4, 5), "narrower than 5"),
-            ((12, 3, 4), None),
             ((12, 5, 3), r"as wide as the embedding \(12\)"),
         ],
     )
     def test_sizes_of_the_standard_layer(self, sizes, message):
         layer, standard = strict_layer(12, 4, 5), make_standard(*sizes)
-        if message is None:  # other numbers of heads are allowed
-            assert find_difference(layer, standard).relative > 0.3
-        else:
-            with pytest.raises(ValueError, match=f"`standard`.*{message}"):
-                find_difference(layer, standard)
+        with pytest.raises(ValueError, match=f"`standard`.*{message}"):
+            find_difference(layer, standard)
 
     def test_what_the_standard_layer_must_not_have(self):
         layer = strict_layer(12, 4, 5)
         for standard, message in (
-            (make_standard(12, 4, 3, use_bias=True), "must have no biases"),
+            (
+                make_standard(12, 4, 3, use_bias=True),
+                "biases in query, key, value, attention_output",
+            ),
             (make_standard(12, 4, 3, sliding_window=2), "attention_window=2"),
             (keras.layers.Dense(12), "built attention layer"),
         ):
@@ -254,14 +243,17 @@ class TestDifference:
                 find_difference(layer, standard)
 
 
+# Of the kernels of four heads of 5.
+COLUMNS = np.arange(20)
+
+
 class TestConditions:
-    @pytest.mark.parametrize(("dim", "heads", "head_size"), SHAPES)
-    def test_strict_layers_have_them(self, dim, heads, head_size):
-        layers = [strict_layer(dim, heads, head_size, seed=s) for s in (0, 1)]
+    def test_strict_layers_have_them(self):
+        layers = [strict_layer(12, 6, 12, seed=s) for s in (0, 1)]
         for layer in layers:
             check_strictness(layer, 2)
             _, _, value, output = kernels(layer)
-            np.testing.assert_allclose(value @ output, np.eye(dim), atol=1e-6)
+            np.testing.assert_allclose(value @ output, np.eye(12), atol=1e-6)
         one, other = map(kernels, layers)
         assert all((a != b).any() for a, b in zip(one, other))
 
@@ -277,8 +269,6 @@ class TestConditions:
         layer.query.kernel.assign(query)
         layer.key.kernel.assign(key)
         check_strictness(layer, 2)
-        standard = make_adversary(layer, 4)
-        assert find_difference(layer, standard).relative > 0.3
 
     def test_biases_of_zero_are_allowed(self):
         plain = strict_layer(12, 4, 5)
@@ -290,7 +280,7 @@ class TestConditions:
         for name in names:
             bias = getattr(layer, name).bias
             bias.assign(bias + 0.1)
-            with pytest.raises(ValueError, match=f"biases.*{name} has"):
+            with pytest.raises(ValueError, match=f"biases in {name}"):
                 check_strictness(layer, 2)
             bias.assign(bias * 0)
 
@@ -299,45 +289,30 @@ class TestConditions:
         [
             ((5, 4, 7), r"above the embedding size \(5\).*head_size=7"),
             ((12, 3, 4), r"more heads .*\(12 / 4\).*num_heads=3"),
-            ((12, 2, 5), "more heads"),
-            ((0, 2, 5), "`hidden_dim` must be a positive"),
             ((12, 4.0, 5), "`num_heads` must be a positive"),
-            ((12, 4, -5), "`head_size` must be a positive"),
         ],
     )
     def test_sizes(self, sizes, message):
         with pytest.raises(ValueError, match=message):
             strict_layer(*sizes)
 
-    @pytest.mark.parametrize("length", [1, 0, 2.0])
-    def test_sequence_length(self, length):
-        with pytest.raises(ValueError, match="`sequence_length` must be"):
-            check_strictness(strict_layer(12, 4, 5), length)
-
-    def test_values_without_full_rank(self):
+    @pytest.mark.parametrize(
+        ("name", "change", "message"),
+        [
+            (
+                "value",
+                lambda x: x * (np.arange(12) < 11)[:, None],
+                "rank 11 of 12",
+            ),
+            ("key", lambda x: x + (COLUMNS == 17) / 99, "head 3 differs"),
+            ("query", lambda x: np.where(COLUMNS % 5, x, 0), "rank 4 of 5"),
+        ],
+    )
+    def test_kernels(self, name, change, message):
         layer = strict_layer(12, 4, 5)
-        value = layer.value.kernel
-        value.assign(np.diag([1] * 11 + [0]) @ kernels(layer)[2])
-        with pytest.raises(ValueError, match="full rank.*rank 11 of 12"):
-            check_strictness(layer, 2)
-
-    def test_heads_with_other_logits(self):
-        layer = strict_layer(12, 4, 5)
-        key = kernels(layer)[1]
-        key[3, 17] += 1e-3
-        layer.key.kernel.assign(key)
-        with pytest.raises(ValueError, match="head 3 differs from head 0"):
-            check_strictness(layer, 2)
-
-    def test_logits_of_a_smaller_rank(self):
-        layer = strict_layer(12, 4, 5)
-        query = kernels(layer)[0]
-        query[:, ::5] = query[:, 1::5]
-        layer.query.kernel.assign(query)
-        with pytest.raises(ValueError, match="head size.*rank 4 of 5"):
-            check_strictness(layer, 2)
-        layer.query.kernel.assign(0 * query)
-        with pytest.raises(ValueError, match="rank 0 of 5"):
+        kernel = getattr(layer, name).kernel
+        kernel.assign(change(ops.convert_to_numpy(kernel)))
+        with pytest.raises(ValueError, match=message):
             check_strictness(layer, 2)
 
     @pytest.mark.parametrize(
@@ -346,9 +321,7 @@ class TestConditions:
             ({"head_size": (5, 5, 5, 4)}, "one size"),
             ({"attention_window": 3}, "attention_window=3"),
             ({"dtype": "mixed_bfloat16"}, "dtype bfloat16"),
-            ({"dtype": "float16"}, "dtype float16"),
             ({"output_dim": 7}, r"one size.*\[12, 12, 12, 7\]"),
-            ({"num_heads": 3, "head_size": 3}, "more heads"),
             ({"num_heads": 3, "head_size": 4}, "more heads"),
         ],
     )
@@ -364,3 +337,5 @@ class TestConditions:
         layer.query.quantize("int8")
         with pytest.raises(ValueError, match="quantized"):
             check_strictness(layer, 2)
+        with pytest.raises(ValueError, match="`sequence_length` must be"):
+            check_strictness(strict_layer(12, 4, 5), 1)

@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -61,10 +61,10 @@ class Pairs:
             ]
             for pair in pairs
         ]
-        queries = _numbers(pair.query for pair in pairs)
-        documents = _numbers(
-            [*(pair.document for pair in pairs), *itertools.chain(*negatives)]
-        )
+        texts = [pair.document for pair in pairs]
+        texts += itertools.chain(*negatives)
+        queries = {text: i for i, text in enumerate(answers)}
+        documents = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         keys = [
             (queries[pair.query], documents[pair.document]) for pair in pairs
         ]
@@ -77,7 +77,6 @@ class Pairs:
 
     @property
     def documents(self) -> list[str]:
-        """The document that answers each query."""
         return [self.texts[key] for key in self.keys[:, 1]]
 
     def __len__(self):
@@ -107,7 +106,6 @@ class Pairs:
         )
 
     def _take(self, indices, excluded=frozenset()):
-        """Returns some pairs, without negatives of the excluded numbers."""
         return dataclasses.replace(
             self,
             queries=[self.queries[i] for i in indices],
@@ -147,19 +145,13 @@ class PairBatches(ExampleBatches):
         self.config = config
 
     def reader(self, pairs: Pairs) -> Callable:
-        """Reads pairs as they are, to evaluate on."""
-        queries = tf.constant(pairs.queries)
-        documents = tf.constant(pairs.documents)
-
-        def batch(indices):
-            return self._tokenize(
-                {
-                    "query": tf.gather(queries, indices),
-                    "document": tf.gather(documents, indices),
-                }
-            )
-
-        return batch
+        texts = {
+            "query": tf.constant(pairs.queries),
+            "document": tf.constant(pairs.documents),
+        }
+        return lambda indices: self._tokenize(
+            {name: tf.gather(x, indices) for name, x in texts.items()}
+        )
 
     @tf.autograph.experimental.do_not_convert
     def training(
@@ -172,7 +164,13 @@ class PairBatches(ExampleBatches):
         share = Share.of(context, self.global_batch_size)
         shape = [share.replicas, share.size]
         queries = tf.constant(pairs.queries)
-        sentences = _sentences(pairs.documents)
+        sentences = _ragged(
+            [
+                [part for part in _SENTENCE_END.split(text) if part.strip()]
+                for text in pairs.documents
+            ],
+            tf.string,
+        )
         keys = tf.constant(pairs.keys)
         # The empty text stands where a pair has too few negatives.
         all_documents = tf.constant([*pairs.texts, ""])
@@ -237,22 +235,7 @@ class PairBatches(ExampleBatches):
         return features
 
 
-def _numbers(texts: Iterable[str]) -> dict[str, int]:
-    """Numbers the different texts."""
-    return {text: number for number, text in enumerate(dict.fromkeys(texts))}
-
-
-def _sentences(documents):
-    """Splits documents into a ragged string tensor `[pairs, S]`."""
-    rows = [
-        [part for part in _SENTENCE_END.split(document) if part.strip()]
-        for document in documents
-    ]
-    return _ragged(rows, tf.string)
-
-
 def _ragged(rows, dtype):
-    """Makes a ragged tensor `[rows, None]`."""
     # `tf.ragged.constant` takes seconds for some ten thousand rows.
     return tf.RaggedTensor.from_row_lengths(
         tf.constant(list(itertools.chain.from_iterable(rows)), dtype),

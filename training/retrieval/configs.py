@@ -162,9 +162,5 @@ class ReportConfig(CollectionsConfig):
     """Folder for report.json and report.png."""
     dimensions: tuple[int, ...] | None = None
     """Sizes to reduce embeddings to. Default: a half and a quarter."""
-    timed_queries: int = 50
-    """Queries of each collection per round of timing."""
     rounds: int = 5
     """Rounds of timing; each asks every index in turn."""
-    seed: int = 0
-    """Seed of the resampling for confidence intervals."""

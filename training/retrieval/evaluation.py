@@ -9,6 +9,7 @@ from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
+from training.engine.configs import check_positive
 from training.engine.preset import read_embedder
 from training.retrieval.configs import CollectionsConfig, EvaluateConfig
 
@@ -16,8 +17,10 @@ from training.retrieval.configs import CollectionsConfig, EvaluateConfig
 _DEPTH = 1000
 
 
-def read_collections(config: CollectionsConfig) -> dict[str, Collection]:
-    """Reads the collections of a configuration, by their paths."""
+def read_inputs(
+    config: CollectionsConfig,
+) -> tuple[dict[str, Collection], TextEncoder]:
+    """Reads the collections, by their paths, and the model to embed them."""
     collections = {}
     for folder in config.collection:
         collection = read_collection(folder, config.split)
@@ -27,15 +30,9 @@ def read_collections(config: CollectionsConfig) -> dict[str, Collection]:
                 "relevant, so there is nothing to measure."
             )
         collections[str(folder)] = collection
-    return collections
-
-
-def read_encoder(config: CollectionsConfig) -> TextEncoder:
-    """Reads the model that embeds the collections."""
-    return TextEncoder(
-        read_embedder(config.model, "model"),
-        config.sequence_length,
-        config.batch_size,
+    embedder = read_embedder(config.model, "model")
+    return collections, TextEncoder(
+        embedder, config.sequence_length, config.batch_size
     )
 
 
@@ -50,12 +47,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
             "`output` must be in a folder that exists. "
             f"Received: {config.output}"
         )
-    if not config.recall or min(config.recall) < 1:
-        raise ValueError(
-            f"`recall` must be positive numbers. Received: {config.recall}"
-        )
-    collections = read_collections(config)
-    encode = read_encoder(config)
+    check_positive(recall=min(config.recall, default=0))
+    collections, encode = read_inputs(config)
     names = ("precision", "dimension", "reduction", "approximate")
     options = {name: getattr(config, name) for name in names}
     fewest = min(len(each.documents) for each in collections.values())
@@ -89,7 +82,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _rank(collection, documents, queries, depth, options):
-    """Returns the ranking of each way to rank."""
     exact = retrieval.build_index(documents)
     rankings = {"exact": retrieval.search_index(exact, queries, depth)}
     model = rankings["exact"]

@@ -145,8 +145,10 @@ class RetrievalTask(FinetuningTask):
         prompts = {"query": "", "document": ""}
         if self._start is not None:
             prompts |= self._start.preprocessor.prompts
-        for name in ("query", "document"):
-            prompt = getattr(options, f"{name}_prompt")
+        for name, prompt in (
+            ("query", options.query_prompt),
+            ("document", options.document_prompt),
+        ):
             if prompt is not None:
                 prompts[name] = prompt
         return FixedHeadTextEmbedderPreprocessor(
@@ -158,13 +160,12 @@ class RetrievalTask(FinetuningTask):
 
     @property
     def data_sha256(self) -> dict[str, str]:
-        names = ["train.jsonl"]
+        paths = [self.config.run.data / "train.jsonl"]
         if self._start is None:
-            names.append("vocabulary.txt")
-        folder = self.config.run.data
+            paths.append(self.config.run.data / "vocabulary.txt")
         return {
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-            for name in names
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in paths
         }
 
     def build(self) -> None:

@@ -20,7 +20,6 @@ import scipy.special
 import tensorflow as tf
 
 from tests.training import tiny
-from tests.training.engine.two_replicas import weights
 from training.engine.cli import Interrupted
 from training.engine.records import RunRecords
 
@@ -105,6 +104,25 @@ def cross_entropy(logits, labels):
     logits = np.asarray(logits, "float64")
     right = np.take_along_axis(logits, np.asarray(labels)[..., None], -1)
     return scipy.special.logsumexp(logits, -1) - right[..., 0]
+
+
+def weights(workdir):
+    """The model's variables in the last checkpoint of a run, in order."""
+    latest = tf.train.latest_checkpoint(workdir / "checkpoints")
+    reader = tf.train.load_checkpoint(latest)
+    return [
+        reader.get_tensor(name)
+        for name, dtype in sorted(reader.get_variable_to_dtype_map().items())
+        if name.startswith("model/") and dtype.is_floating
+    ]
+
+
+def difference(workdir, other):
+    """The largest difference between the weights of two runs."""
+    return max(
+        np.abs(a - b).max()
+        for a, b in zip(weights(workdir), weights(other), strict=True)
+    )
 
 
 class TaskTests:

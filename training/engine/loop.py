@@ -16,7 +16,6 @@ from keras_fixedhead.diagnostics import AttentionSummaries
 from training.curves import draw_curves
 from training.engine.cli import Interrupted, RunFailed
 from training.engine.configs import (
-    DTYPES,
     ExperimentConfig,
     RunConfig,
     TrainingConfig,
@@ -50,11 +49,6 @@ def run_task(
     For errors see `train_and_evaluate`.
     """
     run, training = config.run, config.training
-    if config.model.dtype not in DTYPES:
-        raise ValueError(
-            f"`dtype` must be one of {', '.join(DTYPES)}. "
-            f"Received: {config.model.dtype!r}"
-        )
     # TensorFlow must know the other workers before its first operation.
     strategy = get_strategy(run.strategy)
     records = RunRecords(run.workdir, training.steps, is_chief(strategy))

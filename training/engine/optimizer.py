@@ -103,11 +103,6 @@ def build_optimizer(
 
     Weights of rank below 2 do not decay: biases, norms, a temperature.
     """
-    if config.optimizer not in _OPTIMIZERS:
-        raise ValueError(
-            f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}. Received: "
-            f"{config.optimizer!r}"
-        )
     check_at_least(
         0, learning_rate=config.learning_rate, weight_decay=config.weight_decay
     )

@@ -1,7 +1,7 @@
 """The learning rate of a run. `training.reproduce` has no TensorFlow."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -20,13 +20,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         peak: float,
         warmup_steps: int,
         total_steps: int,
-        decay: str = "linear",
+        decay: Literal["linear", "cosine", "rsqrt"] = "linear",
     ):
-        if decay not in ("linear", "cosine", "rsqrt"):
-            raise ValueError(
-                "`decay` must be 'linear', 'cosine' or 'rsqrt'. Received: "
-                f"{decay!r}"
-            )
         if not 0 <= warmup_steps < total_steps:
             raise ValueError(
                 "`warmup_steps` must be at least 0 and smaller than the "

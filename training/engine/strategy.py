@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -22,26 +23,23 @@ _REMINDER_INTERVAL = 60.0
 # Collective operations of two strategies over the same devices would have the
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
-def get_strategy(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy called `name`, over the devices of this process.
+def get_strategy(
+    name: Literal["one_device", "mirrored", "multi_worker", "tpu"],
+) -> tf.distribute.Strategy:
+    """Returns a strategy over the GPUs of this process, or else its CPUs.
 
-    Without a GPU they are CPUs. The workers of `"multi_worker"` are those of
-    TF_CONFIG; call it before any other TensorFlow operation.
+    The workers of `"multi_worker"` are those of TF_CONFIG; call it before any
+    other TensorFlow operation.
     """
-    if name in ("one_device", "mirrored"):
-        list_devices = tf.config.list_logical_devices
-        devices = list_devices("GPU") or list_devices("CPU")
-        if name == "one_device":
-            return tf.distribute.OneDeviceStrategy(devices[0].name)
-        return tf.distribute.MirroredStrategy([d.name for d in devices])
     if name == "multi_worker":
         return _multi_worker_strategy()
     if name == "tpu":
         return _tpu_strategy()
-    raise ValueError(
-        "`strategy` must be one_device, mirrored, multi_worker or tpu. "
-        f"Received: {name!r}"
-    )
+    list_devices = tf.config.list_logical_devices
+    devices = [d.name for d in list_devices("GPU") or list_devices("CPU")]
+    if name == "one_device":
+        return tf.distribute.OneDeviceStrategy(devices[0])
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

@@ -95,7 +95,6 @@ class TestVerb(TaskTests):
         ({"sequence_length": 19}, "`sequence_length` .*=17. Received: 19"),
         ({"shuffle_tokens": 0}, "`shuffle_tokens` .* Received: 0"),
         ({"evaluation_examples": 0}, "`evaluation_examples` .* Received: 0"),
-        ({"decay": "root"}, "`decay` must be .* 'rsqrt'. Received: 'root'"),
     ]
 
 

@@ -47,9 +47,7 @@ def test_schedule_rises_and_falls(decay, warmup):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"decay": "step"}, "`decay` must be .* Received: 'step'"),
         ({"warmup_steps": 100}, "`warmup_steps` .* Received: 100"),
-        ({"optimizer": "adam"}, "`optimizer` must be .* Received: 'adam'"),
         ({"learning_rate": -0.1}, "`learning_rate` .*: -0.1"),
         ({"beta_2": 1.1}, "`beta_2` .* Received: 1.1"),
         ({"clip_norm": 0.0}, "`clip_norm` .* Received: 0.0"),

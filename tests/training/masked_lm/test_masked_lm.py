@@ -95,7 +95,6 @@ class TestVerb(TaskTests):
         ({"log_interval": 0}, "`log_interval` .* Received: 0"),
         ({"log_interval": 3}, "evaluation_interval=100, log_interval=3"),
         ({"checkpoint_interval": 75}, "checkpoint_interval=75, log_interval"),
-        ({"dtype": "bfloat16"}, "`dtype` .* Received: 'bfloat16'"),
     ]
 
 

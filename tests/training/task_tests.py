@@ -170,16 +170,12 @@ class TaskTests:
         for flag in ("--data", "--workdir", *flags):
             assert flag in error
 
-    def test_help_lists_named_runs_and_flags(self, data, capsys):
+    def test_help_lists_named_runs(self, capsys):
         with pytest.raises(SystemExit) as stopped:
-            first = next(iter(self.case.named_runs))
-            self.case.verb.parse(["--config", first, "--help"])
+            self.case.verb.parse(["--help"])
         assert stopped.value.code == 0
         shown = capsys.readouterr().out
-        for name in self.case.named_runs:
-            assert f"{name}:" in shown
-        for name in tiny.values(self.case.config(data, pathlib.Path("w"))):
-            assert re.search(rf"--(no_)?{name}\b", shown)
+        assert all(f"{name}:" in shown for name in self.case.named_runs)
 
     def test_finished_run_says_so(self, run, data, capsys):
         before = (run.workdir / "metrics.jsonl").read_bytes()

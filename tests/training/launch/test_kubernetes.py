@@ -87,16 +87,6 @@ def test_commands_are_accepted(name, strategy):
     assert config.run.packed == (strategy != "tpu")
 
 
-def test_jobs_use_the_claim():
-    for name in ("workers", "tpu"):
-        (claim,) = (
-            volume["persistentVolumeClaim"]["claimName"]
-            for volume in pod(name)["volumes"]
-            if volume["name"] == "training"
-        )
-        assert claim == load("storage", "claim.yaml")["metadata"]["name"]
-
-
 def test_what_no_restart_mends_ends_the_job():
     rules = load("tpu", "job.yaml")["spec"]["podFailurePolicy"]["rules"]
     (codes,) = (
@@ -106,11 +96,3 @@ def test_what_no_restart_mends_ends_the_job():
     assert codes["operator"] == "In"
     assert not any(map(is_temporary, codes["values"]))
     assert 1 in codes["values"]
-
-
-def test_image_has_what_the_jobs_ask_for():
-    dockerfile = (KUBERNETES / "Dockerfile").read_text()
-    for name in ("workers", "tpu"):
-        (image,) = load(name, "kustomization.yaml")["images"]
-        assert container(name)["image"] == image["name"]
-        assert f"AS {image['newTag']}\n" in dockerfile

@@ -58,15 +58,26 @@ class RunRecords:
                 )
         self._settings = settings
 
-    def begin(self, first_step: int, evaluate_first: bool) -> None:
-        """Records that the run goes on after `first_step`.
+    def begin(self, first_step: int) -> None:
+        """Records that the run goes on after `first_step`, the last one saved.
 
-        With `evaluate_first`, the evaluation after that step is repeated.
+        Drops what a run that was killed recorded later. The evaluation after
+        `first_step` is repeated.
         """
-        if self.chief:
-            self.workdir.mkdir(parents=True, exist_ok=True)
-            _write(self._config, json.dumps(self._settings, indent=2) + "\n")
-            self._forget_after(first_step, evaluate_first)
+        if not self.chief:
+            return
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        _write(self._config, json.dumps(self._settings, indent=2) + "\n")
+        kept = ""
+        if self._metrics.exists():
+            for line in self._metrics.read_text(encoding="utf-8").splitlines():
+                if not line.endswith("}"):
+                    continue  # the process was killed while writing it
+                record = json.loads(line)
+                # Only records of updates have a loss.
+                if record["step"] < first_step + ("loss" in record):
+                    kept += f"{line}\n"
+        _write(self._metrics, kept)
 
     def trained(self, step: int, outputs: dict[str, float]) -> None:
         """Records and prints the metrics of the updates up to `step`."""
@@ -105,24 +116,6 @@ class RunRecords:
         if self.chief:
             with open(self._metrics, "a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record) + "\n")
-
-    def _forget_after(self, step, evaluation):
-        """Drops the records of updates after `step`, the last one saved.
-
-        With `evaluation`, drops the evaluation after `step`, too.
-        """
-        if not self._metrics.exists():
-            return
-        kept = []
-        for line in self._metrics.read_text(encoding="utf-8").splitlines():
-            if not line.endswith("}"):
-                continue  # the process was killed while writing it
-            record = json.loads(line)
-            # Only records of updates have a loss.
-            last = step - (evaluation and "loss" not in record)
-            if record["step"] <= last:
-                kept.append(f"{line}\n")
-        _write(self._metrics, "".join(kept))
 
 
 def _write(path, text):

@@ -59,7 +59,13 @@ class SignalStop:
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._received = 0
-        self._gather_values = tf.function(self._gather)
+        # `gather` takes outputs of `run`.
+        self._gather = tf.function(
+            lambda values: strategy.gather(
+                strategy.run(tf.identity, args=(values,)), axis=0
+            ),
+            autograph=False,
+        )
 
     def listening(self) -> contextlib.AbstractContextManager:
         """Receives signals until the block is left."""
@@ -82,13 +88,7 @@ class SignalStop:
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
         )
-        return int(tf.reduce_max(self._gather_values(values)))
-
-    def _gather(self, values):
-        # `gather` takes outputs of `run`.
-        return self._strategy.gather(
-            self._strategy.run(tf.identity, args=(values,)), axis=0
-        )
+        return int(tf.reduce_max(self._gather(values)))
 
 
 class RestoredCheckpointManager(tf.train.CheckpointManager):

@@ -23,7 +23,7 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
     # One that never began leaves the folder to others.
     claim({"steps": 8})
-    claim(settings).begin(0, evaluate_first=False)
+    claim(settings).begin(0)
     claim(settings)
     with pytest.raises(ValueError) as refused:
         claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})
@@ -39,7 +39,7 @@ def test_a_metric_may_be_infinite(tmp_path):
     """As a perplexity, which must not cost the run its preset."""
     records = RunRecords(tmp_path, 1, chief=True)
     records.claim({})
-    records.begin(0, evaluate_first=False)
+    records.begin(0)
     records.evaluated(1, {"perplexity": float("inf")})
     records.describe(tmp_path)
     described = json.loads((tmp_path / "run.json").read_text())
@@ -49,7 +49,7 @@ def test_a_metric_may_be_infinite(tmp_path):
 def test_lines_show_how_training_goes(tmp_path, capsys):
     records = RunRecords(tmp_path, 11, chief=True)
     records.claim({})
-    records.begin(2, evaluate_first=False)
+    records.begin(2)
     outputs = {
         "loss": 2.34567,
         "gradient_norm": 13.0,
@@ -68,7 +68,7 @@ def test_lines_show_how_training_goes(tmp_path, capsys):
 def test_only_the_chief_writes(tmp_path, capsys):
     records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
-    records.begin(0, evaluate_first=False)
+    records.begin(0)
     records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
     records.evaluated(1, {"slope": 1.0})
     assert not (tmp_path / "run").exists()

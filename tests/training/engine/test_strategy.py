@@ -49,7 +49,7 @@ def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match="TF_CONFIG .* of the form"):
+    with pytest.raises(ValueError, match="TF_CONFIG, .* of the form"):
         get_strategy("multi_worker")
 
 

@@ -39,6 +39,7 @@ def write_teacher(folder):
 
 def distillation(data, workdir, **changes):
     texts, teacher = data / "texts.txt", data / "teacher"
+    changes = {"cache": data / "cache", **changes}
     return tiny.distillation(texts, teacher, workdir, **changes)
 
 
@@ -120,7 +121,7 @@ def main(folder, name):
         "one_device": (
             parts if name in ("classification", "language_model") else {}
         ),
-        "mirrored": {} if name == "retrieval" else REPORTS,
+        "mirrored": {} if name == "distillation" else REPORTS,
     }.items():
         workdir = folder / strategy / name
         CASES[name][0].train(
@@ -150,13 +151,12 @@ def runs(tmp_path_factory):
     return make
 
 
-# Retrieval alone stands for them where there is little time: it gathers, adds
-# up and draws what the others do.
+# One stands for all where there is little time: it gathers and adds up.
 @pytest.mark.parametrize(
     "name",
     [
         name
-        if name == "retrieval"
+        if name == "distillation"
         else pytest.param(name, marks=pytest.mark.slow)
         for name in CASES
     ],
@@ -171,7 +171,7 @@ def test_learning_from_the_whole_batch_is_the_same(runs, name):
     assert difference(one, two) < 1e-9
     for a, b in zip(tiny.metrics(one), tiny.metrics(two), strict=True):
         assert b == pytest.approx(a, rel=1e-5)
-    if name != "retrieval":
+    if name != "distillation":
         assert attention_steps(two) == [0] and not attention_steps(one)
 
 

@@ -112,7 +112,7 @@ def heldout(data, tmp_path_factory):
 
 def test_run_learns(heldout, run):
     first, *_ = trained = [r for r in run.records if "loss" in r]
-    assert trained[-1]["loss"] < 0.8 * first["loss"]
+    assert trained[-1]["loss"] < 0.85 * first["loss"]
     # It begins with guessing.
     for name, choices in (
         ("masked_lm", len(tiny.VOCABULARY)),

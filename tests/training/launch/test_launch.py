@@ -182,7 +182,6 @@ def test_worker_that_hangs_without_the_other_is_killed(launcher):
 @pytest.mark.parametrize(
     "sent, noted",
     [
-        (signal.SIGTERM, "SIGTERM"),
         (signal.SIGINT, "SIGINT"),
         (signal.SIGHUP, "SIGTERM"),
     ],
@@ -194,15 +193,6 @@ def test_signals_reach_every_worker_once(launcher, sent, noted):
     assert process.wait(timeout=30) == 128 + sent
     for index in (0, 1):
         assert launcher.notes(index)[1:] == [noted]
-
-
-def test_what_does_not_stop_in_its_grace_period_is_killed(launcher):
-    process = launcher.start("local", "hang", num_workers=1, grace_period=1)
-    launcher.wait_for("start", 0)
-    time.sleep(0.3)  # until it is deaf
-    process.terminate()
-    assert process.wait(timeout=30) == 143
-    assert launcher.notes(0)[1:] == []
 
 
 def test_signal_before_a_restart(launcher):

@@ -62,10 +62,10 @@ def read_row(run: pathlib.Path) -> dict:
 
     Returns the run, the kind of its heads, its shape, the parameters of the
     encoder without a task's head, the number of seeds, and the figures of
-    `training.engine.seeds.summarize`.
+    `training.engine.records.summarize`.
     """
     from keras_fixedhead.planner import EncoderShape, ParameterCount
-    from training.engine.seeds import SUMMARY, summarize
+    from training.engine.records import SUMMARY, summarize
 
     try:
         if (run / SUMMARY).exists():

@@ -27,7 +27,7 @@ from training.classification.configs import NAMED_RUNS
 from training.classification.task import ClassificationTask, LabelledBatches
 from training.corpus.datasets import source_name
 from training.corpus.texts import read_examples
-from training.engine.encoder import SHAPE, make_encoder
+from training.engine.preset import SHAPE, make_encoder
 
 # KerasHub's tasks have a compile() of their own.
 pytestmark = pytest.mark.filterwarnings(

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 
+import ml_dtypes
 import numpy as np
 import rapidjson
 from google.protobuf.message import Message
@@ -22,14 +23,8 @@ _MAX_RANK = 64  # NumPy's
 _MAX_ECHO = 256  # characters of a value in an error
 # Smaller integers are read as this type and wrap around.
 _INT32 = np.dtype(np.int32)
-# The types that JSON carries, in requests and answers. The model server's names
-# of some are not NumPy's.
-_TYPE_NAMES = {"object": "string", "float32": "float", "float64": "double"}
-_TYPE_NAMES |= {
-    name: name
-    for name in ("bool", "int8", "int16", "int32", "int64")
-    + ("uint8", "uint32", "uint64")
-}
+# What JSON does not carry, in requests and answers.
+_NOT_IN_JSON = {*map(np.dtype, (np.float16, np.uint16, ml_dtypes.bfloat16))}
 
 
 class _Object(tuple):
@@ -132,8 +127,7 @@ def _decode_base64(value):
 
 def _leaf(value, dtype):
     """Converts one JSON value to an element of a tensor."""
-    expected = _TYPE_NAMES.get(dtype.name)
-    if expected is None:
+    if dtype in _NOT_IN_JSON:
         raise session.StatusError(
             messages.error_codes_pb2.UNIMPLEMENTED,
             f"Conversion of JSON Value: {_echo(value)} to type: {_name(dtype)}",
@@ -159,11 +153,14 @@ def _leaf(value, dtype):
     names = {type(None): "Null", bool: str(value), str: "String"}
     names |= {list: "Array", _Object: "Object"}
     found = names.get(type(value), "Number")
+    expected = _name(dtype)
     raise _wrong(value, f"Type: {found} is not of expected type: {expected}")
 
 
 def _name(dtype):
-    return "half" if dtype.name == "float16" else dtype.name
+    """Returns the model server's name of a type, such as `float`."""
+    number = messages.data_type(np.empty(0, dtype))
+    return messages.types_pb2.DataType.Name(number)[len("DT_") :].lower()
 
 
 def _shape(value):
@@ -335,7 +332,7 @@ def to_arrays(
 
 
 def _to_lists(name, array):
-    if array.dtype.name not in _TYPE_NAMES:
+    if array.dtype in _NOT_IN_JSON:
         raise invalid_argument(
             f"Failed to write JSON value for tensor type: {_name(array.dtype)}"
         )

@@ -129,9 +129,6 @@ class _Application:
         except session.StatusError as error:
             name = _codes.Code.Name(error.code)
             return messages.HTTP_STATUS.get(name, 500), _error(error.message)
-        except Exception as error:  # a bug here must not end the server
-            logging.exception("%s %s", method, path)
-            return 500, _error(repr(error))
 
     def _answer(self, environ, method, path):
         pattern = {"POST": _POST, "GET": _GET}.get(method)

@@ -180,6 +180,19 @@ def test_errors_of_any_form(server, connect, status, content, message):
         connection.signatures()
 
 
+def test_a_wrong_answer_over_the_wire(server, connect):
+    def answer(status, headers, content):
+        asked = ":predict" in front.seen[-1][1]
+        return status, headers, b"{}" if asked else content
+
+    with (
+        rest_front(server, answer=answer) as front,
+        connect(front.url, "tiny") as connection,
+        pytest.raises(client.ServerError, match="does not fit.*outputs"),
+    ):
+        connection.embed(["a"])
+
+
 def test_reads_what_fits():
     np.testing.assert_array_equal(read([[1, 2.5]])["y"], [[1, 2.5]])
     two = {"text": np.array([b"a", b"b"], object)}

@@ -245,3 +245,10 @@ def test_the_model_server_has_no_address(binary, tmp_path, capsys):
     error = capsys.readouterr().err
     assert f"{binary} listens on every interface" in error
     assert "Pass `--host 0.0.0.0`" in error
+
+
+def test_a_local_server_that_does_not_start(binary, half_plus):
+    # The last word that the model server here prints.
+    with pytest.raises(client.ServerError, match="load_retry_interval_micros"):
+        with local_server.running("m", half_plus):
+            pass

@@ -6,7 +6,6 @@ Shape letters: N texts, D embedding size.
 import asyncio
 import functools
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,24 +27,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
 class AsyncClient:
-    """A connection to one model of a server, for asyncio.
+    """A connection to one model of a server, for the event loop it is made in.
 
     A request that finds the server away or overloaded is sent again, with
-    exponential backoff and jitter, until its deadline. A client belongs to the
-    event loop that it is made in, where any number of tasks may use it at
-    once. Canceling a task cancels its request. As a context manager the client
-    closes the connection. A `timeout` is the deadline of each request in
-    seconds, by default that of the client. `requests` counts the predict
-    requests that were answered.
+    exponential backoff and jitter, until its deadline. A `timeout` is the
+    deadline of each request in seconds, by default that of the client.
     """
 
     def __init__(
         self, link: Grpc | AsyncRest, timeout: float = DEFAULT_TIMEOUT
     ):
-        self.requests = 0
         self._link, self._timeout = link, _checked_timeout(timeout)
         self._signatures: dict[str, Message] | None = None
-        self._counting = threading.Lock()
 
     async def __aenter__(self):
         return self
@@ -54,61 +47,52 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection."""
         await self._link.close()
 
     async def predict(
         self,
         inputs: Mapping,
         signature: str = DEFAULT_SIGNATURE,
-        batch_size: int | None = None,
-        on_batch: batches.OnBatch = None,
         timeout: float | None = None,
     ) -> protocol.Arrays:
-        """Runs a signature on every row of the inputs, `{name: array}`.
+        """Runs a signature on inputs, `{name: array}`, in one request.
 
         Strings are sent as arrays of `str`, or of dtype object that hold `str`
         or `bytes`, and returned as arrays of dtype object that hold `bytes`.
-        `batch_size` is the most rows of one request, if the first axis of
-        inputs and outputs is the batch; `on_batch` gets the number of rows of
-        each answered request. The first deadline also covers loading the
-        signatures. Raises a `ServerError` if the server refuses, is away or
-        takes too long, or if its answer does not fit.
+        The deadline also covers loading the signatures. Raises a `ServerError`
+        if the server refuses, is away or takes too long, or if its answer does
+        not fit.
         """
         deadline = self._deadline(timeout)
-        parts = protocol.split(protocol.to_tensors(inputs), batch_size)
-        if self._signatures is None:
-            await self._load_signatures(deadline)
-        answers = []
-        for part in parts:
-            answers.append(await self._predict(part, signature, deadline))
-            deadline = self._deadline(timeout)  # of the next request
-            with self._counting:
-                self.requests += 1
-            if on_batch:
-                on_batch(len(next(iter(part.values()), ())))
-        if len(answers) == 1:
-            return answers[0]
-        try:
-            return {
-                name: np.concatenate([answer[name] for answer in answers])
-                for name in answers[0]
-            }
-        except ValueError as error:
+        tensors = protocol.to_tensors(inputs)
+        signatures = self._signatures or await self._load_signatures(deadline)
+        definition = signatures.get(signature)
+        if definition is None:
             raise ValueError(
-                "The answers of several requests cannot be joined, since an "
-                "output has no rows or the server has loaded another version "
-                f"meanwhile. Pass no `batch_size`, or `version`: {error}"
-            ) from error
+                f"`signature` {signature!r} is not served; there are "
+                f"{', '.join(sorted(signatures))}."
+            )
+        request = self._link.predict_request(tensors, signature)
+        answer = await self._ask(request, deadline)
+        read = self._link.read_prediction
+        try:
+            return read(answer, definition, tensors)
+        except ServerError:
+            # The server may have loaded a version with other signatures since.
+            signatures = await self._load_signatures(deadline)
+            newest = signatures.get(signature)
+            if newest in (None, definition):
+                raise
+            return read(answer, newest, tensors)
 
     async def signatures(
         self, timeout: float | None = None
     ) -> dict[str, Message]:
         """Returns the model's signatures by name; loads them once, and again
         when an answer does not fit them."""
-        if self._signatures is not None:
-            return self._signatures
-        return await self._load_signatures(self._deadline(timeout))
+        return self._signatures or await self._load_signatures(
+            self._deadline(timeout)
+        )
 
     async def version(self, timeout: float | None = None) -> int:
         """Returns the version that answers now. Does not try again."""
@@ -123,12 +107,15 @@ class AsyncClient:
         """Waits for a version; raises a `ServerError` after `seconds`, or as
         soon as `still_starting` returns False."""
         timeout = min(_checked_timeout(seconds), self._timeout)
-        await self._retry(
-            functools.partial(self.version, timeout),
-            lambda error: still_starting(),
-            wait=tenacity.wait_fixed(_FIRST_PAUSE),
-            stop=tenacity.stop_after_delay(seconds),
-        )
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                await self.version(timeout)
+                return
+            except ServerError:
+                if time.monotonic() > deadline or not still_starting():
+                    raise
+            await self._sleep(_FIRST_PAUSE)
 
     async def embed(
         self,
@@ -149,9 +136,7 @@ class AsyncClient:
         signature = batches.signature_of(await self.signatures(timeout), kind)
 
         async def ask(batch):
-            answer = await self.predict(
-                {"text": batch}, signature, timeout=timeout
-            )
+            answer = await self.predict({"text": batch}, signature, timeout)
             return answer[batches.OUTPUT]
 
         return await self._embed_batches(ask, plan, on_batch)
@@ -167,26 +152,6 @@ class AsyncClient:
         _, self._signatures = self._link.read_metadata(answer)
         return self._signatures
 
-    async def _predict(self, inputs, signature, deadline):
-        definition = self._signatures.get(signature)
-        if definition is None:
-            raise ValueError(
-                f"`signature` {signature!r} is not served; there are "
-                f"{', '.join(sorted(self._signatures))}."
-            )
-        request = self._link.predict_request(inputs, signature)
-        answer = await self._ask(request, deadline)
-        read = self._link.read_prediction
-        try:
-            return read(answer, definition, inputs)
-        except ServerError:
-            # The server may have loaded a version with other signatures since.
-            await self._load_signatures(deadline)
-            newest = self._signatures.get(signature)
-            if newest in (None, definition):
-                raise
-            return read(answer, newest, inputs)
-
     async def _ask(self, request, deadline):
         """Sends a request until it is answered, at most until a moment of
         `time.monotonic`."""
@@ -195,21 +160,15 @@ class AsyncClient:
             return await self._send(request, deadline - time.monotonic())
 
         left = deadline - time.monotonic()
-        return await self._retry(
-            attempt,
-            lambda error: error.temporary,
-            wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
-            # A last attempt without time would hide what the server said.
-            stop=tenacity.stop_before_delay(left - _FIRST_PAUSE),
-        )
-
-    async def _retry(self, attempt, may_pass, wait, stop):
-        """Calls `attempt` again after each `ServerError` that may pass."""
-        retry = tenacity.retry_if_exception(
-            lambda error: isinstance(error, ServerError) and may_pass(error)
-        )
         return await tenacity.AsyncRetrying(
-            self._sleep, stop, wait, retry, reraise=True
+            self._sleep,
+            # A last attempt without time would hide what the server said.
+            tenacity.stop_before_delay(left - _FIRST_PAUSE),
+            tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+            tenacity.retry_if_exception(
+                lambda error: getattr(error, "temporary", False)
+            ),
+            reraise=True,
         )(attempt)
 
     # `_Blocking` replaces what suspends.
@@ -274,13 +233,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
         self._link.close()
-
-    @property
-    def requests(self) -> int:
-        """The number of predict requests that were answered."""
-        return self._model.requests
 
     predict = _blocking(AsyncClient.predict)
     signatures = _blocking(AsyncClient.signatures)
@@ -315,7 +268,7 @@ def connect_async(
     timeout: float = DEFAULT_TIMEOUT,
     **options: Any,
 ) -> AsyncClient:
-    """Does what `connect` does, in the event loop that uses the client."""
+    """Does what `connect` does, for asyncio."""
     link = _link((AsyncGrpc, AsyncRest), server, model_name, **options)
     return AsyncClient(link, timeout)
 

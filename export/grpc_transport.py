@@ -5,25 +5,18 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from export import messages
 from export.address import Address
-from export.protocol import (
-    MOST_BYTES,
-    Arrays,
-    ServerError,
-    check_outputs,
-    unusable,
-)
+from export.protocol import Arrays, ServerError, check_outputs, unusable
 
 _OPTIONS = [
-    # gRPC's default of 4 MiB is about 2,000 embeddings of size 512.
-    ("grpc.max_receive_message_length", MOST_BYTES),
+    # No limit: the default of 4 MiB is about 2,000 embeddings of size 512.
+    ("grpc.max_receive_message_length", -1),
     # Its default waits up to two minutes for a server that restarts.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -62,17 +55,15 @@ class Grpc:
             self._spec.version_label = label
         self._metadata = tuple(address.headers.items())
         self._compression = grpc.Compression.Gzip if address.gzip else None
-        tls = address.tls
+        where, tls = address.netloc, address.tls
         if tls is None:
-            self._channel = self._grpc.insecure_channel(
-                address.netloc, _OPTIONS
-            )
+            self._channel = self._grpc.insecure_channel(where, _OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(
                 tls.roots, tls.key, tls.certificate
             )
             self._channel = self._grpc.secure_channel(
-                address.netloc, credentials, _OPTIONS
+                where, credentials, _OPTIONS
             )
         self._stub = messages.prediction_service_pb2_grpc.PredictionServiceStub(
             self._channel
@@ -81,10 +72,7 @@ class Grpc:
     def predict_request(
         self, inputs: Arrays, signature: str
     ) -> tuple[str, Message]:
-        """Returns the request to run a signature.
-
-        Strings in `inputs` are of dtype object and hold `bytes`.
-        """
+        """Returns the request to run a signature."""
         request = messages.predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = signature
         for key, array in inputs.items():
@@ -93,11 +81,10 @@ class Grpc:
 
     def metadata_request(self) -> tuple[str, Message]:
         """Returns the request for the model's signatures."""
-        return "GetModelMetadata", (
-            messages.get_model_metadata_pb2.GetModelMetadataRequest(
-                model_spec=self._spec, metadata_field=["signature_def"]
-            )
+        request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=self._spec, metadata_field=["signature_def"]
         )
+        return "GetModelMetadata", request
 
     def read_prediction(
         self, answer: Message, definition: Message, inputs: Arrays
@@ -115,11 +102,7 @@ class Grpc:
     def read_metadata(self, answer: Message) -> tuple[int, dict[str, Message]]:
         """Returns the version that answered, and `{name: SignatureDef}`."""
         signatures = messages.get_model_metadata_pb2.SignatureDefMap()
-        try:
-            found = answer.metadata["signature_def"].Unpack(signatures)
-        except DecodeError:
-            found = False
-        if not found:
+        if not answer.metadata["signature_def"].Unpack(signatures):
             raise unusable(self.url, "without the signatures of a model")
         return answer.model_spec.version.value, dict(signatures.signature_def)
 
@@ -129,10 +112,9 @@ class Grpc:
             return self._call(request, seconds)
 
     def close(self) -> Any:
-        """Closes the connection; of an `AsyncGrpc` to be awaited."""
         return self._channel.close()
 
-    def _call(self, request: tuple[str, Message], seconds: float) -> Any:
+    def _call(self, request, seconds):
         method, message = request
         return getattr(self._stub, method)(
             message,
@@ -142,7 +124,7 @@ class Grpc:
         )
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self):
         try:
             yield
         except grpc.RpcError as error:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import typing
 from collections.abc import Iterator
 
 from export import client, files, stand_in
@@ -36,25 +35,19 @@ class LocalServer:
     grpc_url: str
     rest_url: str
     process: subprocess.Popen
-    _log: typing.BinaryIO
+    _log: pathlib.Path
 
     def log(self) -> str:
         """Returns what the server has printed so far."""
-        # read() would move the position at which the server writes.
-        descriptor = self._log.fileno()
-        content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        return content.decode(errors="replace")
+        return self._log.read_text(errors="replace")
 
 
 def running(
     model_name: str, model_base_path: str | os.PathLike, *flags: str
 ) -> contextlib.AbstractContextManager[LocalServer]:
-    """Serves a folder of versions, see `started`.
-
-    Raises a `ValueError` if the folder has no version; a server would wait for
-    one.
-    """
+    """Serves a folder of versions, see `started`."""
     folder = pathlib.Path(model_base_path).resolve()
+    # A server would wait for the first version.
     if folder.is_dir() and not files.find_versions(folder):
         raise ValueError(
             f"`model_base_path` {folder} has no version folder. Export one "
@@ -62,17 +55,17 @@ def running(
         )
     words = ("--model_name", model_name, "--model_base_path", str(folder))
     # A version that does not load now will not load in a minute.
-    return started(model_name, *words, "--max_num_load_retries", "0", *flags)
+    return started(model_name, *words, "--max_num_load_retries=0", *flags)
 
 
 @contextlib.contextmanager
 def started(model_name: str, *flags: str) -> Iterator[LocalServer]:
-    """Runs `export.serve` on free ports of the loopback interface.
+    """Runs `export.serve` with these flags on free ports of the loopback
+    interface; `tensorflow_model_server`, if installed, on every interface.
 
-    Yields the server once the model `model_name` is available, and stops it in
-    the end. Raises a `ServerError` with the last line of the log if the server
-    ends or is not ready in time. Where `tensorflow_model_server` is installed,
-    it serves on every interface. `flags` are the command line without ports.
+    Yields the server once the model is available, and stops it in the end.
+    Raises a `ServerError` with the last line of the log if the server ends or
+    is not ready in time.
     """
     port, rest_port = free_ports(2)
     command = [
@@ -81,13 +74,13 @@ def started(model_name: str, *flags: str) -> Iterator[LocalServer]:
     ]
     if shutil.which(stand_in.BINARY):
         command += ["--host", stand_in.EVERY_INTERFACE]
-    with tempfile.TemporaryFile() as log:
+    with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=log)
         server = LocalServer(
             f"grpc://127.0.0.1:{port}",
             f"http://127.0.0.1:{rest_port}",
             process,
-            log,
+            pathlib.Path(log.name),
         )
         try:
             _wait(server, model_name)

@@ -23,25 +23,29 @@ def package_folder(name: str) -> pathlib.Path:
     """Returns the folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            f"The package `{name}` is not installed. Install it with "
-            f"`pip install {name.replace('_', '-')}`."
-        )
+        raise ModuleNotFoundError(f"No module named '{name}'.")
     return pathlib.Path(spec.submodule_search_locations[0])
+
+
+def stub_package(name: str) -> bool:
+    """Lets modules of a package be imported without running its `__init__`;
+    returns False if that has run already."""
+    if name in sys.modules:
+        return False
+    package = types.ModuleType(name)
+    package.__path__ = [str(package_folder(name))]
+    sys.modules[name] = package
+    return True
 
 
 @contextlib.contextmanager
 def _without_running_tensorflow():
-    if "tensorflow" in sys.modules:
-        yield
-        return
-    package = types.ModuleType("tensorflow")
-    package.__path__ = [str(package_folder("tensorflow"))]
-    sys.modules["tensorflow"] = package
+    stubbed = stub_package("tensorflow")
     try:
         yield
     finally:
-        del sys.modules["tensorflow"]
+        if stubbed:
+            del sys.modules["tensorflow"]
 
 
 with _without_running_tensorflow():
@@ -63,6 +67,21 @@ with _without_running_tensorflow():
     from tensorflow_serving.config import model_server_config_pb2
 
 _STRING = np.dtype(object)  # an array of `bytes`
+# Statuses as HTTP's, `http_server.cc`; every other is 500.
+HTTP_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
 # DataType number: (NumPy dtype, field of a TensorProto's values).
 _TYPES = {
     types_pb2.DT_FLOAT: (np.dtype(np.float32), "float_val"),
@@ -83,7 +102,7 @@ _TYPES = {
 # What fields of several types store, before it wraps around.
 _STORED = {"half_val": np.int32, "int_val": np.int32}
 _MAX_RANK = 64  # NumPy's; TensorFlow's is 254
-_MAX_FILLED = 2**24  # a few bytes of message may ask for any shape
+_MAX_FILLED = 2**20  # a few bytes of message may ask for any shape
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items()}
 
 
@@ -106,10 +125,8 @@ def data_type(array: np.ndarray) -> int:
 
 
 def to_tensor_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
-    """Packs an array (strings: dtype object, of `bytes`) in a message.
-
-    Values go in the field of their type, such as `float_val`, as in TF Serving.
-    """
+    """Packs an array (strings: dtype object, of `bytes`) in a message, in the
+    field of its type, as TF Serving does."""
     proto = tensor_pb2.TensorProto(dtype=data_type(array))
     proto.tensor_shape.SetInParent()  # a scalar has a shape too
     for size in array.shape:
@@ -120,41 +137,27 @@ def to_tensor_proto(array: np.ndarray) -> tensor_pb2.TensorProto:
     return proto
 
 
-def count_elements(proto: tensor_pb2.TensorProto) -> int:
-    """Returns the product of a `TensorProto`'s shape."""
-    count = 1
-    dims = proto.tensor_shape.dim
-    for dim in dims[:_MAX_RANK]:
-        count *= dim.size
-        if dim.size < 0 or count >= 2**63:
-            raise ValueError(f"`proto` has no definite shape, received {dims}.")
-    if len(dims) > _MAX_RANK:
-        raise ValueError(
-            f"`proto` has {len(dims)} axes; at most {_MAX_RANK} are possible."
-        )
-    return count
-
-
 def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """Unpacks a `TensorProto` into an array, as `Tensor::FromProto` does.
 
-    Values are those of `tensor_content` or of the field of the type. A short
-    list repeats its last value; an empty one stands for zeros or empty strings
-    (tensor.proto). Surplus values are ignored, and integers too large for the
-    type wrap around. Raises a `ValueError` if type, shape or values do not fit.
+    A short list repeats its last value; an empty one stands for zeros or empty
+    strings (tensor.proto). Surplus values are ignored, and integers too large
+    for the type wrap around. Raises a `ValueError` if type, shape or values do
+    not fit.
     """
     dtype = numpy_dtype(proto.dtype)
-    count = count_elements(proto)
     shape = [dim.size for dim in proto.tensor_shape.dim]
+    count = 1
+    for size in shape[:_MAX_RANK]:
+        count *= size
+        if size < 0 or count >= 2**63:
+            raise ValueError("`proto` has no definite shape.")
+    if len(shape) > _MAX_RANK:
+        raise ValueError(f"`proto` has {len(shape)} axes, over {_MAX_RANK}.")
     content = proto.tensor_content
     if content and count:
         if dtype == _STRING:
             return np.array(_split(content, count), dtype).reshape(shape)
-        if len(content) != count * dtype.itemsize:
-            raise ValueError(
-                f"`proto` of shape {shape} holds {len(content)} bytes, not "
-                f"{count * dtype.itemsize}."
-            )
         if dtype.kind == "b" and content.strip(b"\0\1"):
             raise ValueError("`proto` holds bytes that are no booleans.")
         return np.frombuffer(content, dtype).reshape(shape)
@@ -175,23 +178,20 @@ def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
 
 
 def _split(content, count):
-    """Splits what TensorFlow's `EncodeStringList` joins."""
+    """Splits what TensorFlow's `EncodeStringList` joins: sizes as varints, then
+    the strings."""
     sizes, start = [], 0
     for _ in range(count):
         size = shift = 0
-        while True:
-            if start == len(content) or shift > 28:
-                raise ValueError("`proto` holds no list of strings.")
-            byte = content[start]
+        for byte in content[start : start + 5]:
             size |= (byte & 127) << shift
             start, shift = start + 1, shift + 7
             if byte < 128:
                 break
+        else:
+            raise ValueError("`proto` holds no list of strings.")
         sizes.append(size)
     if sum(sizes) != len(content) - start:
-        raise ValueError(
-            f"`proto` holds {len(content) - start} bytes of strings, not "
-            f"{sum(sizes)}."
-        )
+        raise ValueError("`proto` holds no list of strings.")
     ends = itertools.accumulate(sizes, initial=start)
     return [content[a:b] for a, b in itertools.pairwise(ends)]

@@ -1,7 +1,4 @@
-"""What gRPC and REST to a model server share: inputs, errors, checked answers.
-
-`export.grpc_transport` and `export.rest_transport` are the protocols.
-"""
+"""What gRPC and REST share: inputs, errors and checked answers."""
 
 from collections.abc import Mapping
 
@@ -16,7 +13,6 @@ Arrays = dict[str, np.ndarray]
 _TEMPORARY = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")
 # Texts in errors of both protocols' libraries that do not pass.
 _LASTING = ("CERTIFICATE_VERIFY_FAILED", "message larger than max")
-MOST_BYTES = 2**31 - 1  # of an answer: gRPC's limit for a message
 
 
 class ServerError(OSError):
@@ -46,24 +42,20 @@ def unusable(url: str, what: str) -> ServerError:
 
 
 def to_tensors(inputs: Mapping) -> Arrays:
-    """Returns inputs as arrays that TensorFlow has a type for.
-
-    Strings, as arrays of `str` or of dtype object that hold `str` or `bytes`,
-    become arrays of dtype object that hold `bytes`.
-    """
+    """Returns inputs as arrays that TensorFlow has a type for; strings become
+    arrays of dtype object that hold `bytes`."""
     tensors = {}
     for name, value in inputs.items():
         place = f"inputs[{name!r}]"
         try:
             array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(f"`{place}` must be an array: {error}") from error
-        if array.dtype.kind in "OSU":
-            array = to_utf8(array.astype(object), place)
-        try:
-            messages.data_type(array)
+            is_text = array.dtype.kind in "OSU"
+            if not is_text:
+                messages.data_type(array)
         except ValueError as error:
             raise ValueError(f"`{place}` cannot be sent: {error}") from error
+        if is_text:
+            array = to_utf8(array.astype(object), place)
         tensors[name] = array
     return tensors
 
@@ -72,44 +64,16 @@ def to_utf8(texts: np.ndarray, name: str) -> np.ndarray:
     """Encodes the strings of an array of dtype object; errors name `name`."""
     encoded = np.empty_like(texts)
     for index, text in np.ndenumerate(texts):
-        place = f"{name}{''.join(f'[{i}]' for i in index)}"
-        if not isinstance(text, (str, bytes)):
-            raise ValueError(
-                f"`{place}` must be a str, received {text!r} of type "
-                f"{type(text).__name__}."
-            )
         try:
-            encoded[index] = text if isinstance(text, bytes) else text.encode()
-        except UnicodeEncodeError as error:
+            is_bytes = isinstance(text, bytes)
+            encoded[index] = text if is_bytes else str.encode(text)
+        except (TypeError, UnicodeEncodeError) as error:
+            place = name + "".join(f"[{i}]" for i in index)
             raise ValueError(
-                f"`{place}` must be text that UTF-8 can encode; its character "
-                f"{error.start} is {text[error.start]!r}, half of a surrogate "
-                "pair."
+                f"`{place}` must be a str that UTF-8 can encode, received "
+                f"{text!r:.200}."
             ) from error
     return encoded
-
-
-def split(inputs: Arrays, batch_size: int | None) -> list[Arrays]:
-    """Divides inputs into those of requests of at most `batch_size` rows."""
-    if batch_size is None:
-        return [inputs]
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be positive, not {batch_size}.")
-    counts = {array.shape[:1] for array in inputs.values()}
-    if len(counts) != 1 or () in counts:
-        shapes = {name: array.shape for name, array in inputs.items()}
-        raise ValueError(
-            "`inputs` must have as many rows each to be sent in batches, "
-            f"received shapes {shapes}."
-        )
-    ((count,),) = counts
-    return [
-        {
-            name: array[start : start + batch_size]
-            for name, array in inputs.items()
-        }
-        for start in range(0, max(count, 1), batch_size)
-    ]
 
 
 def check_outputs(
@@ -121,42 +85,30 @@ def check_outputs(
     declares. Where the first dimension of every input and of an output is
     free, they must have as many rows.
     """
-    rows = _rows(inputs, definition)
+    rows = -1
+    counts = {len(array) for array in inputs.values() if array.ndim}
+    if len(counts) == 1 and all(map(_has_rows, definition.inputs.values())):
+        (rows,) = counts
     for name, info in definition.outputs.items():
         if name not in outputs:
             raise unusable(
                 url, f"without the output {name!r}: {sorted(outputs)}"
             )
         array = outputs[name]
-        expected = messages.numpy_dtype(info.dtype)
-        if array.dtype != expected:
-            raise unusable(
-                url, f"{name!r} as {array.dtype}, declared {expected}"
-            )
-        declared = [dim.size for dim in info.tensor_shape.dim]
-        fits = array.ndim == len(declared) and all(
-            size in (-1, received)
-            for size, received in zip(declared, array.shape)
+        dtype = messages.numpy_dtype(info.dtype)
+        sizes = [dim.size for dim in info.tensor_shape.dim]
+        if _has_rows(info):
+            sizes[0] = rows
+        fits = array.ndim == len(sizes) and all(
+            size in (-1, received) for size, received in zip(sizes, array.shape)
         )
-        if not (fits or info.tensor_shape.unknown_rank):
+        if array.dtype != dtype or not (fits or info.tensor_shape.unknown_rank):
             raise unusable(
-                url, f"{name!r} of shape {array.shape}, declared {declared}"
-            )
-        if rows is not None and _has_rows(info) and len(array) != rows:
-            raise unusable(
-                url, f"{len(array)} rows of {name!r} for {rows} of the inputs"
+                url,
+                f"{name!r} as {array.dtype} of shape {array.shape}, expected "
+                f"{dtype} of shape {sizes}",
             )
     return {name: outputs[name] for name in definition.outputs}
-
-
-def _rows(inputs, definition):
-    """Returns how many rows each input has; None if not all are batches."""
-    counts = set()
-    for name, array in inputs.items():
-        info = definition.inputs.get(name)
-        has_rows = array.ndim and info is not None and _has_rows(info)
-        counts.add(len(array) if has_rows else None)
-    return counts.pop() if len(counts) == 1 else None
 
 
 def _has_rows(info):

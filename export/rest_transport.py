@@ -5,13 +5,11 @@
 
 import asyncio
 import base64
-import contextlib
 import gzip
 import json
 import threading
 import urllib.parse
 import zlib
-from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import httpcore2
@@ -21,31 +19,23 @@ from google.protobuf.message import Message
 
 from export import messages
 from export.address import Address
-from export.protocol import (
-    MOST_BYTES,
-    Arrays,
-    ServerError,
-    check_outputs,
-    unusable,
-)
+from export.protocol import Arrays, ServerError, check_outputs, unusable
 
-# As the model server maps them, `http_server.cc`; 400 is also
-# FAILED_PRECONDITION and OUT_OF_RANGE. 413 and 502 are a proxy's.
-_CODES = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    409: "ABORTED",
-    413: "RESOURCE_EXHAUSTED",
-    429: "RESOURCE_EXHAUSTED",
-    501: "UNIMPLEMENTED",
-    502: "UNAVAILABLE",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
+# Of several codes of a status the first. 413 and 502 are a proxy's.
+_CODES = {413: "RESOURCE_EXHAUSTED", 502: "UNAVAILABLE"}
+for _code, _status in messages.HTTP_STATUS.items():
+    _CODES.setdefault(_status, _code)
 # A proxy answers 502 and 504 for a server that is away.
 _TEMPORARY = (429, 502, 503, 504)
+# What reading an answer raises if it is not that of a model.
+_MISFITS = (
+    *(KeyError, TypeError, ValueError, OverflowError, RecursionError),
+    json_format.ParseError,
+)
+# What JSON has for the kinds of NumPy's dtypes.
+_PYTHON_TYPES: dict[str, set[type]] = dict(
+    b={bool}, i={int}, u={int}, f={int, float}, O={str, dict}
+)
 _SHOWN = 500  # characters of a server's error
 # Shorter than the model server keeps idle HTTP connections: 50 s,
 # HTTP_READ_TIMEOUT of libevent's `http-internal.h`.
@@ -79,9 +69,10 @@ class AsyncRest:
             "host": address.netloc,
             "accept": "application/json",
             "accept-encoding": "gzip",
+            "content-type": "application/json",
             **address.headers,
         }
-        self._origin = httpcore2.URL(f"{address.scheme}://{address.netloc}")
+        self._origin = f"{address.scheme}://{address.netloc}"
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=address.tls.context if address.tls else None,
             max_connections=None,  # one per request under way
@@ -92,16 +83,15 @@ class AsyncRest:
         self, inputs: Arrays, signature: str
     ) -> tuple[str, bytes]:
         """Returns the request to run a signature."""
-        columns = {}
-        for key, array in inputs.items():
-            if array.dtype.kind not in "OUbiu" and not np.isfinite(array).all():
-                raise ValueError(
-                    f"`inputs[{key!r}]` must be finite over REST, since JSON "
-                    "has no NaN and no infinity. Ask over gRPC."
-                )
-            columns[key] = _to_json(array)
+        columns = {key: _to_json(array) for key, array in inputs.items()}
         document = {"signature_name": signature, "inputs": columns}
-        body = json.dumps(document, allow_nan=False).encode()
+        try:
+            body = json.dumps(document, allow_nan=False).encode()
+        except ValueError as error:
+            raise ValueError(
+                "`inputs` must be finite over REST, since JSON has no NaN and "
+                "no infinity. Ask over gRPC."
+            ) from error
         if self._gzip:
             body = gzip.compress(body, compresslevel=1)  # the quickest
         return f"{self._path}:predict", body
@@ -114,63 +104,32 @@ class AsyncRest:
         self, request: tuple[str, bytes | None], seconds: float
     ) -> bytes:
         """Sends a request once; returns the body of the answer."""
-        # httpcore2 closes the socket when a handshake fails, but not when it
-        # is canceled. So connecting and the handshake have half the time each.
-        timeouts = {"connect": seconds / 2}
         path, body = request
-        content = bytearray()
-        with self._errors(seconds):
-            async with (
-                asyncio.timeout(seconds),
-                self._pool.stream(
-                    "GET" if body is None else "POST",
-                    # Parsing the whole URL would change the path.
-                    httpcore2.URL(
-                        scheme=self._origin.scheme,
-                        host=self._origin.host,
-                        port=self._origin.port,
-                        target=path,
-                    ),
-                    headers=[*self._headers_of(body).items()],
-                    content=body,
-                    extensions={"timeout": timeouts},
-                ) as response,
-            ):
-                async for chunk in response.aiter_stream():
-                    content += chunk
-                    if len(content) > MOST_BYTES:
-                        raise unusable(
-                            self.url, f"more than {MOST_BYTES} bytes"
-                        )
-        return self.read_response(response.status, response.headers, content)
-
-    async def close(self) -> None:
-        """Closes the connections."""
-        await self._pool.aclose()
-
-    def _headers_of(self, body: bytes | None) -> dict[str, str]:
-        if body is None:
-            return self._headers
-        headers = {
-            **self._headers,
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-        }
-        if self._gzip:
+        headers = dict(self._headers)
+        if body is not None and self._gzip:
             headers["content-encoding"] = "gzip"
-        return headers
-
-    @contextlib.contextmanager
-    def _errors(self, seconds: float) -> Iterator[None]:
+        extensions = {
+            # Parsing the whole URL would change the path.
+            "target": path.encode(),
+            # httpcore2 closes the socket when a handshake fails, but not when
+            # it is canceled. So connecting and the handshake have half the
+            # time each.
+            "timeout": {"connect": seconds / 2},
+        }
         try:
-            yield
+            async with asyncio.timeout(seconds):
+                response = await self._pool.request(
+                    "GET" if body is None else "POST",
+                    self._origin,
+                    headers=[*headers.items()],
+                    content=body,
+                    extensions=extensions,
+                )
         except (TimeoutError, httpcore2.TimeoutException) as error:
             raise ServerError(
                 f"{self.url} took longer than {seconds:.1f} s",
                 "DEADLINE_EXCEEDED",
             ) from error
-        except ServerError:
-            raise
         # httpcore2 does not wrap OSErrors, such as those of TLS.
         except (
             httpcore2.NetworkError,
@@ -178,121 +137,79 @@ class AsyncRest:
             OSError,
         ) as error:
             raise ServerError(f"{self.url} does not answer: {error}") from error
+        return self._read(response.status, response.headers, response.content)
 
-    def read_response(
-        self,
-        status: int,
-        headers: list[tuple[bytes, bytes]],
-        content: bytes | bytearray,
-    ) -> bytes:
-        """Returns the body of a response, unzipped.
+    async def close(self) -> None:
+        await self._pool.aclose()
 
-        Raises a `ServerError` if the HTTP status is not 200.
-        """
+    def _read(self, status, headers, content):
+        """Returns the body of a response; an error unless its status is 200."""
         fields = {name.lower(): value for name, value in headers}
-        encoding = fields.get(b"content-encoding", b"").lower()
-        if encoding in (b"gzip", b"x-gzip"):
-            content = self._unzipped(content)
+        if fields.get(b"content-encoding", b"").lower() in (b"gzip", b"x-gzip"):
+            try:
+                content = gzip.decompress(content)
+            except (OSError, EOFError, zlib.error) as error:
+                raise unusable(self.url, f"broken gzip: {error}") from error
         if status == 200:
-            return bytes(content)
-        if 300 <= status < 400:
+            return content
+        try:
+            said = json.loads(content)["error"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            said = _excerpt(content)  # a proxy's
+        if b"location" in fields:
             # Following it could send secret headers to another server.
-            place = fields.get(b"location", b"nowhere").decode("latin-1")
-            raise ServerError(
-                f"{self.url} answered {status}, a redirect to {place[:_SHOWN]}."
-                " Pass the address of the server itself.",
-                "UNKNOWN",
-            )
+            said = f"a redirect to {fields[b'location'].decode('latin-1')}"
         raise ServerError(
-            f"{self.url} answered {status}: {_message(content)}",
+            f"{self.url} answered {status}: {said}",
             _CODES.get(status, "UNKNOWN"),
             status in _TEMPORARY,
         )
-
-    def _unzipped(self, content):
-        unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        try:
-            unzipped = unzip.decompress(content, MOST_BYTES)
-        except zlib.error as error:
-            raise unusable(self.url, f"broken gzip: {error}") from error
-        if unzip.eof:
-            return unzipped
-        if unzip.unconsumed_tail:
-            raise unusable(self.url, f"more than {MOST_BYTES} bytes")
-        raise unusable(self.url, "gzip that is cut off")
 
     def read_prediction(
         self, answer: bytes, definition: Message, inputs: Arrays
     ) -> Arrays:
         """Returns the outputs in an answer, which fit the `SignatureDef`."""
-        document = self._parse(answer)
-        outputs = document.get("outputs")
-        if len(definition.outputs) == 1:
-            outputs = {next(iter(definition.outputs)): outputs}
-        if not isinstance(outputs, dict) or None in outputs.values():
-            raise unusable(self.url, f"without `outputs`: {_excerpt(answer)}")
-        arrays = {}
-        for key, info in definition.outputs.items():
-            if key in outputs:
-                try:
-                    arrays[key] = _to_array(outputs[key], info)
-                except (ValueError, TypeError, OverflowError) as error:
-                    raise unusable(
-                        self.url, f"{key!r} that does not fit: {error}"
-                    ) from error
+        infos = definition.outputs
+        try:
+            outputs = json.loads(answer)["outputs"]
+            if len(infos) == 1:
+                outputs = {next(iter(infos)): outputs}
+            arrays = {key: _to_array(outputs[key], infos[key]) for key in infos}
+        except _MISFITS as error:
+            raise self._misfit(answer, error) from error
         return check_outputs(self.url, arrays, definition, inputs)
 
     def read_metadata(self, answer: bytes) -> tuple[int, dict[str, Message]]:
         """Returns the version that answered, and `{name: SignatureDef}`."""
-        document = self._parse(answer)
         try:
+            document = json.loads(answer)
             signatures = json_format.ParseDict(
                 document["metadata"]["signature_def"],
                 messages.get_model_metadata_pb2.SignatureDefMap(),
                 ignore_unknown_fields=True,
             )
             version = int(document["model_spec"]["version"])
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            json_format.ParseError,
-        ) as error:
-            raise unusable(
-                self.url,
-                f"without the signatures of a model: {_excerpt(answer)}",
-            ) from error
+        except _MISFITS as error:
+            raise self._misfit(answer, error) from error
         return version, dict(signatures.signature_def)
 
-    def _parse(self, content):
-        try:
-            document = json.loads(content)
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            text = _excerpt(content)
-            raise unusable(self.url, f"what is not a JSON object: {text}")
-        return document
+    def _misfit(self, answer, error):
+        what = f"what does not fit ({error!r:.200}): {_excerpt(answer)}"
+        return unusable(self.url, what)
 
 
 class Rest(AsyncRest):
     """`AsyncRest` for threads: an event loop of its own sends the requests."""
 
-    def __init__(
-        self,
-        address: Address,
-        model_name: str,
-        version: int | None = None,
-        label: str | None = None,
-    ):
-        super().__init__(address, model_name, version, label)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, daemon=True
         )
         self._thread.start()
 
-    def _wait(self, coroutine: Coroutine) -> Any:
+    def _wait(self, coroutine):
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -316,15 +233,6 @@ def _excerpt(content):
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _message(content):
-    """Returns the error in an answer; that of a proxy may not be JSON."""
-    try:
-        message = json.loads(content)["error"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return _excerpt(content)
-    return message if isinstance(message, str) else _excerpt(content)
-
-
 def _to_json(array):
     """Writes an array as nested lists; bytes that are not UTF-8 as base64."""
     if array.dtype.kind != "O":
@@ -341,31 +249,22 @@ def _to_json(array):
 def _to_array(values, info):
     """Reads nested lists as an array; strings as `bytes`, as over gRPC."""
     dtype = messages.numpy_dtype(info.dtype)
-    # Without a dtype NumPy would read "1.5", null and true as numbers, too.
-    array = np.array(values, object if dtype.kind in "Oiu" else None)
+    # Without dtype=object NumPy would read "1.5", null and true as numbers too.
+    array = np.array(values, object)
     if not array.size:  # empty lists do not say how long their items are
         declared = info.tensor_shape.dim[array.ndim :]
         shape = [*array.shape, *(max(dim.size, 0) for dim in declared)]
         return np.empty(shape, dtype)
+    for other in {*map(type, array.flat)} - _PYTHON_TYPES[dtype.kind]:
+        raise ValueError(f"{other.__name__} is not {dtype}")
     if dtype.kind == "O":
         for index, item in np.ndenumerate(array):
-            array[index] = _to_bytes(item)
+            is_text = isinstance(item, str)
+            array[index] = item.encode() if is_text else _to_bytes(item)
         return array
-    if dtype.kind in "iu":
-        for item in array.flat:
-            if type(item) is not int:
-                raise ValueError(f"{item!r} is not an integer")
-        return array.astype(dtype)
-    if array.dtype.kind not in ("b" if dtype.kind == "b" else "iuf"):
-        first = array.ravel()[:1].tolist()[0]
-        raise ValueError(f"{first!r} is not {dtype}")
     with np.errstate(over="ignore"):  # numbers that are too large become inf
         return array.astype(dtype)
 
 
 def _to_bytes(item):
-    if isinstance(item, dict) and isinstance(item.get("b64"), str):
-        return base64.b64decode(item["b64"], validate=True)
-    if not isinstance(item, str):
-        raise ValueError(f"{item!r} is not a string")
-    return item.encode()
+    return base64.b64decode(item["b64"], validate=True)

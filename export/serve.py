@@ -6,6 +6,7 @@
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import os
@@ -17,15 +18,14 @@ import sys
 import threading
 import time
 
+import tyro
 from google.protobuf import text_format
 
 from export import cli, messages, session, stand_in
-from export.stand_in import core, model, rest, rpc
+from export.stand_in import core, rest, rpc
 
 IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _GRACE_SECONDS = 5
-_GIVE_BACK_SECONDS = 1
-_LIMITS = [field.name for field in dataclasses.fields(core.Limits)]
 _log = logging.getLogger(__name__)
 
 
@@ -73,15 +73,7 @@ class Arguments:
     load_retry_interval_micros: int = 60_000_000
     """Microseconds between two tries."""
 
-    max_request_bytes: int = core.Limits.max_request_bytes
-    """The most bytes of a request to the stand-in, also after unzipping.
-    tensorflow_model_server has none of these three limits."""
-
-    max_request_elements: int = core.Limits.max_request_elements
-    """The most numbers in the inputs of a request to the stand-in."""
-
-    max_request_texts: int = core.Limits.max_request_texts
-    """The most texts in the inputs of a request to the stand-in."""
+    limits: tyro.conf.OmitArgPrefixes[core.Limits] = core.Limits()
 
 
 def _check(arguments):
@@ -95,10 +87,12 @@ def _check(arguments):
         raise ValueError(
             f"`model_base_path` is not a folder, received {base_path}."
         )
-    for name in ("file_system_poll_wait_seconds", *_LIMITS):
-        value = getattr(arguments, name)
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, received {value}.")
+    seconds = arguments.file_system_poll_wait_seconds
+    if seconds < 1:
+        raise ValueError(
+            "`file_system_poll_wait_seconds` must be at least 1, received "
+            f"{seconds}."
+        )
 
 
 def _become_model_server(binary, arguments):
@@ -108,16 +102,13 @@ def _become_model_server(binary, arguments):
             "every interface. Pass `--host 0.0.0.0` if it may, or take it off "
             "PATH for the stand-in."
         )
-    flags = dataclasses.asdict(arguments)
-    for name in ("host", *_LIMITS):
-        del flags[name]
     words = [binary]
-    for name, value in flags.items():
+    for name, value in vars(arguments).items():
         if isinstance(value, pathlib.Path):
             value = value.resolve()
         elif isinstance(value, bool):
             value = str(value).lower()
-        if value is not None:
+        if value is not None and name not in ("host", "limits"):
             words.append(f"--{name}={value}")
     _log.info("%s is installed and serves on every interface", binary)
     os.execv(binary, words)
@@ -142,64 +133,46 @@ def _read_config(arguments):
         ) from error
 
 
-@contextlib.contextmanager
-def _watching(models, arguments):
-    """Looks for new configurations and versions in the background."""
-    stopping = threading.Event()
+def _watch(models, arguments, stopping):
+    """Looks for new configurations and versions until an event is set."""
     config_seconds = arguments.model_config_file_poll_wait_seconds
-
-    def watch():
-        read_at = time.monotonic() + config_seconds
-        while not stopping.wait(arguments.file_system_poll_wait_seconds):
-            if config_seconds and time.monotonic() >= read_at:
-                read_at += config_seconds
-                try:
-                    models.configure(_read_config(arguments))
-                except (OSError, ValueError, session.StatusError) as error:
-                    _log.error("the configuration stays as it was: %s", error)
-            models.refresh()
-
-    def give_back():
-        # In a thread of its own, as loading a version takes seconds.
-        while not stopping.wait(_GIVE_BACK_SECONDS):
-            model.give_back_memory()
-
-    threads = [threading.Thread(target=target) for target in (watch, give_back)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        for thread in threads:
-            thread.join()
+    read_at = time.monotonic() + config_seconds
+    while not stopping.wait(arguments.file_system_poll_wait_seconds):
+        if config_seconds and time.monotonic() >= read_at:
+            read_at += config_seconds
+            try:
+                models.configure(_read_config(arguments))
+            except (OSError, ValueError, session.StatusError) as error:
+                _log.error("the configuration stays as it was: %s", error)
+        models.refresh()
+        # What requests have freed, glibc would keep.
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)
 
 
 def _stand_in(arguments):
     """Serves until SIGTERM or SIGINT."""
     _log.info("%s is not installed; a stand-in for it serves", stand_in.BINARY)
-    model.start_memory()
     # oneDNN's own allocator never gives memory back.
     os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     models = core.Core(
         arguments.max_num_load_retries,
         arguments.load_retry_interval_micros / 1e6,
         arguments.allow_version_labels_for_unavailable_models,
-        core.Limits(*(getattr(arguments, name) for name in _LIMITS)),
+        arguments.limits,
     )
     # As many connections as the machine allows.
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     threads = 4 * (os.cpu_count() or 1)  # as the model server's REST
     with contextlib.ExitStack() as stack:
-        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        stack.callback(signal.signal, signal.SIGTERM, before)
         stack.callback(models.close)
         try:
             models.configure(_read_config(arguments))
             models.start(arguments.file_system_poll_wait_seconds)
         except session.StatusError as error:
             raise ValueError(f"Failed to start server: {error}") from error
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         calls = rpc.start(
             models, f"{arguments.host}:{arguments.port}", threads, IDENT
         )
@@ -208,7 +181,13 @@ def _stand_in(arguments):
             models, arguments.host, arguments.rest_api_port, threads, IDENT
         )
         stack.callback(web.close)
-        stack.enter_context(_watching(models, arguments))
+        stopping = threading.Event()
+        watcher = threading.Thread(
+            target=_watch, args=[models, arguments, stopping]
+        )
+        watcher.start()
+        stack.callback(watcher.join)
+        stack.callback(stopping.set)
         _log.info(
             "ready: gRPC on %s:%d, REST on http://%s:%d",
             *(arguments.host, arguments.port),

@@ -2,9 +2,9 @@
 
 import sys
 
-from export import without_keras
+from export import messages
 
 # Of the command alone, which `python -m` is about to run: whoever imports this
 # may load Keras models, for which the library's classes must be registered.
 if sys.argv[:1] == ["-m"]:
-    without_keras.defer("keras_fixedhead")
+    messages.stub_package("keras_fixedhead")

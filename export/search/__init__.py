@@ -2,8 +2,8 @@
 
 import sys
 
-from export import without_keras
+from export import messages
 
 # As in `export.index`.
 if sys.argv[:1] == ["-m"]:
-    without_keras.defer("keras_fixedhead")
+    messages.stub_package("keras_fixedhead")

@@ -18,9 +18,8 @@ Deliberate differences:
 - Requests have limits (`core.Limits`): RESOURCE_EXHAUSTED, or 413; headers
   256 KiB (431). The model server has none, but reads a zipped body of more than
   100 MiB as empty. The stand-in returns freed memory to the system.
-- Of more than 1000 REST connections it closes the one that is idle longest.
-  Both cut off a client that sends nothing for 50 seconds. A client that sends
-  slowly stays connected and takes no thread.
+- It takes 10,000 REST connections. Both cut off a client that sends nothing
+  for 50 seconds. A client that sends slowly takes no thread.
 - Transfer-Encoding and Content-Length in one request are refused (400).
 - JSON nested deeper than Python's recursion limit, which crashes a model server
   (tensorflow/serving 4116), is refused; so is invalid UTF-8. An array has at

@@ -7,11 +7,11 @@ there.
 
 import base64
 import codecs
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
 
+import ml_dtypes
 import numpy as np
 import rapidjson
 from google.protobuf.message import Message
@@ -23,27 +23,16 @@ _MAX_RANK = 64  # NumPy's
 _MAX_ECHO = 256  # characters of a value in an error
 # Smaller integers are read as this type and wrap around.
 _INT32 = np.dtype(np.int32)
-# The model server's names of types, where they differ from NumPy's.
-_TYPE_NAMES = {"object": "string", "float16": "half"}
-_TYPE_NAMES |= {"float32": "float", "float64": "double"}
-# The types that JSON carries, in requests and answers.
-_DTYPES = {
-    *map(np.dtype, ("object", "bool", "float32", "float64", "int8", "int16")),
-    *map(np.dtype, ("int32", "int64", "uint8", "uint32", "uint64")),
-}
+# What JSON does not carry, in requests and answers.
+_NOT_IN_JSON = {*map(np.dtype, (np.float16, np.uint16, ml_dtypes.bfloat16))}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Object:
-    """A JSON object; of equal names the first counts."""
+class _Object(tuple):
+    """A JSON object: pairs of names and values. Of equal names the first
+    counts."""
 
-    members: list[tuple[str, object]]
-
-    def get(self, name, default=None):
-        return next((v for key, v in self.members if key == name), default)
-
-    def __contains__(self, name):
-        return any(key == name for key, _ in self.members)
+    def to_dict(self):
+        return dict(reversed(self))
 
 
 class _Parsed(Exception):
@@ -66,7 +55,7 @@ class _Decoder(rapidjson.Decoder):
         return _Object(members)
 
 
-def parse(body: bytes) -> _Object:
+def parse(body: bytes) -> dict[str, object]:
     """Parses a request body; what follows the object is ignored."""
     body = body.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
     try:
@@ -74,7 +63,7 @@ def parse(body: bytes) -> _Object:
             _Decoder(number_mode=rapidjson.NM_NAN)(body)
         value = rapidjson.loads(body, number_mode=rapidjson.NM_NAN)
     except _Parsed as parsed:
-        return parsed.args[0]
+        return parsed.args[0].to_dict()
     except (RecursionError, ValueError) as error:
         text = str(error).rpartition(": ")[2]
         raise invalid_argument(f"JSON Parse error: {text}") from error
@@ -90,9 +79,10 @@ def _echo(value):
     try:
         text = rapidjson.dumps(
             value,
-            default=lambda found: dict(reversed(found.members)),
+            default=_Object.to_dict,
             number_mode=rapidjson.NM_NAN,
             write_mode=rapidjson.WM_PRETTY | rapidjson.WM_SINGLE_LINE_ARRAY,
+            iterable_mode=rapidjson.IM_ONLY_LISTS,
             ensure_ascii=False,
         )
     except RecursionError:
@@ -100,13 +90,7 @@ def _echo(value):
     return text[:_MAX_ECHO]
 
 
-def _type_name(value):
-    names = {type(None): "Null", bool: str(value is True), str: "String"}
-    names |= {list: "Array", _Object: "Object"}
-    return names.get(type(value), "Number")
-
-
-def signature_name(document: _Object) -> str:
+def signature_name(document: Mapping[str, object]) -> str:
     """Returns the signature of a request, empty for the default one."""
     name = document.get("signature_name", "")
     if not isinstance(name, str):
@@ -121,15 +105,19 @@ def signature_name(document: _Object) -> str:
 def _is_base64(value):
     return (
         isinstance(value, _Object)
-        and [name for name, _ in value.members] == ["b64"]
-        and isinstance(value.get("b64"), str)
+        and [name for name, _ in value] == ["b64"]
+        and isinstance(value[0][1], str)
     )
+
+
+def _is_object(value):
+    return isinstance(value, _Object) and not _is_base64(value)
 
 
 def _decode_base64(value):
     if not _is_base64(value):
         raise _wrong(value, "not formatted correctly for base64 data")
-    text = "".join(value.get("b64").split())
+    text = "".join(value[0][1].split())
     try:
         # The model server needs no padding and ignores white space.
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
@@ -139,11 +127,10 @@ def _decode_base64(value):
 
 def _leaf(value, dtype):
     """Converts one JSON value to an element of a tensor."""
-    if dtype not in _DTYPES:
+    if dtype in _NOT_IN_JSON:
         raise session.StatusError(
             messages.error_codes_pb2.UNIMPLEMENTED,
-            f"Conversion of JSON Value: {_echo(value)} to type: "
-            f"{_dtype_name(dtype)}",
+            f"Conversion of JSON Value: {_echo(value)} to type: {_name(dtype)}",
         )
     kind, is_bool = dtype.kind, isinstance(value, bool)
     if kind == "O" and isinstance(value, _Object):
@@ -163,11 +150,17 @@ def _leaf(value, dtype):
             raise invalid_argument(
                 "JSON Parse error: Number too big to be stored in double."
             ) from error
-    raise _wrong(
-        value,
-        f"Type: {_type_name(value)} is not of expected type: "
-        f"{_dtype_name(dtype)}",
-    )
+    names = {type(None): "Null", bool: str(value), str: "String"}
+    names |= {list: "Array", _Object: "Object"}
+    found = names.get(type(value), "Number")
+    expected = _name(dtype)
+    raise _wrong(value, f"Type: {found} is not of expected type: {expected}")
+
+
+def _name(dtype):
+    """Returns the model server's name of a type, such as `float`."""
+    number = messages.data_type(np.empty(0, dtype))
+    return messages.types_pb2.DataType.Name(number)[len("DT_") :].lower()
 
 
 def _shape(value):
@@ -179,11 +172,14 @@ def _shape(value):
             break
         value = value[0]
     if len(shape) > _MAX_RANK:
-        raise invalid_argument(
-            f"Encountered list at unexpected level: {len(shape)} expected < "
-            f"{_MAX_RANK}"
-        )
+        raise _unexpected_level(len(shape), _MAX_RANK)
     return shape
+
+
+def _unexpected_level(level, rank):
+    return invalid_argument(
+        f"Encountered list at unexpected level: {level} expected < {rank}"
+    )
 
 
 def _leaves(value, shape, dtype, level=0):
@@ -198,10 +194,7 @@ def _leaves(value, shape, dtype, level=0):
         yield _leaf(value, dtype)
         return
     if level >= len(shape):
-        raise invalid_argument(
-            f"Encountered list at unexpected level: {level} expected < "
-            f"{len(shape)}"
-        )
+        raise _unexpected_level(level, len(shape))
     if len(value) != shape[level]:
         raise invalid_argument(
             f"Encountered list at unexpected size: {len(value)} at level: "
@@ -223,10 +216,6 @@ def _to_array(leaves, shape, dtype):
     return array[: math.prod(shape)].reshape(shape)
 
 
-def _is_object(value):
-    return isinstance(value, _Object) and not _is_base64(value)
-
-
 def _rows(instances, dtypes):
     """Stacks `instances` into one array per input."""
     if not isinstance(instances[0], _Object) and len(dtypes) > 1:
@@ -238,13 +227,14 @@ def _rows(instances, dtypes):
     shapes, leaves = {}, {name: [] for name in dtypes}
     for index, item in enumerate(instances):
         if named != _is_object(item):
-            wrong = "object but got list"
+            wanted = "object but got list"
             if not named:
-                wrong = "value/list but got object"
-            message = f"Expecting {wrong} at item {index} of input list"
-            raise invalid_argument(message)
+                wanted = "value/list but got object"
+            raise invalid_argument(
+                f"Expecting {wanted} at item {index} of input list"
+            )
         # A repeated name adds its values twice.
-        members = item.members if named else [(next(iter(dtypes)), item)]
+        members = item if named else [(next(iter(dtypes)), item)]
         for name, value in members:
             try:
                 _add_row(shapes, leaves, name, value, dtypes)
@@ -268,15 +258,16 @@ def _rows(instances, dtypes):
 
 def _add_row(shapes, leaves, name, value, dtypes):
     if name not in dtypes:
-        message = f"JSON object: does not have named input: {name}"
-        raise invalid_argument(message)
+        raise invalid_argument(
+            f"JSON object: does not have named input: {name}"
+        )
     shape = _shape(value)
     leaves[name].extend(_leaves(value, shape, dtypes[name]))
     first = shapes.setdefault(name, shape)
-    if math.prod(shape) != math.prod(first):
+    size, expected = math.prod(shape), math.prod(first)
+    if size != expected:
         raise invalid_argument(
-            f"Expecting tensor size: {math.prod(first)} but got: "
-            f"{math.prod(shape)}"
+            f"Expecting tensor size: {expected} but got: {size}"
         )
     if shape != first:
         first, shape = (f"[{','.join(map(str, s))}]" for s in (first, shape))
@@ -285,27 +276,29 @@ def _add_row(shapes, leaves, name, value, dtypes):
 
 def _columns(inputs, dtypes):
     """Converts `inputs` into one array per input."""
-    if not _is_object(inputs):
-        if len(dtypes) > 1:
-            raise invalid_argument(
-                "inputs is a plain value/list, but expecting an object as "
-                "multiple input tensors required as per tensorinfo_map"
-            )
-        inputs = _Object([(next(iter(dtypes)), inputs)])
+    if _is_object(inputs):
+        inputs = inputs.to_dict()
+    elif len(dtypes) > 1:
+        raise invalid_argument(
+            "inputs is a plain value/list, but expecting an object as "
+            "multiple input tensors required as per tensorinfo_map"
+        )
+    else:
+        inputs = dict.fromkeys(dtypes, inputs)
     arrays = {}
     for name, dtype in dtypes.items():
         if name not in inputs:
-            message = f"Missing named input: {name} in 'inputs' object."
-            raise invalid_argument(message)
-        value = inputs.get(name)
-        shape = _shape(value)
-        leaves = list(_leaves(value, shape, dtype))
+            raise invalid_argument(
+                f"Missing named input: {name} in 'inputs' object."
+            )
+        shape = _shape(inputs[name])
+        leaves = list(_leaves(inputs[name], shape, dtype))
         arrays[name] = _to_array(leaves, shape, dtype)
     return arrays
 
 
 def to_arrays(
-    document: _Object, tensor_infos: Mapping[str, Message]
+    document: Mapping[str, object], tensor_infos: Mapping[str, Message]
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Converts a request to an array per input of the signature.
 
@@ -316,8 +309,10 @@ def to_arrays(
             "Failed to get input map for signature: "
             f"{signature_name(document) or 'DEFAULT'}"
         )
-    numbers = {name: info.dtype for name, info in tensor_infos.items()}
-    dtypes = {name: messages.numpy_dtype(n) for name, n in numbers.items()}
+    dtypes = {
+        name: messages.numpy_dtype(info.dtype)
+        for name, info in tensor_infos.items()
+    }
     if "instances" in document and "inputs" in document:
         raise _wrong(
             document,
@@ -325,10 +320,10 @@ def to_arrays(
             "'instances' keys to exist ",
         )
     if "inputs" in document:
-        return _columns(document.get("inputs"), dtypes), False
+        return _columns(document["inputs"], dtypes), False
     if "instances" not in document:
         raise invalid_argument("Missing 'inputs' or 'instances' key")
-    instances = document.get("instances")
+    instances = document["instances"]
     if not isinstance(instances, list):
         raise _wrong(document, "Expecting 'instances' to be an list/array")
     if not instances:
@@ -336,15 +331,11 @@ def to_arrays(
     return _rows(instances, dtypes), True
 
 
-def _dtype_name(dtype):
-    return _TYPE_NAMES.get(dtype.name, dtype.name)
-
-
 def _to_lists(name, array):
-    if array.dtype not in _DTYPES:
-        wrong = _dtype_name(array.dtype)
-        message = f"Failed to write JSON value for tensor type: {wrong}"
-        raise invalid_argument(message)
+    if array.dtype in _NOT_IN_JSON:
+        raise invalid_argument(
+            f"Failed to write JSON value for tensor type: {_name(array.dtype)}"
+        )
     if array.dtype.kind == "O":
         texts = np.empty_like(array)
         for index, item in np.ndenumerate(array):
@@ -354,20 +345,14 @@ def _to_lists(name, array):
                 texts[index] = item.decode(errors="surrogateescape")
         return texts.tolist()
     if array.dtype == np.float32:
-        array = _decimals(array)
+        # Six digits, or nine if six do not tell a number apart.
+        numbers = array.ravel().tolist()
+        short, long = (
+            np.reshape([float(f"{x:.{n}g}") for x in numbers], array.shape)
+            for n in (6, 9)
+        )
+        array = np.where(short.astype(np.float32) == array, short, long)
     return array.tolist()
-
-
-def _decimals(array):
-    """Rounds float32 to six digits, or nine if six do not tell it apart."""
-    numbers = array.ravel().tolist()
-    short, long = (
-        np.array([float(f"{x:.{digits}g}") for x in numbers])
-        for digits in (6, 9)
-    )
-    short, long = short.reshape(array.shape), long.reshape(array.shape)
-    with np.errstate(over="ignore"):
-        return np.where(short.astype(np.float32) == array, short, long)
 
 
 def to_json(outputs: Mapping[str, np.ndarray], in_rows: bool) -> bytes:
@@ -389,8 +374,9 @@ def _check_batch(outputs):
     batch_size = None
     for name, array in outputs.items():
         if not array.ndim:
-            message = f"Tensor name: {name} has no shape information "
-            raise invalid_argument(message)
+            raise invalid_argument(
+                f"Tensor name: {name} has no shape information "
+            )
         if batch_size not in (None, len(array)):
             raise invalid_argument(
                 f"Tensor name: {name} has inconsistent batch size: "

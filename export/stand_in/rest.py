@@ -11,7 +11,6 @@ import re
 import urllib.parse
 import zlib
 
-import numpy as np
 import waitress.channel
 import waitress.parser
 import waitress.server
@@ -36,23 +35,6 @@ _GET = re.compile(
     + r"(?:/(?P<resource>metadata))?",
     re.ASCII,
 )
-# Every other code is 500.
-_HTTP_STATUS = {
-    _codes.OK: 200,
-    _codes.INVALID_ARGUMENT: 400,
-    _codes.FAILED_PRECONDITION: 400,
-    _codes.OUT_OF_RANGE: 400,
-    _codes.UNAUTHENTICATED: 401,
-    _codes.PERMISSION_DENIED: 403,
-    _codes.NOT_FOUND: 404,
-    _codes.ALREADY_EXISTS: 409,
-    _codes.ABORTED: 409,
-    _codes.RESOURCE_EXHAUSTED: 429,
-    _codes.UNIMPLEMENTED: 501,
-    _codes.UNAVAILABLE: 503,
-    _codes.DEADLINE_EXCEEDED: 504,
-}
-_DEFAULT_SIGNATURE = session.DEFAULT_SIGNATURE
 _HEADERS = [("Content-Type", "application/json")]
 # As `evhttp_server.cc`.
 _METHODS = frozenset("GET POST HEAD PUT DELETE OPTIONS PATCH".split())
@@ -62,12 +44,11 @@ _URI = re.compile(
     r"(?P<path>(?:[\w.~!$&'()*+,;=:@/?#-]|%[0-9a-f]{2})*)",
     re.ASCII | re.IGNORECASE,
 )
-_ORIGIN = re.compile("https?://")
 _IDLE_SECONDS = 50  # HTTP_READ_TIMEOUT of libevent's `http-internal.h`
 _LOOK_FOR_IDLE_SECONDS = 5
 # The model server has no limit. A client that sends slowly takes a connection
 # but no thread: one loop of waitress reads all bodies.
-_MOST_CONNECTIONS = 1000
+_MOST_CONNECTIONS = 10_000
 # Characters that separate JSON values, for each element a request may have.
 _SEPARATORS = 4
 
@@ -89,24 +70,14 @@ class _Channel(waitress.channel.HTTPChannel):
 
 
 class _Server(waitress.server.TcpWSGIServer):
-    """Closes the connection that is idle longest when there are too many."""
-
     channel_class = _Channel
-
-    def handle_accept(self):
-        super().handle_accept()
-        if len(self.active_channels) > _MOST_CONNECTIONS:
-            idle = [c for c in self.active_channels.values() if not c.requests]
-            min(idle, key=lambda c: c.last_activity).handle_close()
 
 
 def create_server(
     core: Core, host: str, port: int, threads: int, ident: str
 ) -> waitress.server.BaseWSGIServer:
-    """Opens the REST port; the server's `run` serves until `SystemExit`.
-
-    `threads` requests are answered at once; `ident` is the `Server` header.
-    """
+    """Opens the REST port for `threads` requests at once; the server's `run`
+    serves until `SystemExit`. `ident` is the `Server` header."""
     # Under load the queue would log a line for each request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return _Server(
@@ -115,8 +86,7 @@ def create_server(
         port=port,
         threads=threads,
         ident=ident,
-        # Out of reach: the server closes idle connections before.
-        connection_limit=2 * _MOST_CONNECTIONS,
+        connection_limit=_MOST_CONNECTIONS,
         max_request_body_size=core.limits.max_request_bytes + 1,
         asyncore_use_poll=True,  # select() ends at 1024 files
         channel_timeout=_IDLE_SECONDS,
@@ -144,7 +114,7 @@ class _Application:
             status = 404
         elif method == "OPTIONS":
             origin = environ.get("HTTP_ORIGIN", "")
-            status = 200 if _ORIGIN.search(origin) else 400
+            status = 200 if re.search("https?://", origin) else 400
         else:
             status, content = self._status(environ, method, uri["path"])
         phrase = http.HTTPStatus(status).phrase
@@ -157,10 +127,8 @@ class _Application:
         except TooLarge as error:
             return 413, _error(error.message)
         except session.StatusError as error:
-            return _HTTP_STATUS.get(error.code, 500), _error(error.message)
-        except Exception as error:  # a bug here must not end the server
-            logging.exception("%s %s", method, path)
-            return 500, _error(repr(error))
+            name = _codes.Code.Name(error.code)
+            return messages.HTTP_STATUS.get(name, 500), _error(error.message)
 
     def _answer(self, environ, method, path):
         pattern = {"POST": _POST, "GET": _GET}.get(method)
@@ -199,17 +167,13 @@ class _Application:
         request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=spec, metadata_field=["signature_def"]
         )
-        response = rpc.metadata(self._core, request)
-        signatures = messages.get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
-        return {
-            "model_spec": _to_dict(response.model_spec),
-            "metadata": {"signature_def": _to_dict(signatures)},
-        }
+        answer = _to_dict(rpc.metadata(self._core, request))
+        del answer["metadata"]["signature_def"]["@type"]
+        return answer
 
     def _predict(self, spec, body):
         document = json_tensor.parse(body)
-        name = json_tensor.signature_name(document) or _DEFAULT_SIGNATURE
+        name = json_tensor.signature_name(document) or session.DEFAULT_SIGNATURE
         with self._core.use(spec) as (_, model):
             if name not in model.signatures:
                 raise invalid_argument(
@@ -219,9 +183,7 @@ class _Application:
             inputs, in_rows = json_tensor.to_arrays(
                 document, model.signatures[name].inputs
             )
-            self._core.limits.check(
-                (x.dtype == np.object_, x.size) for x in inputs.values()
-            )
+            self._core.limits.check(inputs)
             outputs = model.run(inputs, name)
         return json_tensor.to_json(outputs, in_rows)
 
@@ -233,12 +195,10 @@ def _body(environ, limits):
         body = _unzip(body, limits.max_request_bytes)
     # Python's objects take many times the bytes of their JSON.
     values = sum(body.count(character) for character in b",[{")
-    if values > _SEPARATORS * limits.max_request_elements:
-        raise TooLarge(
-            f"about {values} JSON values",
-            "max_request_elements",
-            limits.max_request_elements,
-        )
+    limit = limits.max_request_elements
+    if values > _SEPARATORS * limit:
+        what = f"about {values} JSON values"
+        raise TooLarge(what, "max_request_elements", limit)
     return body
 
 
@@ -249,9 +209,8 @@ def _unzip(body, limit):
     except zlib.error:
         return b""
     if len(body) > limit:
-        raise TooLarge(
-            f"more than {limit} bytes unzipped", "max_request_bytes", limit
-        )
+        what = f"more than {limit} bytes unzipped"
+        raise TooLarge(what, "max_request_bytes", limit)
     return body if unzip.eof and not unzip.unused_data else b""
 
 

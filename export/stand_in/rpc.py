@@ -11,8 +11,9 @@ import grpc
 from google.protobuf.message import Message
 
 from export import messages, session
-from export.stand_in.core import Core, failed_precondition, invalid_argument
+from export.stand_in.core import Core, invalid_argument
 
+_codes = messages.error_codes_pb2
 _GRPC_STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_ERROR = 1024  # more does not fit a header
 _SIGNATURES = "signature_def"
@@ -51,17 +52,14 @@ class _Services(
 
 
 def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
-    """Starts the services on `host:port`.
-
-    `threads` requests are answered at once; `ident` is sent as the
-    `x-served-by` initial metadata.
-    """
-    executor = concurrent.futures.ThreadPoolExecutor(threads)
+    """Starts the services on `host:port`; `threads` requests are answered at
+    once, with `ident` as the `x-served-by` initial metadata."""
     options = [
         ("grpc.max_receive_message_length", core.limits.max_request_bytes),
         # Two servers on one port would share its requests.
         ("grpc.so_reuseport", 0),
     ]
+    executor = concurrent.futures.ThreadPoolExecutor(threads)
     server = grpc.server(executor, options=options)
     services = _Services(core, ident)
     messages.prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
@@ -81,20 +79,24 @@ def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
 def predict(core: Core, request: Message) -> Message:
     """Answers a `PredictRequest` with a `PredictResponse`."""
     _check_spec(request)
-    core.limits.check(_sizes(request.inputs))
     with core.use(request.model_spec) as (number, model):
         name = request.model_spec.signature_name or session.DEFAULT_SIGNATURE
         if name not in model.signatures:
-            raise failed_precondition(
-                f'Serving signature key "{name}" not found.'
+            raise session.StatusError(
+                _codes.FAILED_PRECONDITION,
+                f'Serving signature key "{name}" not found.',
             )
         signature = model.signatures[name]
         _check_inputs(request.inputs.keys(), signature.inputs)
         _check_outputs(request.output_filter, signature.outputs)
-        inputs = {
-            alias: _parsed(messages.from_tensor_proto, alias, proto)
-            for alias, proto in request.inputs.items()
-        }
+        inputs = {}
+        for alias, proto in request.inputs.items():
+            try:
+                inputs[alias] = messages.from_tensor_proto(proto)
+            except ValueError as error:
+                message = f"tensor parsing error: {alias}"
+                raise invalid_argument(message) from error
+        core.limits.check(inputs)
         answers = model.run(inputs, name, list(request.output_filter))
     response = messages.predict_pb2.PredictResponse()
     response.model_spec.name = request.model_spec.name
@@ -108,20 +110,6 @@ def predict(core: Core, request: Message) -> Message:
 def _check_spec(request):
     if not request.HasField("model_spec"):
         raise invalid_argument("Missing ModelSpec")
-
-
-def _parsed(function, alias, proto):
-    try:
-        return function(proto)
-    except ValueError as error:
-        raise invalid_argument(f"tensor parsing error: {alias}") from error
-
-
-def _sizes(inputs):
-    """Yields whether each input is text, and its number of elements."""
-    for alias, proto in inputs.items():
-        count = _parsed(messages.count_elements, alias, proto)
-        yield proto.dtype == messages.types_pb2.DT_STRING, count
 
 
 def _braces(names):
@@ -189,11 +177,11 @@ def status(core: Core, request: Message) -> Message:
         states = {n: found for n, found in states.items() if n == number}
         missing = f"Could not find version {number} of model {name}"
     if not states:
-        raise session.StatusError(messages.error_codes_pb2.NOT_FOUND, missing)
+        raise session.StatusError(_codes.NOT_FOUND, missing)
     response = messages.get_model_status_pb2.GetModelStatusResponse()
     for number, (state, error) in states.items():
         version = response.model_version_status.add(version=number, state=state)
-        version.status.error_code = messages.error_codes_pb2.OK
+        version.status.error_code = _codes.OK
         if error:
             version.status.error_code = error.code
             version.status.error_message = error.message

@@ -1,13 +1,15 @@
-"""A tiny real embedder, its export, and a stand-in server, once a session."""
+"""A tiny real embedder, its export, a stand-in server, and both clients."""
 
+import asyncio
 import fcntl
+import inspect
 import os
 
 import pytest
 
-from export import encoder, local_server, publish
+from export import client, encoder, local_server, publish
 from tests.contract import models
-from tests.export import asking, fronts, tiny
+from tests.export import fronts, tiny
 
 
 @pytest.fixture(scope="session")
@@ -74,10 +76,36 @@ def half_plus(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=list(asking.CONNECT))
+class InLoop:
+    """An `AsyncClient` in a loop of its own, which runs each coroutine."""
+
+    def __init__(self, *args, **kwargs):
+        self._runner = asyncio.Runner()
+        self._client = self._run(client.connect_async, *args, **kwargs)
+
+    def _run(self, function, *args, **kwargs):
+        async def call():
+            result = function(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+
+        return self._runner.run(call())
+
+    def __getattr__(self, name):
+        method = getattr(self._client, name)
+        return lambda *args, **kwargs: self._run(method, *args, **kwargs)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+        self._runner.close()
+
+
+@pytest.fixture(params=["waiting", "async"])
 def connect(request):
     """`client.connect`, and `connect_async` asked in the same way."""
-    return asking.CONNECT[request.param]
+    return InLoop if request.param == "async" else client.connect
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ class Front:
 
 
 @contextlib.contextmanager
-def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
+def rest_front(server, refusals=(), answer=None, port=0, prefix="", tls=None):
     """Passes requests on to a `LocalServer`.
 
     The HTTP statuses in `refusals` are answered first; `answer` maps status,
@@ -53,20 +53,16 @@ def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
         def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             front.seen.append((self.command, self.path, self.headers, body))
-            response = (404, {}, b'{"error": "no such path"}')
             if refusals:
                 response = (refusals.pop(0), {}, b'{"error": "not now"}')
-            elif self.path.startswith(f"{prefix}/v1/"):
-                headers = {
-                    name: self.headers[name]
-                    for name in ("Content-Type", "Content-Encoding")
-                    if name in self.headers
-                }
+            else:
+                assert self.path.startswith(f"{prefix}/v1/")
+                encoding = self.headers.get("Content-Encoding")
                 passed = requests.request(
                     self.command,
                     server.rest_url + self.path.removeprefix(prefix),
                     data=body,
-                    headers=headers,
+                    headers={"Content-Encoding": encoding},
                     timeout=30,
                 )
                 response = (passed.status_code, {}, passed.content)
@@ -87,7 +83,7 @@ def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
         def handle_error(self, *_):  # clients go away
             pass
 
-    with Server(("127.0.0.1", 0), Handler) as opened:
+    with Server(("127.0.0.1", port), Handler) as opened:
         if tls:
             opened.socket = tls.wrap_socket(opened.socket, server_side=True)
         front.url = (
@@ -104,13 +100,7 @@ def rest_front(server, refusals=(), answer=None, prefix="", tls=None):
 
 @contextlib.contextmanager
 def grpc_front(
-    server,
-    refusals=(),
-    answer=None,
-    port=0,
-    tls=None,
-    compression=None,
-    message="not now",
+    server, refusals=(), answer=None, port=0, tls=None, message="not now"
 ):
     """Passes requests on to a `LocalServer`, as `rest_front`.
 
@@ -140,7 +130,7 @@ def grpc_front(
         concurrent.futures.ThreadPoolExecutor(2) as executor,
     ):
         stub = services.PredictionServiceStub(channel)
-        opened = grpc.server(executor, compression=compression)
+        opened = grpc.server(executor)
         services.add_PredictionServiceServicer_to_server(Service(), opened)
         name = f"127.0.0.1:{port}"
         if tls:
@@ -153,6 +143,9 @@ def grpc_front(
             yield front
         finally:
             opened.stop(None).wait()
+
+
+FRONTS = {"grpc": grpc_front, "http": rest_front}
 
 
 @contextlib.contextmanager
@@ -178,21 +171,20 @@ def counting_front(url):
     host, _, port = address.partition(":")
     counts = []
 
-    def pass_on(source, target, counted):
+    def pass_on(source, target, counts):
         with contextlib.suppress(OSError):
             while content := source.recv(2**16):
-                if counted:
-                    counts.append(len(content))
+                counts.append(len(content))
                 target.sendall(content)
             target.shutdown(socket.SHUT_WR)
 
     def serve(connection):
         with socket.create_connection((host, port)) as server:
             back = threading.Thread(
-                target=pass_on, args=[server, connection, False]
+                target=pass_on, args=[server, connection, []]
             )
             back.start()
-            pass_on(connection, server, True)
+            pass_on(connection, server, counts)
             back.join()
 
     with raw_front(serve) as listening:
@@ -235,14 +227,12 @@ def make_certificates(folder):
 
     def sign(name, issuer=None):
         key = ec.generate_private_key(ec.SECP256R1())
-        common_name = x509.NameAttribute(x509.NameOID.COMMON_NAME, name)
-        subject = x509.Name([common_name])
+        subject = x509.Name(
+            [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]
+        )
         issuer_name, issuer_key = issuer or (subject, key)
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer_name)
-            .public_key(key.public_key())
+            x509.CertificateBuilder(issuer_name, subject, key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - hour)
             .not_valid_after(now + hour)
@@ -250,16 +240,15 @@ def make_certificates(folder):
             .add_extension(x509.BasicConstraints(issuer is None, None), True)
             .sign(issuer_key, hashes.SHA256())
         )
-        files = folder / f"{name}.pem", folder / f"{name}.key"
         pem = serialization.Encoding.PEM
-        files[0].write_bytes(certificate.public_bytes(pem))
-        files[1].write_bytes(
-            key.private_bytes(
-                pem,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        private = key.private_bytes(
+            pem,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
+        files = folder / f"{name}.pem", folder / f"{name}.key"
+        files[0].write_bytes(certificate.public_bytes(pem))
+        files[1].write_bytes(private)
         return files, (subject, key)
 
     (ca, _), issuer = sign("ca")

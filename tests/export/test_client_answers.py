@@ -47,15 +47,13 @@ def read(outputs, definition=None, inputs=ONE_TEXT):
     ("texts", "message"),
     [
         ("open the file", "`texts` must be a list of str"),
-        (["a", None], r"`texts\[1\]` must be a str, received None"),
-        ([5], r"`texts\[0\]` must be a str, received 5 of type int"),
-        ([["a"], ["b"]], r"`texts\[0\]` must be a str, received \['a'\]"),
-        (["ok", "a\ud83d"], r"`texts\[1\]` must be text.* character 1 is"),
+        (["a", None], r"`texts\[1\]` must be a str.* received None"),
+        (["ok", "a\ud83d"], r"`texts\[1\]` must be a str that UTF-8 can"),
         ([], "`texts` is empty"),
     ],
 )
-def test_texts_that_are_none(texts, message, server, connect):
-    with connect(server.rest_url, "tiny") as connection:
+def test_texts_that_are_none(texts, message):
+    with client.connect("http://host:1", "tiny") as connection:
         with pytest.raises(ValueError, match=message):
             connection.embed(texts)
         for name in ("batch_size", "concurrency"):
@@ -66,17 +64,13 @@ def test_texts_that_are_none(texts, message, server, connect):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (["\udcff"], r"`inputs\['x'\]\[0\]` must be text"),
-        (None, r"`inputs\['x'\]` must be a str, received None"),
-        ([b"a", 1], r"`inputs\['x'\]\[1\]` must be a str"),
-        ([[1], [1, 2]], r"`inputs\['x'\]` must be an array"),
-        (np.array(["2026-01-01"], "M8[D]"), r"`inputs\['x'\]` cannot be sent"),
-        (np.array([1j]), r"`inputs\['x'\]` cannot be sent"),
+        (["\udcff"], r"`inputs\['x'\]\[0\]` must be a str"),
+        (None, r"`inputs\['x'\]` must be a str.* received None"),
+        ([[1], [1, 2]], r"`inputs\['x'\]` cannot be sent"),
+        (np.array([1j]), r"`inputs\['x'\]` cannot be sent: .*complex128"),
     ],
 )
 def test_values_that_cannot_be_sent(value, message):
-    if isinstance(value, list) and b"a" in value:
-        value = np.array(value, object)
     with pytest.raises(ValueError, match=message):
         protocol.to_tensors({"x": value})
 
@@ -89,11 +83,11 @@ def test_strings_of_every_kind(strings, dtype):
     assert [*tensor] == ["é".encode(), b"a"]
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_json_has_no_nan(value, dtype):
     array = np.array([0, value], dtype)
-    with pytest.raises(ValueError, match=r"`inputs\['x'\]` must be finite"):
+    with pytest.raises(ValueError, match="`inputs` must be finite over REST"):
         REST.predict_request({"x": array}, "any")
     _, request = GRPC.predict_request({"x": array}, "any")
     sent = messages.from_tensor_proto(request.inputs["x"])
@@ -104,31 +98,24 @@ def test_json_has_no_nan(value, dtype):
     ("outputs", "definition", "message"),
     [
         # The number of rows is that of the texts.
-        ([[1, 2]] * 3, signature(), "3 rows of 'y' for 1 of the inputs"),
-        ([], signature(), "0 rows of 'y' for 1 of the inputs"),
-        # Shapes
-        ([[1, 2, 3]], signature(), r"shape \(1, 3\), declared \[-1, 2\]"),
-        ([1.5], signature(), r"shape \(1,\), declared \[-1, 2\]"),
-        (1.5, signature(), r"shape \(\), declared \[-1, 2\]"),
-        ([[1, 2], [3]], signature(), "'y' that does not fit"),
-        # Types
-        ([["1.5", "2"]], signature(), "'1.5' is not float32"),
-        ([[True, False]], signature(), "True is not float32"),
-        ([[None, 1]], signature(), "None is not float32"),
-        ([[1.5, 2]], signature(TYPES.DT_INT32), "1.5 is not an integer"),
-        ([[True, 2]], signature(TYPES.DT_INT32), "True is not an integer"),
-        ([[300, 2]], signature(TYPES.DT_INT8), "'y' that does not fit"),
-        ([[0, 1]], signature(TYPES.DT_BOOL), "0 is not bool"),
-        ([[1, 2]], signature(TYPES.DT_STRING), "1 is not a string"),
-        ([[["a"], "b"]], signature(TYPES.DT_STRING), "is not a string"),
-        ([[{"b64": "*"}, "b"]], signature(TYPES.DT_STRING), "does not fit"),
-        ([[{"c": "a"}, "b"]], signature(TYPES.DT_STRING), "is not a string"),
-        ([["\ud800", "b"]], signature(TYPES.DT_STRING), "does not fit"),
-        # Keys
-        (None, signature(), "without `outputs`"),
-        ([[1, 2]], signature(names=("y", "z")), "without `outputs`"),
-        ({"y": [[1, 2]]}, signature(names=("y", "z")), "the output 'z'"),
-        ({"y": None, "z": [[1, 2]]}, signature(names=("y", "z")), "`outputs`"),
+        ([[1, 2]] * 3, signature(), r"shape \(3, 2\), expected .* \[1, 2\]"),
+        ([[1, 2, 3]], signature(), r"shape \(1, 3\), expected .* \[1, 2\]"),
+        (1.5, signature(), r"shape \(\), expected .* \[1, 2\]"),
+        ([[1, 2], [3]], signature(), "list is not float32"),
+        ([["1.5", "2"]], signature(), "str is not float32"),
+        ([[True, False]], signature(), "bool is not float32"),
+        ([[None, 1]], signature(), "NoneType is not float32"),
+        ([[1.5, 2]], signature(TYPES.DT_INT32), "float is not int32"),
+        ([[True, 2]], signature(TYPES.DT_INT32), "bool is not int32"),
+        ([[300, 2]], signature(TYPES.DT_INT8), "300 out of bounds"),
+        ([[0, 1]], signature(TYPES.DT_BOOL), "int is not bool"),
+        ([[1, 2]], signature(TYPES.DT_STRING), "int is not object"),
+        ([[{"b64": "*"}, "b"]], signature(TYPES.DT_STRING), "not fit"),
+        ([[{"c": "a"}, "b"]], signature(TYPES.DT_STRING), "not fit .*b64"),
+        ([["\ud800", "b"]], signature(TYPES.DT_STRING), "surrogates"),
+        (None, signature(), "NoneType is not float32"),
+        ([[1, 2]], signature(names=("y", "z")), "does not fit"),
+        ({"y": [[1, 2]]}, signature(names=("y", "z")), "does not fit .*'z'"),
     ],
 )
 def test_rest_answers_that_do_not_fit(outputs, definition, message):
@@ -142,93 +129,68 @@ def test_rest_answers_that_do_not_fit(outputs, definition, message):
     "content",
     [
         b"<html><body>Sign in</body></html>",
-        b"",
-        b"[1]",
         b"null",
-        b'"outputs"',
-        b'{"outputs": [[1, 2]]',
         b"\xff\xfe\xfd",
         b"[" * 10**5,
-        b'{"predictions": [[1, 2]]}',
+        b'{"predictions": [[1, 2]], "model_spec": {"version": "3"}}',
+        b'{"model_spec": {"version": "3"}, "metadata": {"signature_def": 5}}',
+        b'{"model_spec": {"version": "x"}, "metadata": {"signature_def": {}}}',
+        b'{"metadata": {"signature_def": {"signature_def": {"a": 5}}}}',
     ],
 )
 def test_what_is_no_answer(content):
-    with pytest.raises(client.ServerError, match="^http://host:1 answered"):
-        REST.read_prediction(content, signature(), ONE_TEXT)
-    with pytest.raises(client.ServerError, match="^http://host:1 answered"):
-        REST.read_metadata(content)
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"model_spec": {"version": "3"}},
-        {"model_spec": {"version": "3"}, "metadata": []},
-        {"model_spec": {"version": "3"}, "metadata": {"signature_def": 5}},
-        {"model_spec": {}, "metadata": {"signature_def": {}}},
-        {
-            "model_spec": {"version": "x"},
-            "metadata": {"signature_def": {"signature_def": {}}},
-        },
-        {
-            "model_spec": {"version": "3"},
-            "metadata": {"signature_def": {"signature_def": {"a": 5}}},
-        },
-    ],
-)
-def test_metadata_that_lacks_something(document):
-    with pytest.raises(client.ServerError, match="without the signatures"):
-        REST.read_metadata(json.dumps(document).encode())
+    message = "^http://host:1 answered what does not fit"
+    for ask in (
+        lambda: REST.read_prediction(content, signature(), ONE_TEXT),
+        lambda: REST.read_metadata(content),
+    ):
+        with pytest.raises(client.ServerError, match=message) as caught:
+            ask()
+        assert len(str(caught.value)) < 800
 
 
 def test_metadata_of_a_later_server():
-    version, signatures = REST.read_metadata(
-        json.dumps(
-            {
-                "model_spec": {"version": "3"},
-                "metadata": {
-                    "signature_def": {
-                        "signature_def": {"a": {"what_is_new": 1}},
-                    }
-                },
-            }
-        ).encode()
-    )
-    assert (version, [*signatures]) == (3, ["a"])
+    signatures = {"signature_def": {"a": {"what_is_new": 1}}}
+    document = {
+        "model_spec": {"version": "3"},
+        "metadata": {"signature_def": signatures},
+    }
+    version, found = REST.read_metadata(json.dumps(document).encode())
+    assert (version, [*found]) == (3, ["a"])
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("status", "content", "message"),
     [
-        (b'["not now"]', r'answered 400: \["not now"\]'),
-        (b'{"error": ["not", "now"]}', r'{"error": \["not", "now"\]}'),
-        (b'{"error": "not now"}', "answered 400: not now"),
-        (b"<html>no</html>", "answered 400: <html>no</html>"),
-        (b"\xff", "answered 400: \ufffd"),
-        (b"[" * 10**5, r"answered 400: \[+\.\.\.$"),
-        (b"", "answered 400: "),
+        (400, b'["not now"]', r'answered 400: \["not now"\]'),
+        (400, b'{"error": "not now"}', "answered 400: not now"),
+        (400, b"\xff", "answered 400: \ufffd"),
+        (400, b"[" * 10**5, r"answered 400: \[{500}\.\.\.$"),
+        (200, gzip.compress(b"x" * 999, mtime=0)[:-5], "broken gzip"),
+        (200, b"no gzip", "broken gzip"),
     ],
 )
-def test_errors_of_any_form(content, message):
-    with pytest.raises(client.ServerError, match=message) as caught:
-        REST.read_response(400, [], content)
-    assert len(str(caught.value)) < 600
+def test_errors_of_any_form(server, connect, status, content, message):
+    headers = {"Content-Encoding": "gzip"} if status == 200 else {}
+    with (
+        rest_front(server, answer=lambda *_: (status, headers, content)) as f,
+        connect(f.url, "tiny") as connection,
+        pytest.raises(client.ServerError, match=message),
+    ):
+        connection.signatures()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"no gzip", "broken gzip"),
-        (gzip.compress(b"x" * 999, mtime=0)[:-5], "cut off"),
-        (gzip.compress(b"x" * 10**6, mtime=0), "more than 100000 bytes"),
-    ],
-)
-def test_gzip_that_is_none(content, message, monkeypatch):
-    monkeypatch.setattr(rest_transport, "MOST_BYTES", 10**5)
-    headers = [(b"Content-Encoding", b"gzip")]
-    with pytest.raises(client.ServerError, match=message):
-        REST.read_response(200, headers, content)
+def test_a_wrong_answer_over_the_wire(server, connect):
+    def answer(status, headers, content):
+        asked = ":predict" in front.seen[-1][1]
+        return status, headers, b"{}" if asked else content
+
+    with (
+        rest_front(server, answer=answer) as front,
+        connect(front.url, "tiny") as connection,
+        pytest.raises(client.ServerError, match="does not fit.*outputs"),
+    ):
+        connection.embed(["a"])
 
 
 def test_reads_what_fits():
@@ -241,10 +203,8 @@ def test_reads_what_fits():
     answer = read(large, signature(TYPES.DT_UINT64))["y"]
     assert answer.dtype == np.uint64
     assert answer.tolist() == large
-    nan = REST.read_prediction(
-        b'{"outputs": [[NaN, -Infinity]]}', signature(), ONE_TEXT
-    )
-    np.testing.assert_array_equal(nan["y"], [[np.nan, -np.inf]])
+    nan = read([[float("nan"), -float("inf")]])["y"]
+    np.testing.assert_array_equal(nan, [[np.nan, -np.inf]])
     # Of lists without items the declared shape says the rest.
     three = {"text": np.array([b""] * 3, object)}
     empty = read([[], [], []], signature(shape=(-1, -1, 5)), three)["y"]
@@ -255,41 +215,24 @@ def test_reads_what_fits():
     assert read(5, signature(shape=()))["y"] == 5
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.ones([3, 2], np.float32), "3 rows of 'y' for 1"),
-        (np.ones([1, 3], np.float32), r"shape \(1, 3\), declared"),
-        (np.ones([1, 2], np.float64), "'y' as float64, declared float32"),
+def test_grpc_answers_that_do_not_fit():
+    answer = messages.predict_pb2.PredictResponse()
+    for array, message in (
         (None, "without the output 'y'"),
-    ],
-)
-def test_grpc_answers_that_do_not_fit(array, message):
-    answer = messages.predict_pb2.PredictResponse()
-    if array is not None:
-        answer.outputs["y"].CopyFrom(messages.to_tensor_proto(array))
-    with pytest.raises(client.ServerError, match=message):
-        GRPC.read_prediction(answer, signature(), ONE_TEXT)
-
-
-def test_grpc_answers_that_are_no_arrays():
-    answer = messages.predict_pb2.PredictResponse()
+        (np.ones([3, 2], np.float32), r"shape \(3, 2\), expected"),
+        (np.ones([1, 2], np.float64), "'y' as float64 .*expected float32"),
+    ):
+        if array is not None:
+            answer.outputs["y"].CopyFrom(messages.to_tensor_proto(array))
+        with pytest.raises(client.ServerError, match=message):
+            GRPC.read_prediction(answer, signature(), ONE_TEXT)
     answer.outputs["y"].dtype = TYPES.DT_RESOURCE
     with pytest.raises(client.ServerError, match="a broken array"):
         GRPC.read_prediction(answer, signature(), ONE_TEXT)
     metadata = messages.get_model_metadata_pb2.GetModelMetadataResponse()
-    with pytest.raises(client.ServerError, match="without the signatures"):
-        GRPC.read_metadata(metadata)
     metadata.metadata["signature_def"].Pack(signature())
     with pytest.raises(client.ServerError, match="without the signatures"):
         GRPC.read_metadata(metadata)
-
-
-def test_an_answer_that_never_ends(server, connect, monkeypatch):
-    monkeypatch.setattr("export.rest_transport.MOST_BYTES", 1000)
-    with connect(server.rest_url, "tiny") as connection:
-        with pytest.raises(client.ServerError, match="more than 1000 bytes"):
-            connection.signatures()
 
 
 def test_a_version_with_another_signature(server, connect):
@@ -314,55 +257,17 @@ def test_a_version_with_another_signature(server, connect):
 
     later = []
     with (
-        grpc_front(server, answer=answer) as opened,
-        connect(opened.url, "tiny") as connection,
+        grpc_front(server, answer=answer) as front,
+        connect(front.url, "tiny") as connection,
     ):
         whole = connection.embed(["a", "b"])
-        asked = len(opened.seen)
+        asked = len(front.seen)
         later.append(True)
         for _ in range(2):
             answer = connection.embed(["a", "b"])
             np.testing.assert_allclose(answer, whole[:, :2], atol=1e-6)
         # The signatures are asked for once more, and no text twice.
-        assert len(opened.seen) == asked + 3
-        for ask, message in (
-            (connection.embed, "another version meanwhile"),
-            (
-                lambda texts, **batches: connection.predict(
-                    {"text": texts}, **batches
-                ),
-                "cannot be joined",
-            ),
-        ):
-            later.clear()
-            with pytest.raises(ValueError, match=message):
-                ask(
-                    ["a", "b"], batch_size=1, on_batch=lambda _: later.append(1)
-                )
-
-
-@pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
-def test_no_inputs(server, protocol, connect):
-    with connect(getattr(server, protocol), "tiny") as connection:
-        with pytest.raises(client.ServerError):
-            connection.predict({}, on_batch=print)
-
-
-def test_wrong_answers_over_the_wire(server, connect):
-    def answer(_, headers, content):
-        if ":predict" not in front.seen[-1][1]:
-            return 200, headers, content
-        return 200, headers, wrong[-1]
-
-    wrong = []
-    with rest_front(server, answer=answer) as front:
-        with connect(front.url, "tiny") as connection:
-            for content, message in (
-                (b"<html>Sign in</html>", "not a JSON object: <html>Sign in"),
-                (b"{}", "without `outputs`"),
-                (b'{"outputs": [[1], [2], [3]]}', "declared"),
-            ):
-                wrong.append(content)
-                with pytest.raises(client.ServerError, match=message):
-                    connection.embed(["a"])
-            assert connection.requests == 0
+        assert len(front.seen) == asked + 3
+        later.clear()
+        with pytest.raises(ValueError, match="another version meanwhile"):
+            connection.embed(["a", "b"], batch_size=1, on_batch=later.append)

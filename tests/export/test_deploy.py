@@ -1,5 +1,6 @@
 """The deployment files: by schema, by message, and against each other."""
 
+import inspect
 import json
 import pathlib
 import re
@@ -8,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.parse
 
 import kubernetes_validate
 import pytest
@@ -22,7 +22,8 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from export import client, local_server, messages
+from export import client, messages
+from export.stand_in import core
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "export" / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -88,31 +89,6 @@ def served_models():
     )
 
 
-@pytest.fixture(scope="module")
-def two_models(half_plus, tmp_path_factory):
-    """The stand-in of two models, whose folder has versions 1 and 2.
-
-    `encoder` is served by `config/models.config`, its path replaced. `canary`
-    has what the page adds to that for a canary by labels.
-    """
-    config = served_models()
-    (model,) = config.model_config_list.config
-    model.base_path = str(half_plus)
-    canary = config.model_config_list.config.add()
-    canary.CopyFrom(model)
-    canary.name = "canary"
-    canary.model_version_policy.specific.versions.append(2)
-    canary.version_labels["canary"] = 2
-    path = tmp_path_factory.mktemp("config") / MODELS
-    path.write_text(text_format.MessageToString(config))
-    with local_server.started(
-        "canary",
-        *("--model_config_file", str(path)),
-        "--allow_version_labels_for_unavailable_models",
-    ) as server:
-        yield server
-
-
 def kubectl(folder):
     """Renders a Kustomization; returns its documents."""
     if not shutil.which("kubectl"):
@@ -127,36 +103,43 @@ def test_batching_parameters():
     assert sizes == sorted(set(sizes))
     assert sizes[-1] == config.max_batch_size.value
     assert not config.pad_variable_length_inputs
+    embed = inspect.signature(client.Client.embed).parameters
+    assert embed["batch_size"].default == config.max_batch_size.value
     for flags in commands():
         for flag in ("rest_api_num_threads", "grpc_max_threads"):
             assert int(flags[flag]) == 2 * config.max_batch_size.value
 
 
-def test_monitoring():
+def test_metrics_are_scraped():
     config = parse(MONITORING, "MonitoringConfig")
     assert config.prometheus_config.enable
     assert config.prometheus_config.path == SCRAPED["metrics_path"]
     assert SCRAPED["static_configs"] == [{"targets": [f"server:{REST_PORT}"]}]
+    monitor = load("kubernetes", "pod_monitor.yaml")["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert monitor["selector"]["matchLabels"] == LABELS
+    assert LABELS[monitor["jobLabel"]] == SCRAPED["job_name"]
+    assert endpoint["path"] == SCRAPED["metrics_path"]
+    assert endpoint["port"] in {p["name"] for p in CONTAINER["ports"]}
 
 
-def test_a_new_version_waits_for_its_name():
-    (model,) = served_models().model_config_list.config
+def test_versions_and_labels(half_plus):
+    config = served_models()
+    (model,) = config.model_config_list.config
     assert model.base_path == f"/models/{model.name}"
-    served = model.model_version_policy.specific.versions
-    assert set(model.version_labels.values()) == set(served) == {1}
-
-
-@pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
-def test_versions_and_labels(two_models, protocol):
-    url = getattr(two_models, protocol)
-    for name, label, version in (
-        ("encoder", None, 1),
-        ("encoder", "stable", 1),
-        ("canary", "stable", 1),
-        ("canary", "canary", 2),
-    ):
-        with client.connect(url, name, label=label) as connection:
-            assert connection.version() == version
+    model.base_path = str(half_plus)
+    models = core.Core(labels_for_unavailable=True)
+    for label, version in (("stable", 1), ("canary", 2)):
+        # The page adds the second version, and its label.
+        model.model_version_policy.specific.versions[version - 1 :] = [version]
+        model.version_labels[label] = version
+        models.configure(config)
+        models.refresh()
+        spec = messages.predict_pb2.PredictRequest().model_spec
+        spec.name, spec.version_label = model.name, label
+        with models.use(spec) as (number, _):
+            assert number == version
+    models.close()
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool")
@@ -171,39 +154,21 @@ def test_promtool(words):
     subprocess.run(["promtool", *words], check=True)
 
 
-def test_alerts_use_metrics_that_the_page_names():
+def test_alerts():
     named = set(re.findall(r"^\| `(:\S+)` ", read("README.md"), re.MULTILINE))
     for rule in ALERTS["rules"]:
         used = set(re.findall(r"(:[a-z_:]+)[{[]", rule["expr"]))
         assert {name.removesuffix("_bucket") for name in used} <= named
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        jobs = re.findall(r'job="([^"]*)"', rule["expr"])
+        assert set(jobs) <= {SCRAPED["job_name"]}
     assert load("config", "prometheus.yml")["rule_files"] == ["alerts.yml"]
-
-
-def test_every_alert_says_how_urgent_it_is():
-    urgent = {r["alert"]: r["labels"]["severity"] for r in ALERTS["rules"]}
-    assert set(urgent.values()) == {"critical", "warning", "info"}
-    assert urgent["ModelServerClientMistakes"] == "info"
-
-
-def test_alerts_as_a_custom_resource():
+    # The page makes a custom resource of them.
     (command,) = re.findall(r"^\((printf.*)\) \|", read("README.md"), re.M)
     written = subprocess.check_output(["sh", "-c", command], cwd=DEPLOY)
     rule = yaml.safe_load(written)
     assert rule["kind"] == "PrometheusRule"
     assert rule["spec"] == load("config", "alerts.yml")
-
-
-def test_the_pods_are_scraped():
-    monitor = load("kubernetes", "pod_monitor.yaml")["spec"]
-    (endpoint,) = monitor["podMetricsEndpoints"]
-    assert monitor["selector"]["matchLabels"] == LABELS
-    assert LABELS[monitor["jobLabel"]] == SCRAPED["job_name"]
-    assert endpoint["path"] == SCRAPED["metrics_path"]
-    assert endpoint["port"] in {p["name"] for p in CONTAINER["ports"]}
-    jobs = set(
-        re.findall(r'job="([^"]*)"', json.dumps(ALERTS).replace("\\", ""))
-    )
-    assert jobs == {SCRAPED["job_name"]}
 
 
 def test_compose_schema():
@@ -248,6 +213,9 @@ def test_whoever_writes_models_does_not_configure_the_server():
         assert not any(file.startswith("/models") for file in files)
     volumes = COMPOSE["volumes"]
     assert "./config:/config:ro" in volumes
+    assert all(volume.endswith(":ro") for volume in volumes)
+    mounts = {m["mountPath"]: m for m in CONTAINER["volumeMounts"]}
+    assert mounts["/models"]["readOnly"] and mounts["/config"]["readOnly"]
     (volume,) = (v for v in POD["volumes"] if v["name"] == "config")
     (config,) = load("config", "kustomization.yaml")["configMapGenerator"]
     assert volume["configMap"]["name"] == config["name"]
@@ -273,23 +241,9 @@ def test_ports():
     assert exposed == {"rest": (REST_PORT, None), "grpc": (GRPC_PORT, "None")}
 
 
-def test_models_are_mounted_read_only():
-    volumes = COMPOSE["volumes"]
-    assert volumes and all(volume.endswith(":ro") for volume in volumes)
-    mounts = {m["mountPath"]: m for m in CONTAINER["volumeMounts"]}
-    assert mounts["/models"]["readOnly"] and mounts["/config"]["readOnly"]
-
-
-def test_kubernetes_schemas():
-    kinds = []
+def test_kubernetes_manifests():
     for document in manifests():
         kubernetes_validate.validate(document, "1.37", strict=True)
-        kinds.append(document["kind"])
-    assert {"Deployment", "Service", "NetworkPolicy"} <= set(kinds)
-
-
-def test_every_selector_finds_the_pods():
-    for document in manifests():
         spec = document["spec"]
         selector = spec.get("selector") or spec.get("podSelector")
         if selector:
@@ -336,6 +290,13 @@ def test_rendered(layer):
 
 
 def test_another_version_replaces_the_pods_one_at_a_time(tmp_path):
+    spec = manifest("Deployment")["spec"]
+    step = {"maxSurge": 1, "maxUnavailable": 0}
+    assert spec["strategy"]["rollingUpdate"] == step
+    startup = CONTAINER["startupProbe"]
+    slowest = startup["periodSeconds"] * startup["failureThreshold"]
+    assert 60 <= spec["minReadySeconds"]
+    assert spec["progressDeadlineSeconds"] > slowest + spec["minReadySeconds"]
     shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
     pods = []
     for versions in ("versions: 1", "versions: 2"):
@@ -347,22 +308,24 @@ def test_another_version_replaces_the_pods_one_at_a_time(tmp_path):
         (deployment,) = (d for d in rendered if d["kind"] == "Deployment")
         pods.append(deployment["spec"]["template"])
     assert pods[0] != pods[1]
-    spec = deployment["spec"]
-    step = {"maxSurge": 1, "maxUnavailable": 0}
-    assert spec["strategy"]["rollingUpdate"] == step
-    startup = CONTAINER["startupProbe"]
-    slowest = startup["periodSeconds"] * startup["failureThreshold"]
-    assert 60 <= spec["minReadySeconds"]
-    assert spec["progressDeadlineSeconds"] > slowest + spec["minReadySeconds"]
 
 
-def test_kubernetes_probes(server):
+@pytest.mark.parametrize(("name", "healthy"), [("tiny", True), ("no", False)])
+def test_probes(server, name, healthy):
     (model,) = served_models().model_config_list.config
     for probe in ("startupProbe", "readinessProbe"):
         path = CONTAINER[probe]["httpGet"]["path"]
-        for name, status in (("tiny", 200), ("absent", 404)):
-            url = server.rest_url + path.replace(model.name, name)
-            assert requests.get(url, timeout=30).status_code == status
+        url = server.rest_url + path.replace(model.name, name)
+        status = requests.get(url, timeout=30).status_code
+        assert status == (200 if healthy else 404)
+    kind, *command = COMPOSE["healthcheck"]["test"]
+    assert kind == "CMD"
+    port = server.rest_url.rpartition(":")[2]
+    check = command[-1].replace("$$", "$").replace(str(REST_PORT), port)
+    ended = subprocess.run(
+        [*command[:-1], check], env={"MODEL_NAME": name}, timeout=30
+    )
+    assert (ended.returncode == 0) == healthy
 
 
 def test_a_server_too_busy_to_answer_is_not_restarted(server):
@@ -370,7 +333,7 @@ def test_a_server_too_busy_to_answer_is_not_restarted(server):
         *("periodSeconds", "timeoutSeconds", "failureThreshold")
     }
     assert probe == "tcpSocket"
-    port = urllib.parse.urlsplit(server.rest_url).port
+    port = int(server.rest_url.rpartition(":")[2])
     server.process.send_signal(signal.SIGSTOP)
     try:
         with pytest.raises(requests.Timeout):
@@ -378,19 +341,6 @@ def test_a_server_too_busy_to_answer_is_not_restarted(server):
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     finally:
         server.process.send_signal(signal.SIGCONT)
-
-
-@pytest.mark.parametrize(("name", "healthy"), [("tiny", True), ("no", False)])
-def test_compose_health_check(server, name, healthy):
-    check = COMPOSE["healthcheck"]["test"]
-    kind, *command = check
-    assert kind == "CMD"
-    port = urllib.parse.urlsplit(server.rest_url).port
-    command[-1] = (
-        command[-1].replace("$$", "$").replace(str(REST_PORT), str(port))
-    )
-    ended = subprocess.run(command, env={"MODEL_NAME": name}, timeout=30)
-    assert (ended.returncode == 0) == healthy
 
 
 def test_the_page_shows_a_request_that_is_answered(server):

@@ -1,5 +1,6 @@
 """Arrays into messages and back; TensorFlow's own functions are the oracle."""
 
+import json
 import subprocess
 import sys
 
@@ -57,12 +58,9 @@ ODD = [
     tensor("DT_FLOAT", 'tensor_content: "abc"', 0),
     tensor("DT_FLOAT", 'tensor_content: "abc"', 1),
     tensor("DT_FLOAT", 'tensor_content: "abcdefgh"', 1),
-    tensor("DT_FLOAT", 'tensor_content: "abcd" float_val: 7', 1),
     tensor("DT_INT8", "int_val: 300 int_val: -129", 3),
     tensor("DT_UINT16", "int_val: -1", 1),
-    tensor("DT_UINT64", "uint64_val: 18446744073709551615", 1),
     tensor("DT_HALF", "half_val: 80896 half_val: -1024", 2),
-    tensor("DT_BFLOAT16", "half_val: 80896", 1),
     tensor("DT_BOOL", "bool_val: true", 3),
     tensor("DT_BOOL", r'tensor_content: "\001\002"', 2),
     tensor("DT_STRING", r'string_val: "a\000" string_val: "b"', 4),
@@ -75,7 +73,6 @@ ODD = [
     tensor("DT_FLOAT", "float_val: 1", -1),
     tensor("DT_FLOAT", "float_val: 1", 2, -3, 0),
     tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62),
-    tensor("DT_FLOAT", "float_val: 1", 2**62, 2**62, 0),
     tensor("DT_FLOAT", "float_val: 1", 0, 2**62, 2**62),
     tensor("DT_FLOAT", "float_val: 1", *[1] * 64),
     tensor("DT_FLOAT", "float_val: 1", *[1] * 255),
@@ -100,28 +97,18 @@ def test_reads_odd_messages_as_tensorflow(odd):
         assert read.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("dtype", ["DT_RESOURCE", "DT_VARIANT", "DT_FLOAT_REF"])
-def test_refuses_types_without_values(dtype):
-    with pytest.raises(ValueError, match=dtype):
-        messages.from_tensor_proto(tensor(dtype, "", 1))
-
-
-def test_refuses_unknown_types():
+def test_refuses_what_is_no_array():
+    for dtype in ("DT_RESOURCE", "DT_VARIANT", "DT_FLOAT_REF"):
+        with pytest.raises(ValueError, match=dtype):
+            messages.from_tensor_proto(tensor(dtype, "", 1))
     odd = tensor("DT_FLOAT", "float_val: 1", 1)
     odd.dtype = 9999
     with pytest.raises(ValueError, match="9999"):
         messages.from_tensor_proto(odd)
-
-
-def test_a_few_bytes_do_not_fill_the_memory():
+    # A few bytes do not fill the memory.
     for dtype in ("DT_FLOAT", "DT_STRING"):
         with pytest.raises(ValueError, match="are filled up"):
             messages.from_tensor_proto(tensor(dtype, "", 10**5, 10**5))
-
-
-def test_refuses_types_without_arrays():
-    with pytest.raises(ValueError, match="complex128"):
-        messages.to_tensor_proto(np.array([1j]))
 
 
 def test_serving_needs_no_tensorflow_package(half_plus):
@@ -134,14 +121,22 @@ assert not {{"tensorflow", "keras", "tensorflow_text"}} & set(sys.modules)
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.slow
-def test_tensorflow_may_be_imported_later():
-    script = """
-from export import messages
-import tensorflow as tf
-from google.protobuf import text_format
-from tensorflow.core.framework import tensor_pb2
-assert tensor_pb2 is messages.tensor_pb2
-assert isinstance(tf.make_tensor_proto([1.0]), tensor_pb2.TensorProto)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_starts_without_keras(tmp_path, base_path):
+    """Keras and its backend take longer to import than a search takes."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"text": "a lazy dog"}))
+    output = ["--output", tmp_path / "index", "--corpus", corpus]
+    search = ["--index", tmp_path / "index", "--query", "a dog"]
+    for words in (["export.index", *output], ["export.search", *search]):
+        words = ["-m", *words, "--saved_model", base_path]
+        ended = subprocess.run(
+            [sys.executable, "-X", "importtime", *words],
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr[-2000:]
+        imported = {
+            line.split("|")[-1].strip() for line in ended.stderr.splitlines()
+        }
+        assert "faiss" in imported
+        assert not {"keras", "jax", "tensorflow.python"} & imported

@@ -1,9 +1,14 @@
-"""Configurations: which models and versions they name, and labels.
+"""Configurations and versions: which are named, loaded, tried again, let go.
 
-What is expected is from TensorFlow Serving's `server_core_test.cc` and
-`file_system_storage_path_source_test.cc`, or from the sources they test.
+What is expected is from TensorFlow Serving's `server_core_test.cc`,
+`file_system_storage_path_source_test.cc`, `aspired_versions_manager_test.cc`
+and `availability_preserving_policy_test.cc`, or from the sources they test.
 """
 
+import shutil
+import time
+
+import numpy as np
 import pytest
 from google.protobuf import text_format
 
@@ -11,6 +16,8 @@ from export import messages, session
 from export.stand_in import core
 
 STATES = messages.get_model_status_pb2.ModelVersionStatus.State
+X = {"x": np.float32([1])}
+BOTH = "model_version_policy { all {} }"
 
 
 def config(*models):
@@ -30,9 +37,6 @@ def model(base_path, more="", name="m"):
 
 def label(name, number):
     return f'version_labels {{ key: "{name}" value: {number} }}'
-
-
-BOTH = "model_version_policy { all {} }"
 
 
 @pytest.fixture
@@ -59,7 +63,6 @@ def number_of(models, **fields):
     ("policy", "expected"),
     [
         ("", [2]),
-        ("latest {}", [2]),
         ("latest { num_versions: 5 }", [2, 1]),
         ("all {}", [2, 1]),
         ("specific { versions: 1 versions: 7 }", [1]),
@@ -74,7 +77,7 @@ def test_policies(half_plus, models, policy, expected):
 
 def test_names_of_versions(half_plus, models, tmp_path):
     too_large = (str(2**63), "9" * 20, "9" * 255)
-    for name in ("copying", "-8", "8.5", ".9", "9a", "٣", *too_large):
+    for name in ("copying", "-8", "8.5", "9a", "٣", *too_large):
         (tmp_path / name).mkdir()
     (tmp_path / "007").symlink_to(half_plus / "1")
     (tmp_path / str(2**63 - 1)).symlink_to(half_plus / "2")
@@ -104,17 +107,11 @@ def test_versions_come_and_go(half_plus, models, tmp_path):
 
 def test_a_model_left_out_is_unloaded(half_plus, models):
     two = [model(half_plus), model(half_plus, name="n")]
-    models.configure(config(*two))
-    models.refresh()
-    models.configure(config(*two[1:]))
-    models.refresh()
-    assert (states(models), states(models, "n")) == (
-        {2: "END"},
-        {2: "AVAILABLE"},
-    )
-    models.configure(config(*two))
-    models.refresh()
-    assert states(models) == {2: "AVAILABLE"}
+    for listed, expected in ((two, "AVAILABLE"), (two[1:], "END")):
+        models.configure(config(*listed))
+        models.refresh()
+        assert states(models) == {2: expected}
+        assert states(models, "n") == {2: "AVAILABLE"}
 
 
 def test_labels_move_only_to_what_is_available(half_plus, models):
@@ -162,11 +159,85 @@ def test_configurations_refused(models, entries, message):
         models.configure(config(*entries))
 
 
-def test_start_fails_with_what_does_not_load(half_plus, models, tmp_path):
-    (tmp_path / "1").mkdir()
-    models.configure(config(model(half_plus), model(tmp_path, name="n")))
-    with pytest.raises(
-        session.StatusError,
-        match=r"^UNKNOWN: 1 model.*name: n version: 1\} due to.*NOT_FOUND",
-    ):
-        models.start(seconds=0.1)
+@pytest.fixture
+def folders(half_plus, tmp_path):
+    """Paths by version; 1 and 2 hold models, 3 is empty."""
+    shutil.copytree(half_plus, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "3").mkdir()
+    return {number: tmp_path / str(number) for number in (1, 2, 3)}
+
+
+@pytest.fixture
+def served(folders):
+    """Serves a model; a call gives the states of its versions."""
+    made = core.Model("m", max_num_load_retries=1, load_retry_seconds=0.1)
+
+    def serve(*numbers):
+        made.want({number: folders[number] for number in numbers})
+        made.advance()
+        return {n: STATES.Name(s) for n, (s, _) in made.states().items()}
+
+    serve.use = made.use
+    yield serve
+    made.close()
+
+
+def asked(served, number=None):
+    with served.use(number) as (found, loaded):
+        return found, float(loaded.run(X)["y"][0])
+
+
+def test_a_version_in_use_is_unloaded_after_its_last_request(served):
+    served(1)
+    with served.use() as (number, loaded):
+        assert number == 1
+        with served.use(1):
+            assert served(2) == {2: "AVAILABLE", 1: "UNLOADING"}
+        assert asked(served) == (2, 3.5)
+        assert loaded.run(X)["y"] == 2.5
+        with pytest.raises(session.StatusError, match=r"Specific\(m, 1\)"):
+            asked(served, 1)
+    assert served(2) == {2: "AVAILABLE", 1: "END"}
+
+
+def test_versions_side_by_side_and_back_to_an_older_one(served):
+    assert served(1, 2) == {2: "AVAILABLE", 1: "AVAILABLE"}
+    assert asked(served) == (2, 3.5)
+    assert asked(served, 1) == (1, 2.5)
+    assert served(1) == {2: "END", 1: "AVAILABLE"}
+    assert asked(served) == (1, 2.5)
+    assert served(2) == {2: "AVAILABLE", 1: "END"}
+    assert asked(served) == (2, 3.5)
+    assert served() == {2: "END", 1: "END"}
+    with pytest.raises(session.StatusError, match=r"Latest\(m\)"):
+        asked(served)
+
+
+def test_an_old_version_answers_while_a_broken_one_is_tried(served, folders):
+    served(1)
+    assert served(3) == {3: "LOADING", 1: "AVAILABLE"}
+    assert served(3) == {3: "LOADING", 1: "AVAILABLE"}
+    time.sleep(0.1)
+    assert served(3) == {3: "END", 1: "AVAILABLE"}
+    assert asked(served) == (1, 2.5)
+    # Repaired too late, it is loaded only after a break.
+    shutil.copytree(folders[2], folders[3], dirs_exist_ok=True)
+    assert served(3) == {3: "END", 1: "AVAILABLE"}
+    assert served(1) == {3: "END", 1: "AVAILABLE"}
+    assert served(3) == {3: "AVAILABLE", 1: "END"}
+
+
+def test_a_broken_version_gives_way_to_another(served):
+    served(3)
+    assert served(2) == {3: "END", 2: "AVAILABLE"}
+
+
+def test_a_failing_warmup_fails_the_load(served, folders):
+    path = folders[2] / "assets.extra/tf_serving_warmup_requests"
+    path.parent.mkdir()
+    path.write_bytes(b"half a record")
+    served(1)
+    assert served(2) == {2: "LOADING", 1: "AVAILABLE"}
+    path.unlink()  # repaired in time
+    time.sleep(0.1)
+    assert served(2) == {2: "AVAILABLE", 1: "END"}

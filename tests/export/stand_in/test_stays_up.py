@@ -34,10 +34,9 @@ def connect(url):
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-def post(server, body=GOOD, method="predict"):
-    return requests.post(
-        f"{server.rest_url}/v1/models/m:{method}", data=body, timeout=20
-    )
+def post(server, body=GOOD, **headers):
+    url = f"{server.rest_url}/v1/models/m:predict"
+    return requests.post(url, data=body, headers=headers, timeout=60)
 
 
 def assert_answers(server):
@@ -58,13 +57,8 @@ def test_says_that_it_is_a_stand_in(server):
         models = messages.model_service_pb2_grpc.ModelServiceStub(channel)
         _, call = models.GetModelStatus.with_call(request, timeout=20)
     assert dict(call.initial_metadata())["x-served-by"] == serve.IDENT
-
-
-def test_what_it_does_not_have(server):
-    for method in ("classify", "regress"):
-        response = post(server, method=method)
-        assert response.status_code == 501
-        assert method in response.json()["error"]
+    url = f"{server.rest_url}/v1/models/m:classify"
+    assert requests.post(url, timeout=20).status_code == 501
 
 
 @pytest.mark.parametrize(
@@ -72,7 +66,6 @@ def test_what_it_does_not_have(server):
     [
         "[" * 100_000,
         '{"inputs": ' + "[" * 99 + "]" * 99 + "}",
-        '{"instances": [1], "nested": ' + "[" * 9999 + "]" * 9999 + "}",
         '{"signature_name": ' + "[" * 990 + "]" * 990 + "}",
         '{"inputs": ' + "9" * 5000 + "}",
         b'{"inputs": "\xff"}',
@@ -85,15 +78,10 @@ def test_json_that_python_cannot_hold(server, body):
     assert_answers(server)
 
 
-def read_all(client):
-    return b"".join(iter(lambda: client.recv(2**16), b""))
-
-
 @pytest.mark.parametrize(
     "head",
     [
         "HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 9",
-        "HTTP/1.1\r\nContent-Length: 9\r\nTransfer-Encoding: chunked",
         "HTTP/1.0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked",
         "HTTP/1.1\r\nContent-Length: 9\r\nContent-Length: 8",
     ],
@@ -103,35 +91,29 @@ def test_two_lengths_of_one_body_are_refused(server, head):
         smuggled = "GET /v1/models/m HTTP/1.1\r\n\r\n"
         request = f"GET /v1/models/m {head}\r\n\r\n0\r\n\r\n{smuggled}"
         client.sendall(request.encode())
-        answers = read_all(client)
-    assert answers.startswith(b"HTTP/1.")
+        answers = b"".join(iter(lambda: client.recv(2**16), b""))
     assert answers.split()[1] == b"400"
     assert answers.count(b"HTTP/1.") == 1
 
 
 def test_oversized_bodies_are_refused_before_they_are_read(server):
     limit = core.Limits().max_request_bytes
-    with connect(server.rest_url) as client:
-        client.sendall(HEAD.format(limit + 1).encode())
-        assert client.recv(99).startswith(b"HTTP/1.1 413 ")
-    with connect(server.rest_url) as client:
-        client.sendall(b"GET /v1/models/m HTTP/1.1\r\nLong: " + b"x" * 2**18)
-        assert client.recv(99).startswith(b"HTTP/1.0 431 ")
+    for head, status in (
+        (HEAD.format(limit + 1), b"413"),
+        ("GET /v1/models/m HTTP/1.1\r\nLong: " + "x" * 2**18, b"431"),
+    ):
+        with connect(server.rest_url) as client:
+            client.sendall(head.encode())
+            assert client.recv(99).split()[1] == status
     assert_answers(server)
 
 
-def bomb(text, count):
+def zipped(text, count):
     """Zips `{"instances": [text, text, ...]}` without holding it."""
-    zipped = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
-    block = text * 2**16
-    return b"".join(
-        [
-            zipped.compress(b'{"instances": ['),
-            *(zipped.compress(block) for _ in range(count // 2**16)),
-            zipped.compress(b"1]}"),
-            zipped.flush(),
-        ]
-    )
+    zipper = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    blocks = [zipper.compress(b'{"instances": [')]
+    blocks += [zipper.compress(text * 2**16) for _ in range(count // 2**16)]
+    return b"".join([*blocks, zipper.compress(b"1]}"), zipper.flush()])
 
 
 def resident(server):
@@ -165,37 +147,17 @@ def bounded_memory(server, mebibytes):
 @pytest.mark.parametrize(
     ("text", "count"),
     [
-        (b'"",', 25 * 10**6),
-        (b'"",', 5 * 10**6),
-        (b"[],", 5 * 10**6),
-        (b"{},", 5 * 10**6),
-        (b"1,", 2 * 10**6),
-        (b"a" * 64, 2**20),
+        (b'"",', 25 * 10**6),  # too many bytes
+        (b"{},", 5 * 10**6),  # values
+        (b"1,", 2**18),  # numbers
     ],
 )
 def test_zipped_bodies_are_bounded(server, text, count):
-    body = bomb(text, count)
+    body = zipped(text, count)
     with bounded_memory(server, 200):
-        response = requests.post(
-            f"{server.rest_url}/v1/models/m:predict",
-            data=body,
-            headers={"Content-Encoding": "gzip"},
-            timeout=60,
-        )
+        response = post(server, body, **{"Content-Encoding": "gzip"})
         assert response.status_code == 413
         assert "--max_request_" in response.json()["error"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"instances": [' + "1," * 2**17 + "1]}",
-        '{"instances": [{"x": 1}], "more": [' + "[]," * 2**19 + "1]}",
-    ],
-)
-def test_bodies_are_bounded(server, body):
-    with bounded_memory(server, 200):
-        assert post(server, body).status_code == 413
 
 
 def tensor(dtype, values, *shape):
@@ -222,12 +184,8 @@ def predict(server, text, **options):
 HOSTILE_TENSORS = {
     "8192 x 96": tensor("DT_FLOAT", "", 8192, 96),
     "many texts": tensor("DT_STRING", 'string_val: "a"', 2**20),
-    "2^40": tensor("DT_FLOAT", "float_val: 1", 2**20, 2**20),
     "2^60 texts": tensor("DT_STRING", "", 2**30, 2**30),
-    "axes": tensor("DT_FLOAT", "", *[1] * 10**4),
     "axes that are huge": tensor("DT_FLOAT", "", *[2**62] * 10**4),
-    "no such shape": tensor("DT_FLOAT", "", 2**62, 2**62),
-    "negative": tensor("DT_FLOAT", "", -(2**40)),
     "bytes": tensor("DT_FLOAT", f'tensor_content: "{"a" * 2**20}"', 2),
     "a size of many bytes": tensor(
         "DT_STRING", 'tensor_content: "%s"' % (r"\377" * 2**16), 1
@@ -239,7 +197,7 @@ HOSTILE_TENSORS = {
 def test_messages_are_bounded(server, name):
     with bounded_memory(server, 200):
         status = predict(server, HOSTILE_TENSORS[name])
-    many = name in ("8192 x 96", "many texts", "2^40", "2^60 texts")
+    many = name in ("8192 x 96", "many texts")
     assert status == ("RESOURCE_EXHAUSTED" if many else "INVALID_ARGUMENT")
 
 
@@ -256,37 +214,26 @@ def test_refused_messages_are_not_kept(server):
         )
 
 
-@pytest.mark.parametrize(
-    "compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip]
-)
-def test_message_bytes_are_bounded(server, compression):
+def test_message_bytes_are_bounded(server):
     with bounded_memory(server, 400):
         text = tensor("DT_STRING", f'string_val: "{"a" * 2**25}"', 1)
-        status = predict(server, text, compression=compression)
+        status = predict(server, text, compression=grpc.Compression.Gzip)
     assert status == "RESOURCE_EXHAUSTED"
 
 
-def test_idle_connections_lock_nobody_out(server):
-    with contextlib.ExitStack() as stack:
-        for _ in range(1140):
-            stack.enter_context(connect(server.rest_url))
-        assert_answers(server)
-
-
-def test_slow_clients_hold_up_nobody(server):
+def test_idle_and_slow_clients_hold_up_nobody(server):
     # More than there are threads, and than waitress takes by default.
     with contextlib.ExitStack() as stack:
         request = HEAD.format(len(GOOD)) + GOOD
-        for number in range(150):
+        for number in range(300):
             client = stack.enter_context(connect(server.rest_url))
             client.sendall(request[: number % len(request)].encode())
         assert_answers(server)
         # The one that goes on slowly is answered in the end.
-        with connect(server.rest_url) as client:
-            for letter in request:
-                client.sendall(letter.encode())
-                time.sleep(0.01)
-            assert client.recv(99).startswith(b"HTTP/1.1 200 ")
+        for letter in request[number % len(request) :]:
+            client.sendall(letter.encode())
+            time.sleep(0.01)
+        assert client.recv(99).startswith(b"HTTP/1.1 200 ")
 
 
 def test_silent_clients_are_cut_off(monkeypatch):
@@ -306,14 +253,11 @@ def test_silent_clients_are_cut_off(monkeypatch):
         web.task_dispatcher.shutdown()
 
 
-def test_clients_that_hang_up_or_talk_nonsense(server):
+def test_bad_neighbors(server):
     for sent in (b"", b"\0" * 99, HEAD.format(99).encode() + b"{"):
         with connect(server.rest_url) as client:
             client.sendall(sent)
-    assert_answers(server)
 
-
-def test_bad_neighbors(server):
     def ask(number):
         body = {"instances": [1.0 if number % 3 else "bad"]}
         return number, post(server, json.dumps(body))

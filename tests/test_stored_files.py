@@ -47,7 +47,7 @@ def test_an_index():
     )
     text = "read a file line by line"
     embedding = np.array(embedder(embedder.preprocessor([f"Files {text}"])))
-    found = index.vectors.search(embedding, 3)
+    found = index.search(embedding, 3)
     assert index.documents[found.documents[0, 0]][0] == "b"
     assert found.scores[0, 0] == pytest.approx(1, abs=1e-5)
     assert index.bm25.search(["quick fox"], 1).documents[0, 0] == 0

@@ -16,6 +16,7 @@ import shutil
 import typing
 from collections.abc import Sequence
 
+import faiss
 import numpy as np
 import rich.console
 from rich.progress import MofNCompleteColumn
@@ -24,15 +25,16 @@ from export.encoder import Encoder, Model, Source
 from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
-from export.index.kinds import Kind, Options, VectorIndex
-from export.index.manifest import MANIFEST, SHARD_DOCUMENTS
-from keras_fixedhead import beir
+from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
+from keras_fixedhead import beir, retrieval
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import SpeedColumn, progress
-from keras_fixedhead.ranking import BM25
+from keras_fixedhead.ranking import BM25, Ranking
 
+_SAMPLE = 65_536  # documents that the index is trained on, at most
+_BLOCK_BYTES = 2**20
 _CHECKED = 16  # parts of which a document is embedded before a search
-_PACKAGES = ("keras_fixedhead", "bm25s", "numpy", "pyarrow")
+_PACKAGES = ("keras_fixedhead", "bm25s", "numpy", "pyarrow", "faiss-cpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Index:
     manifest: dict[str, typing.Any]
     model: Model
     options: Options
-    vectors: VectorIndex
+    vectors: faiss.Index
     documents: parts.Documents
 
     @functools.cached_property
@@ -58,12 +60,11 @@ class Index:
             )
         path, digest = self.folder / name, self.manifest.get("bm25_sha256")
         with manifests.reading(path, "BM25", "makes it again", digest):
-            bm25, documents = BM25.load(path), self.manifest["documents"]
-            if len(bm25) != documents:
-                raise ValueError(
-                    f"it has {len(bm25)} documents, the index {documents}"
-                )
-            return bm25
+            return BM25.load(path)
+
+    def search(self, embeddings: np.ndarray, k: int) -> Ranking:
+        """Ranks the `min(k, N)` best documents of queries `[Q, D]`."""
+        return retrieval.search_index(self.vectors, embeddings, k)
 
     def check(self, encoder: Encoder) -> None:
         """Raises a `ValueError` if an encoder is not that of the index."""
@@ -118,40 +119,23 @@ def load(folder: str | os.PathLike) -> Index:
         )
     paths, counts = _parts(folder, manifest)
     for path, count in zip(paths, counts):
-        parts.check(path, count, manifest["embedding_dim"])
+        parts.check(path, count)
+    path = folder / manifest["index"]
+    with manifests.reading(
+        path,
+        "a FAISS index",
+        "makes it again from the parts beside it",
+        manifest.get("index_sha256"),
+    ):
+        vectors = faiss.read_index(str(path))
     return Index(
         folder,
         manifest,
         Model(**manifest["model"]),
         Options(**manifest["options"]),
-        _read_vectors(folder / manifest["index"], manifest),
+        vectors,
         parts.Documents(paths, counts),
     )
-
-
-def _read_vectors(path, manifest):
-    # The checksum finds damage before the library reads the file. It does not
-    # protect from a person who also writes the manifest.
-    kind = Kind.of(path.name)
-    with manifests.reading(
-        path,
-        f"a {kind.name} index",
-        "makes it again from the parts beside it",
-        manifest.get("index_sha256"),
-    ):
-        size = path.stat().st_size
-        if size != manifest.get("index_bytes", size):
-            raise ValueError(
-                f"it has {size} bytes, not {manifest['index_bytes']}"
-            )
-        vectors = kind.index_class.read(path)
-        rows, columns = manifest["documents"], manifest["embedding_dim"]
-        if vectors.shape != (rows, columns):
-            found = "{} vectors of size {}".format(*vectors.shape)
-            raise ValueError(
-                f"it has {found}, {MANIFEST} states {rows} of size {columns}"
-            )
-        return vectors
 
 
 def update(
@@ -159,24 +143,18 @@ def update(
     corpus: str | os.PathLike,
     source: Source,
     opened: Encoder,
-    options: Options | None,
+    options: Options,
     shard_documents: int = SHARD_DOCUMENTS,
     runner: str | None = None,
     beam_options: Sequence[str] = (),
     bm25: bool = True,
-    kind: Kind | None = None,
 ) -> tuple[Index, int]:
     """Returns the index of a corpus, and how many documents were embedded.
 
     The folder may be absent. `opened` is the encoder of `source`, which the
-    workers of a Beam `runner` open themselves. If `options` or `kind` is None,
-    it is the folder's, or else the default. `beam_options` are `NAME=VALUE`.
+    workers of a Beam `runner` open themselves. `beam_options` are `NAME=VALUE`.
     """
     path = corpora.find(corpus)
-    if options is None or kind is None:
-        kept = manifests.read(folder) if folder.is_dir() else None
-        options = options or Options(**(kept["options"] if kept else {}))
-        kind = kind or (Kind.of(kept["index"]) if kept else Kind.faiss)
     console = rich.console.Console(stderr=True)
     with console.status("reading the corpus"):
         shards, blank = corpora.plan(path, shard_documents)
@@ -195,7 +173,7 @@ def update(
         # Fails before all is embedded.
         first = corpora.read(path, shards[0])[1][:1]
         size = opened.embed(first, "document").shape[1]
-        kind.index_class.check(total, size, options)
+        retrieval.check_index(total, size, **dataclasses.asdict(options))
     if runner is not None and missing:
         from export.index import beam
 
@@ -216,12 +194,12 @@ def update(
         ) as advance:
             for shard in missing:
                 parts.embed_shard(opened, path, shard, folder, advance)
-    _complete(folder, path.name, opened.model, shards, options, bm25, kind)
+    _complete(folder, path.name, opened.model, shards, options, bm25)
     sweep(folder, manifests.read(folder))
     return load(folder), count
 
 
-def _complete(folder, corpus, model, shards, options, bm25, kind):
+def _complete(folder, corpus, model, shards, options, bm25):
     """Indexes parts that are all there, and writes the manifest."""
     manifest = {
         "format": 1,
@@ -240,27 +218,27 @@ def _complete(folder, corpus, model, shards, options, bm25, kind):
     }
     # Another index has another name, so that the previous one stays until the
     # manifest is replaced.
-    index = f"index-{_digest(manifest)}.{kind.name}"
+    index = f"index-{_digest(manifest)}.faiss"
     words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
-    before = manifests.read(folder) or {"index": None}
-    has_index = before["index"] == index and (folder / index).is_file()
+    before = manifests.read(folder) or {}
+    has_index = before.get("index") == index and (folder / index).is_file()
     has_words = words is None or (folder / words).is_dir()
-    is_checked = before.get("index_sha256") and (
-        words is None or before.get("bm25_sha256")
-    )
-    if has_index and has_words and is_checked and before.get("bm25") == words:
+    if has_index and has_words and before.get("bm25") == words:
         return
     if not has_words:
         _write_bm25(folder, words, manifest)
     if has_index:
         size = before["embedding_dim"]
     else:
-        vectors = _build(folder, manifest, options, kind.index_class)
-        size = vectors.shape[1]
-        with replaced(folder / index) as partial:
-            vectors.write(partial)
+        vectors = _build(folder, manifest, options)
+        size = vectors.d
+        with replaced(folder / index) as path, open(path, "wb") as stream:
+            # `faiss.write_index` to a path does not notice a failing close.
+            writer = faiss.PyCallbackIOWriter(  # type: ignore[attr-defined]
+                stream.write, _BLOCK_BYTES
+            )
+            faiss.write_index(vectors, writer)
     words_files = [*(folder / words).iterdir()] if words else []
-    packages = [*_PACKAGES, kind.index_class.PACKAGE]
     manifest |= {
         "index": index,
         "index_bytes": (folder / index).stat().st_size,
@@ -273,7 +251,7 @@ def _complete(folder, corpus, model, shards, options, bm25, kind):
             "T", "seconds"
         ),
         "versions": {
-            name: importlib.metadata.version(name) for name in packages
+            name: importlib.metadata.version(name) for name in _PACKAGES
         },
     }
     write_json(folder / MANIFEST, manifest)
@@ -297,9 +275,6 @@ def _write_bm25(folder, name, manifest):
                     advance(1)
 
             BM25(texts()).save(partial)
-        for file in partial.iterdir():
-            with open(file, "rb") as stream:
-                os.fsync(stream.fileno())
         os.replace(partial, folder / name)
     except ValueError as error:
         raise ValueError(f"{error}. Pass --no_bm25.") from error
@@ -307,10 +282,10 @@ def _write_bm25(folder, name, manifest):
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _build(folder, manifest, options, index_class):
+def _build(folder, manifest, options):
     """Returns the index of the parts, which are read one at a time."""
     count = manifest["documents"]
-    drawn = np.linspace(0, count - 1, min(count, index_class.SAMPLE))
+    drawn = np.linspace(0, count - 1, min(count, _SAMPLE))
     drawn, sample, start = drawn.astype(int), [], 0
     paths, counts = _parts(folder, manifest)
     for path, documents in zip(paths, counts):
@@ -318,7 +293,9 @@ def _build(folder, manifest, options, index_class):
         if len(rows):
             sample.append(parts.vectors(path)[rows - start])
         start += documents
-    index = index_class.train(np.concatenate(sample), options)
+    index = retrieval.new_index(
+        np.concatenate(sample), **dataclasses.asdict(options)
+    )
     with progress("index", count, MofNCompleteColumn()) as advance:
         for path, documents in zip(paths, counts):
             index.add(parts.vectors(path))
@@ -333,8 +310,7 @@ def sweep(folder: pathlib.Path, manifest: dict | None = None) -> None:
     if manifest:
         named = {part["file"] for part in manifest["parts"]}
         named |= {manifest["index"], manifest["bm25"]}
-        indexes = [f"index-*.{kind.name}" for kind in Kind]
-        for pattern in (*indexes, "bm25-*", f"{parts.FOLDER}/*.parquet"):
+        for pattern in ("index-*", "bm25-*", f"{parts.FOLDER}/*.parquet"):
             unneeded += [p for p in folder.glob(pattern) if p.name not in named]
     for path in unneeded:
         if path.is_dir():

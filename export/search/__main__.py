@@ -100,13 +100,6 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
-    from export.search.answers import problem_with
-
-    for query in arguments.query:
-        problem = problem_with(query)
-        if problem:
-            shown = query.encode(errors="replace").decode()
-            raise ValueError(f"`query` {shown!r} {problem}.")
 
 
 def _search(opened, index, arguments, console):
@@ -114,6 +107,8 @@ def _search(opened, index, arguments, console):
     from export.search import answers
 
     ranker = arguments.ranker or _DEFAULT
+    for query in arguments.query:
+        answers.check(query)
 
     def ask(queries):
         return answers.answer(index, opened, queries, arguments.k, ranker)

@@ -72,7 +72,7 @@ def test_stored_files(base_path, embedder):
     names = ("serving_default", "query", "document", "from_token_ids")
     sizes = (1, 2, 4, 8, 16, 32)
     assert warmed == set(itertools.product(names, sizes))
-    cases = golden.load(folder).cases
+    cases = golden.load(folder)
     assert cases["query"].inputs["text"].tolist() == [
         text.encode() for text in golden.TEXTS
     ]
@@ -103,7 +103,7 @@ def test_options(preset_without_prompts, tmp_path):
     )
     assert published == tmp_path / "8", results
     names = {"serving_default", "from_token_ids"}
-    cases = golden.load(published).cases
+    cases = golden.load(published)
     assert cases.keys() == names
     embedding = cases["serving_default"].outputs["embedding"]
     assert embedding.shape[1] == 5

@@ -104,14 +104,6 @@ def test_errors(model, tmp_path):
     assert caught.value.code == CODES.NOT_FOUND
 
 
-def test_memory_is_given_back(model):
-    for _ in range(5):
-        model.run({"text": np.array([b"a" * 1000], object)}, "strings")
-        with pytest.raises(session.StatusError):
-            model.run({"text": np.array([1.0])}, "strings")
-    assert not session._held
-
-
 def test_threads_share_a_session(model):
     wrong = []
 

@@ -58,28 +58,6 @@ def test_no_file_is_no_request(tmp_path):
     assert warmup.read(tmp_path) == []
 
 
-def write_records(folder, *records):
-    path = folder / warmup.FILE
-    path.parent.mkdir()
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records:
-            writer.write(record)
-
-
-def test_refuses_other_records(tmp_path):
-    log = messages.prediction_log_pb2.PredictionLog()
-    log.classify_log.SetInParent()
-    write_records(tmp_path, log.SerializeToString())
-    with pytest.raises(ValueError, match="holds a classify_log record"):
-        warmup.read(tmp_path)
-
-
-def test_refuses_what_is_no_message(tmp_path):
-    write_records(tmp_path, b"\xff\xff\xff")
-    with pytest.raises(ValueError, match="no PredictionLog"):
-        warmup.read(tmp_path)
-
-
 @pytest.mark.parametrize("cut", [1, 29])
 def test_refuses_a_file_cut_short(tmp_path, cut):
     warmup.write(tmp_path, REQUESTS)

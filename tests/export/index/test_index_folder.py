@@ -18,6 +18,7 @@ from export import cli, encoder
 from export.index import __main__ as index
 from export.index import corpus as corpora
 from export.index import index_folder
+from export.index.manifest import Options
 
 # Eleven documents in shards of three.
 TEXTS = [
@@ -72,7 +73,7 @@ def update(corpus, tmp_path, source, opened):
     """A function of options that indexes, and says how many it embedded."""
 
     def update(opened=opened, bm25=True, **options):
-        options = index_folder.Options(**options)
+        options = Options(**options)
         output = tmp_path / "index"
         return index_folder.update(
             output, corpus, source, opened, options, 3, bm25=bm25
@@ -174,7 +175,7 @@ def test_bm25_is_added_to_an_index_without(update, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(index_folder.os, "fsync", stop)
+        patched.setattr(index_folder.BM25, "save", stop)
         with pytest.raises(KeyboardInterrupt):
             update()
     assert "bm25" not in manifest_of(output)
@@ -292,7 +293,7 @@ def test_another_precision_embeds_nothing(update, tmp_path):
     )
     assert small.manifest["index"] == file.name
     # The whole queries find their documents in it.
-    found = small.vectors.search(read(output)[2], 1)
+    found = small.search(read(output)[2], 1)
     assert found.documents[:, 0].tolist() == [*range(11)]
 
 

@@ -1,11 +1,46 @@
 """What holds for every kind of model that is served."""
 
+import contextlib
+import copy
+
+import numpy as np
 import pytest
 
-from export import load
-from export.checks.exported import Exported
-from export.files import card
-from tests.export import serving
+from export import checks, client, load, local_server, publish, verify
+from export.files import golden
+
+
+def export(model, folder, **options):
+    """Exports a model; returns the version, checked and loaded here."""
+    model.save_to_preset(str(folder / "preset"))
+    exports = []
+
+    def check(folder, on_start):
+        exports.append(checks.Exported(folder))
+        return [
+            verify.Result(name, *checks.run(name, exports[0]))
+            for name in checks.CHECKS
+        ]
+
+    with pytest.MonkeyPatch.context() as patched:
+        # A child process would load the model once more.
+        patched.setattr(verify, "run_checks", check)
+        results, published = publish.export(
+            folder / "preset", folder / "served", **options
+        )
+    assert published, [result for result in results if not result.passed]
+    exports[0].folder = published
+    return exports[0]
+
+
+@contextlib.contextmanager
+def by_server(folder, protocol):
+    """Yields a function of texts and a signature to a server's answers."""
+    with (
+        local_server.running("tiny", folder.parent) as server,
+        client.connect(getattr(server, protocol), "tiny") as connection,
+    ):
+        yield connection.predict
 
 
 class KindTests:
@@ -26,34 +61,50 @@ class KindTests:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def folder(cls, model, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("kind")
-        return serving.export(model, folder, **cls.options)
+    def exported(cls, model, tmp_path_factory):
+        exported = export(model, tmp_path_factory.mktemp("k"), **cls.options)
+        yield exported
+        exported.session.close()
 
     @pytest.fixture(scope="class")
     @classmethod
-    def exported(cls, folder):
-        return Exported(folder)
+    def ask(cls, exported):
+        """A function of inputs and a signature to C++'s answers."""
+
+        def ask(inputs, signature="serving_default"):
+            arrays = {
+                name: np.array([text.encode() for text in x], object)
+                if isinstance(x, list)
+                else x
+                for name, x in inputs.items()
+            }
+            return exported.session.run(arrays, signature)
+
+        return ask
+
+    def test_equals_the_keras_model(self, model, ask):
+        self.check(model, ask)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
-    def test_through_a_server(self, model, folder, protocol):
-        with serving.by_server(folder, protocol) as ask:
+    def test_through_a_server(self, model, exported, protocol):
+        with by_server(exported.folder, protocol) as ask:
             self.check(model, ask)
 
     def test_wrong_answers_are_found(self, exported):
         for signature, output, fault in self.faults:
-            passed, detail = serving.compare_with_others(
-                exported, signature, output, fault
-            )
+            other = copy.copy(exported)
+            other.golden = golden.load(exported.folder)
+            outputs = other.golden[signature].outputs
+            outputs[output] = fault(outputs[output])
+            passed, detail = checks.run("golden answers", other)
             assert not passed
             assert detail.startswith(f"{signature}: {output} is")
 
     @pytest.mark.slow
     @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
     def test_fewer_bits(self, model, tmp_path, dtype):
-        folder = serving.export(model, tmp_path, dtype=dtype)
-        described = card.load(folder)
+        described = export(model, tmp_path, dtype=dtype).card
         assert described["dtype"] == dtype
         assert 0.99 < described["least_cosine_to_float32"] < 1
 

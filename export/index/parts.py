@@ -199,8 +199,6 @@ class Documents:
 
     def __getitem__(self, row: int) -> tuple[str, str]:
         """Returns the identifier and the text of a document."""
-        if not 0 <= row < self._ends[-1]:
-            raise IndexError(f"There is no row {row} in {self._ends[-1]}.")
         part = int(np.searchsorted(self._ends, row, side="right"))
         with _reading(self._paths[part]):
             file = self._opened(part)

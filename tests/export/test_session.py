@@ -52,11 +52,6 @@ def model(calculator, tmp_path_factory):
     loaded.close()
 
 
-def test_signatures(model):
-    assert set(model.signatures) == {"numbers", "strings"}
-    assert set(model.signatures["numbers"].inputs) == {"x", "n"}
-
-
 def test_numbers(model, calculator):
     # A transposed view: the memory of the array is not that of its values.
     x = np.random.default_rng(2).normal(size=(3, 7)).astype(np.float32).T

@@ -225,19 +225,10 @@ def test_a_wrong_warmup(exported, tmp_path, signature, count, detail):
     assert checks.run("warm-up", exported) == (False, detail)
 
 
-@pytest.mark.parametrize(
-    ("check", "answer", "detail"),
-    [
-        ("empty batch", np.ones([1, 13]), "embedding has shape"),
-        ("wrong texts", np.ones([1, 13]), "answers instead of refusing"),
-        ("wrong ids", np.ones([1, 13]), "answers instead of refusing"),
-    ],
-)
-def test_what_is_answered_too_readily(exported, check, answer, detail):
-    exported.ask = lambda signature, inputs: {"embedding": answer}
-    passed, found = checks.run(check, exported)
-    assert not passed
-    assert detail in found
+@pytest.mark.parametrize("check", ["empty batch", "wrong texts", "wrong ids"])
+def test_what_is_answered_too_readily(exported, check):
+    exported.ask = lambda signature, inputs: {"embedding": np.ones([1, 13])}
+    assert not checks.run(check, exported)[0]
 
 
 def test_an_answer_that_depends_on_the_texts_beside(exported):
@@ -299,12 +290,13 @@ def test_a_batch_size_with_wrong_answers_and_a_crash(
     assert all(name in printed for name in checks.CHECKS)
 
 
-def test_private_umask(tmp_path, parts):
+def test_private_umask(tmp_path):
     before = os.umask(0o077)
     try:
         publish.make_readable_folder(tmp_path / "a" / "tiny")
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path / "a" / "tiny"))
-        publish.write(folder, **parts)
+        (folder / files.MANIFEST).parent.mkdir()
+        files.write_manifest(folder)
     finally:
         os.umask(before)
     assert checks.run("permissions", checks.Exported(folder))[0]

@@ -10,9 +10,8 @@ from export import checks, client, load, local_server, publish, verify
 from export.files import golden
 
 
-def export(model, folder, **options):
-    """Exports a model; returns the version, checked and loaded here."""
-    model.save_to_preset(str(folder / "preset"))
+def export(model, output, **options):
+    """Exports a model's files; returns the version, checked and loaded here."""
     exports = []
 
     def check(folder, on_start):
@@ -25,9 +24,7 @@ def export(model, folder, **options):
     with pytest.MonkeyPatch.context() as patched:
         # A child process would load the model once more.
         patched.setattr(verify, "run_checks", check)
-        results, published = publish.export(
-            folder / "preset", folder / "served", **options
-        )
+        results, published = publish.export(model, output, **options)
     assert published, [result for result in results if not result.passed]
     exports[0].folder = published
     return exports[0]
@@ -61,8 +58,15 @@ class KindTests:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def exported(cls, model, tmp_path_factory):
-        exported = export(model, tmp_path_factory.mktemp("k"), **cls.options)
+    def preset(cls, model, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("preset")
+        model.save_to_preset(str(folder))
+        return folder
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def exported(cls, preset, tmp_path_factory):
+        exported = export(preset, tmp_path_factory.mktemp("k"), **cls.options)
         yield exported
         exported.session.close()
 
@@ -103,8 +107,8 @@ class KindTests:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-    def test_fewer_bits(self, model, tmp_path, dtype):
-        described = export(model, tmp_path, dtype=dtype).card
+    def test_fewer_bits(self, preset, tmp_path, dtype):
+        described = export(preset, tmp_path, dtype=dtype).card
         assert described["dtype"] == dtype
         assert 0.99 < described["least_cosine_to_float32"] < 1
 
@@ -113,13 +117,12 @@ class KindTests:
         # KerasHub compiles a CausalLM when it is made.
         "ignore:`compile\\(\\)` was not called as part of model loading"
     )
-    def test_from_files(self, model, tmp_path, suffix):
+    def test_from_files(self, model, preset, tmp_path, suffix):
         """A preset or a `.keras` file; the task, or its encoder alone."""
-        source = tmp_path / f"task{suffix}"
+        source = preset
         if suffix:
+            source = tmp_path / "task.keras"
             model.save(source)
-        else:
-            model.save_to_preset(str(source))
         service = load.load(source, **self.options)
         assert type(service.model) is type(model)
         assert service.described.keys() == self.described

@@ -134,15 +134,14 @@ class TestCausalLM(kinds.KindTests):
             assert texts[0].encode() == text
             assert margin > 0
 
-    def test_max_new_tokens(self, model, tmp_path):
+    def test_max_new_tokens(self, model, preset):
         for number in (0, 29):
             with pytest.raises(ValueError, match=f"from 1 to 28, .* {number}"):
                 services.of(model, model.preprocessor, max_new_tokens=number)
         service = services.of(model, model.preprocessor)
         assert service.described == {"max_new_tokens": 28}
-        model.save_to_preset(str(tmp_path))
         with pytest.raises(ValueError, match="a FixedHeadCausalLM, received 5"):
-            load.load(tmp_path, raw_encoder=True, max_new_tokens=5)
+            load.load(preset, raw_encoder=True, max_new_tokens=5)
 
     @pytest.mark.slow
     def test_a_preprocessor_without_start_and_end(self, model):

@@ -43,9 +43,9 @@ def by_length(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
 
 def ours(folder: str, batch_size: int, threads: int) -> Embed:
     """An export, as `export.index` embeds with it."""
-    from export import encoder
+    from export import model_source
 
-    source = encoder.Source(
+    source = model_source.Source(
         saved_model=pathlib.Path(folder), batch_size=batch_size, threads=threads
     )
     opened = _OPEN.enter_context(source.open())

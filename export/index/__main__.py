@@ -12,12 +12,12 @@ import time
 
 import rich.console
 
-from export import cli, encoder
+from export import cli, model_source
 from export.index.manifest import SHARD_DOCUMENTS, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(Options, encoder.Source):
+class Arguments(Options, model_source.Source):
     """Embed a corpus and index it; continue where an earlier run ended.
 
     The embeddings stay in the folder (parts/*.parquet, 4 bytes a number, with
@@ -57,7 +57,7 @@ def main(arguments: Arguments) -> int:
 
     console = rich.console.Console()
     with (
-        arguments.base(encoder.Source).started() as source,
+        arguments.base(model_source.Source).started() as source,
         source.open() as opened,
     ):
         started = time.monotonic()

@@ -14,8 +14,8 @@ except ImportError as error:
         "`runner` needs Apache Beam: pip install apache-beam"
     ) from error
 
-from export.encoder import Model, Source
 from export.index import corpus, parts
+from export.model_source import Model, Source
 
 
 def run(

@@ -21,11 +21,11 @@ import numpy as np
 import rich.console
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Encoder, Model, Source
 from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
 from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
+from export.model_source import Encoder, Model, Source
 from keras_fixedhead import beir, retrieval
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import SpeedColumn, progress

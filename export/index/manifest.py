@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator
 
 from export import files
-from export.encoder import Model
+from export.model_source import Model
 
 MANIFEST = "index.json"
 SHARD_DOCUMENTS = 16_384

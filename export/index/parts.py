@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from export.batches import OnBatch
-from export.encoder import Encoder, Model
 from export.index import corpus
 from export.index.corpus import Shard
 from export.index.manifest import reading
+from export.model_source import Encoder, Model
 from keras_fixedhead.files import replaced
 
 FOLDER = "parts"

@@ -17,14 +17,14 @@ import typing
 import rich.console
 import tyro
 
-from export import cli, encoder
+from export import cli, model_source
 
 _STANDARD_OUTPUT = pathlib.Path("-")
 _DEFAULT = "fusion"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(encoder.Source):
+class Arguments(model_source.Source):
     """Search an index, or measure a collection.
 
     Without --query, --queries and --collection it asks for queries. The model
@@ -137,7 +137,7 @@ def main(arguments: Arguments) -> int:
     from export.search.measure import measure_collection
 
     console = rich.console.Console(stderr=arguments.output == _STANDARD_OUTPUT)
-    source = arguments.base(encoder.Source)
+    source = arguments.base(model_source.Source)
     if arguments.collection is not None:
         measure_collection(
             source,

@@ -13,8 +13,8 @@ import rich.markup
 import rich.table
 
 from export.batches import OnBatch
-from export.encoder import Encoder
 from export.index.index_folder import Index
+from export.model_source import Encoder
 from keras_fixedhead import beir, retrieval
 from keras_fixedhead.files import replaced
 from keras_fixedhead.ranking import Ranking

@@ -14,9 +14,9 @@ import rich.markup
 import rich.table
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Source
 from export.index import index_folder
 from export.index.manifest import Options
+from export.model_source import Source
 from export.search.answers import RANKERS, rank, searches_of, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json

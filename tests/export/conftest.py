@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from export import encoder, local_server, publish
+from export import local_server, model_source, publish
 from tests.contract import models
 from tests.export import asking, fronts, tiny
 
@@ -48,7 +48,7 @@ def base_path(preset, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def source(base_path):
-    return encoder.Source(saved_model=base_path, batch_size=2, threads=1)
+    return model_source.Source(saved_model=base_path, batch_size=2, threads=1)
 
 
 @pytest.fixture(scope="session")

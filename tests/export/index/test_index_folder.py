@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from export import cli, encoder
+from export import cli, model_source
 from export.index import __main__ as index
 from export.index import corpus as corpora
 from export.index import index_folder, parts
@@ -216,7 +216,7 @@ def test_reads_rows_of_several_row_groups(tmp_path, monkeypatch):
     shard = corpora.Shard(0, 1, 1, 13, "x")
     vectors = np.arange(13 * 7, dtype=np.float32).reshape(13, 7)
     texts = [name.upper() for name in names]
-    parts.write(path, names, texts, vectors, encoder.Model("m", 1), shard)
+    parts.write(path, names, texts, vectors, model_source.Model("m", 1), shard)
     found = parts.Documents([path, path], [13, 13])
     rows = list(zip(names, texts)) * 2
     assert [found[row] for row in range(26)] == list(found) == rows
@@ -350,7 +350,7 @@ def test_beam_writes_what_is_missing(
 
 def test_a_worker_of_beam_with_another_model(corpus, tmp_path, source):
     beam = pytest.importorskip("export.index.beam")
-    another = encoder.Model("tiny", 3, "0" * 64)
+    another = model_source.Model("tiny", 3, "0" * 64)
     with pytest.raises(ValueError, match="has another model than its"):
         beam._Embed(source, corpus, tmp_path, another).setup()
 

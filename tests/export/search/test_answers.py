@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import rich.console
 
-from export import cli, encoder
+from export import cli, model_source
 from export.index import index_folder
 from export.search import __main__ as search
 from export.search import answers as answering
@@ -292,7 +292,7 @@ def test_another_model_of_the_same_name(made, opened, tmp_path):
     def ask(batch, signature):
         return -opened.ask(batch, signature)
 
-    other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
+    other = model_source.Encoder(opened.model, ask, opened.signatures, 2, 1)
     with pytest.raises(ValueError, match="embeds its documents differently"):
         searched.check(other)
 

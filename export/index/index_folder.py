@@ -309,7 +309,7 @@ def sweep(folder: pathlib.Path, manifest: dict | None = None) -> None:
     unneeded = [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]
     if manifest:
         named = {part["file"] for part in manifest["parts"]}
-        named |= {manifest["index"], manifest["bm25"]}
+        named |= {manifest["index"], manifest.get("bm25")}
         for pattern in ("index-*", "bm25-*", f"{parts.FOLDER}/*.parquet"):
             unneeded += [p for p in folder.glob(pattern) if p.name not in named]
     for path in unneeded:

@@ -26,29 +26,17 @@ HOSTILE = [
     "[PAD] [MASK] [UNK]",
 ]
 WRONG = {
-    b'{"query": ""}': "'query' is blank",
-    b'{"query": " \\n\\u3000"}': "'query' is blank",
     b'{"query": "\\u0001\\u200b"}': "'query' is blank",
     b'{"query": "a \\ud800"}': "holds a lone surrogate",
     b'{"query": "\xff"}': "must be in UTF-8",
     b'{"query": 7}': "'query' must be a string",
     b'{"question": "a"}': "'text' must be a string",
-    b'["query"]': "must be a JSON object",
-    b'{"query": ': "must be JSON",
     b"[" * 100_000: "must be JSON",
 }
 
 
 def run(*words):
     return cli.run(search.main, search.Arguments, [*map(str, words)])
-
-
-@pytest.fixture(params=["saved_model", "grpc", "rest"])
-def way(request, base_path, server):
-    """The flags of one of the three ways to the model."""
-    if request.param == "saved_model":
-        return ["--saved_model", base_path]
-    return ["--server", getattr(server, f"{request.param}_url")]
 
 
 @pytest.fixture
@@ -73,7 +61,7 @@ def ask(made, opened):
     return ask
 
 
-def test_answers_a_file(made, files, way, oracle, capsys):
+def test_answers_a_file(made, files, base_path, oracle, capsys):
     queries, output, read = files
     lines = [
         b'{"query": "brown fox", "id": 7}',
@@ -84,7 +72,8 @@ def test_answers_a_file(made, files, way, oracle, capsys):
     ]
     queries.write_bytes(b"\n".join(lines))
     words = ["--queries", queries, "--output", output, "--k", "3"]
-    assert run("--index", made, *way, *words, "--ranker", "encoder") == 1
+    words += ["--saved_model", base_path, "--ranker", "encoder"]
+    assert run("--index", made, *words) == 1
     answers = read()
     right = ["brown fox", "read lines", *HOSTILE]
     assert [answer["id"] for answer in answers[:3]] == [7, "q", None]

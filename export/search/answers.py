@@ -178,12 +178,13 @@ def answer_file(
     """
     failed = 0
     is_stdin = queries == _STANDARD
+    name = "standard input" if is_stdin else queries
     with (
         open(0 if is_stdin else queries, "rb", closefd=not is_stdin) as lines,
         _writing(output) as stream,
     ):
         numbered = (
-            (f"{queries}:{number}", line)
+            (f"{name}:{number}", line)
             for number, line in enumerate(lines, 1)
             if not line.isspace()
         )

@@ -13,6 +13,8 @@ from export.files import golden
 def export(model, output, **options):
     """Exports a model's files; returns the version, checked and loaded here."""
     exports = []
+    parameters = output / "batching_parameters.txt"
+    parameters.write_text("allowed_batch_sizes: 1\nallowed_batch_sizes: 3\n")
 
     def check(folder, on_start):
         exports.append(checks.Exported(folder))
@@ -24,7 +26,9 @@ def export(model, output, **options):
     with pytest.MonkeyPatch.context() as patched:
         # A child process would load the model once more.
         patched.setattr(verify, "run_checks", check)
-        results, published = publish.export(model, output, **options)
+        results, published = publish.export(
+            model, output, batching_parameters_file=parameters, **options
+        )
     assert published, [result for result in results if not result.passed]
     exports[0].folder = published
     return exports[0]

@@ -103,16 +103,6 @@ def write(
         )
 
 
-def is_written(path: pathlib.Path, shard: Shard) -> bool:
-    """Whether the part of a shard is there."""
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid):
-        return False
-    digest = (metadata.metadata or {}).get(b"shard_sha256", b"").decode()
-    return digest == shard.sha256 and metadata.num_rows == shard.documents
-
-
 def missing(
     encoder: Encoder, shards: list[Shard], folder: pathlib.Path
 ) -> list[Shard]:
@@ -124,7 +114,7 @@ def missing(
     written = {}
     for shard in shards:
         target = path_of(folder, shard, encoder.model)
-        if is_written(target, shard):
+        if target.exists():
             written[shard] = target
     if encoder.model.sha256 is None:
         alike = same_embeddings(encoder, list(written.values()))

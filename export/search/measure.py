@@ -156,7 +156,7 @@ def print_examples(
         for row in first.documents[query, :_HITS]:
             if row < 0:
                 break
-            name = rich.markup.escape(_tail(collection.document_ids[row]))
+            name = rich.markup.escape(tidy(collection.document_ids[row]))
             is_relevant = row in relevant
             lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
         ranks = [
@@ -165,10 +165,6 @@ def print_examples(
         ]
         table.add_row("\n".join(lines), *ranks)
     rich.console.Console().print(table)
-
-
-def _tail(name, width=44):
-    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _first_rank(documents, relevant):

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from export import checks, services, session
-from export.files import golden
 from tests.export import tiny
 from tests.export.services import kinds
 
@@ -60,11 +59,10 @@ def test_a_classifier_without_labels():
     """Names nothing, and is compared whole."""
     model = tiny.new_text_classifier(pooler=False)
     service = services.of(model, model.preprocessor)
-    cases = services.golden_cases(service)
-    inputs, expected, _ = cases["pairs"]
-    assert len(inputs["second"]) == len(golden.TEXTS)
-    served = services.signatures(service)["pairs"]
-    answer = served(*map(tf.constant, inputs.values()))
+    pairs = service.texts["pairs"]
+    texts = [list(column) for column in pairs.golden.values()]
+    answer = pairs.answer(*map(tf.constant, texts))
+    expected = pairs.padded(*texts).outputs
     assert answer.keys() == expected.keys() == {"probabilities"}
     np.testing.assert_allclose(
         answer["probabilities"], expected["probabilities"], atol=1e-5

@@ -44,9 +44,9 @@ def by_length(texts: list[str], batch_size: int, embed: Embed) -> np.ndarray:
 
 def ours(options: Options) -> Embed:
     """An export, as `export.index` embeds with it."""
-    from export import encoder
+    from export import model_source
 
-    source = encoder.Source(
+    source = model_source.Source(
         saved_model=pathlib.Path(options.folder),
         batch_size=options.batch_size,
         threads=options.threads,

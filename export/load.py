@@ -14,7 +14,6 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.files import loading
 
-DTYPES = ("float32", "bfloat16", "int8")
 # The only kind of model that has an option.
 _OWNERS = {
     "embedding_dim": keras_fixedhead.FixedHeadTextEmbedder,
@@ -31,16 +30,12 @@ def load(
 ) -> services.Service:
     """Loads a model to export.
 
-    `dtype` is one of `DTYPES`, where int8 stores only the kernels in it, or
-    None for the default policy and that of a `.keras` file. `embedding_dim`
+    `dtype` is a float type, int8 to store the kernels in it, or None for the
+    default policy and that of a `.keras` file. `embedding_dim`
     keeps the first numbers of an embedding, `raw_encoder` the encoder without
     its task. `max_new_tokens` is that of `services.causal_lm`.
     """
     model = pathlib.Path(model)
-    if dtype not in (None, *DTYPES):
-        raise ValueError(
-            f"`dtype` must be one of {', '.join(DTYPES)}, received {dtype}."
-        )
     if (model / "config.json").is_file():
         options: dict[str, int | str] = {}
         if embedding_dim is not None:
@@ -56,9 +51,8 @@ def load(
             # A preset can be loaded in another configuration.
             if _is_quantized(loaded):
                 raise ValueError(
-                    f"`model` {model} is quantized to int8: its `dtype` and "
-                    "`embedding_dim` cannot be changed any more. Pass the "
-                    "model it was made from."
+                    f"`model` {model} is quantized to int8, so its `dtype` and "
+                    "`embedding_dim` cannot be changed."
                 )
             with tempfile.TemporaryDirectory() as folder:
                 loaded.save_to_preset(folder)
@@ -76,22 +70,19 @@ def load(
     else:
         raise ValueError(
             f"`model` must be a preset folder or a .keras file, received "
-            f"{model}, which is neither (a preset folder has a config.json). "
-            "Training writes a preset folder, and `save_to_preset`."
+            f"{model} (a preset folder has a config.json)."
         )
     if preprocessor is None:
         raise ValueError(
             f"`model` {model} has no tokenizer. Save a task with its "
-            "preprocessor, or the preprocessor into the preset folder of the "
-            "encoder, so that it can be exported with it."
+            "preprocessor, or an encoder's into its preset folder."
         )
     longest = getattr(loaded, "backbone", loaded).max_sequence_length
     if preprocessor.sequence_length > longest:
         raise ValueError(
             f"`model` {model} has a preprocessor that makes sequences of up to "
             f"{preprocessor.sequence_length} tokens, and an encoder that takes "
-            f"{longest}. Give it a preprocessor with `sequence_length="
-            f"{longest}` and save it again."
+            f"{longest}. Save it with a shorter `sequence_length`."
         )
     serving = {}
     if max_new_tokens is not None:

@@ -12,13 +12,7 @@ import tensorflow as tf
 from google.protobuf.message import Message
 
 from export import files, load, services, verify
-from export.checks.exported import Exported
-from export.files import (
-    card,
-    digests,
-    golden,
-    warmup,
-)
+from export.files import card, golden, warmup
 
 
 class Weights(tf.Module):
@@ -44,22 +38,13 @@ def write(
     """Writes a SavedModel with all its extra files; checks nothing.
 
     The functions, cases and warm-up requests are those of `services`, the
-    description that of `card.describe`; digests are added to it.
+    description that of `card.describe`.
     """
     tf.saved_model.save(module, str(folder), functions)
-    description = {
-        **description,
-        "golden_sha256": digests.of_cases(cases),
-        "warmup_sha256": digests.of_messages(requests),
-        "saved_model_sha256": digests.of_saved_model(
-            Exported(folder).saved_model
-        ),
-        "fingerprint_sha256": digests.of_file(folder / card.FINGERPRINT),
-    }
-    golden.save(folder, cases, digests.of_card(description))
+    golden.save(folder, cases)
     warmup.write(folder, requests)
     card.save(folder, description)
-    digests.write_manifest(folder)
+    files.write_manifest(folder)
 
 
 def export(

@@ -8,7 +8,6 @@ so that no Python object can help a model that fails in the model server.
 import contextlib
 import ctypes
 import functools
-import itertools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ INIT_OP = "__saved_model_init_op"
 
 _Pointer, _Text = ctypes.c_void_p, ctypes.c_char_p
 _Int, _Size = ctypes.c_int, ctypes.c_size_t
-_DEALLOCATOR = ctypes.CFUNCTYPE(None, _Pointer, _Size, _Pointer)
 _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
 # void absl::SetMinLogLevel(absl::LogSeverityAtLeast), of TensorFlow 2.20.
 # TensorFlow's Python applies the environment variable to Abseil's log; without
@@ -77,10 +75,7 @@ _FUNCTIONS = {
         + 2 * (_Pointer, _Pointer, _Int)
         + (_Pointer, _Int, _Pointer, _Pointer),
     ),
-    "TF_NewTensor": (
-        _Pointer,
-        (_Int, _Pointer, _Int, _Pointer, _Size, _DEALLOCATOR, _Pointer),
-    ),
+    "TF_AllocateTensor": (_Pointer, (_Int, _Pointer, _Int, _Size)),
     "TF_DeleteTensor": (None, (_Pointer,)),
     "TF_TensorType": (_Int, (_Pointer,)),
     "TF_NumDims": (_Int, (_Pointer,)),
@@ -147,44 +142,27 @@ def _checked(library):
         library.TF_DeleteStatus(status)
 
 
-# The memory of tensors that C++ still holds: {key: owner of the memory}.
-_held: dict[int, object] = {}
-_keys = itertools.count(1)
-
-
-@_DEALLOCATOR
-def _release(data, length, key):
-    _held.pop(key, None)
-
-
 def _new_tensor(array):
-    """Wraps an array as a `TF_Tensor`, which keeps its memory until C++ frees
-    it."""
+    """Copies an array to a `TF_Tensor`, whose strings stay in the array."""
     library = _library()
-    if array.dtype.kind == "O":
-        items = array.ravel().tolist()
-        memory = ctypes.create_string_buffer(_TSTRING_BYTES * len(items))
-        address, length = ctypes.addressof(memory), len(memory)
-        for index, item in enumerate(items):
-            library.TF_StringAssignView(
-                address + _TSTRING_BYTES * index, item, len(item)
-            )
-        owner = memory, items
-    else:
-        owner = np.ascontiguousarray(array)
-        address, length = owner.ctypes.data, owner.nbytes
-    data_type = messages.data_type(array)
-    key = next(_keys)
-    _held[key] = owner
-    return library.TF_NewTensor(
-        data_type,
+    is_text = array.dtype.kind == "O"
+    size = _TSTRING_BYTES * array.size if is_text else array.nbytes
+    tensor = library.TF_AllocateTensor(
+        messages.data_type(array),
         (ctypes.c_int64 * array.ndim)(*array.shape),
         array.ndim,
-        address,
-        length,
-        _release,
-        key,
+        size,
     )
+    data = library.TF_TensorData(tensor)
+    if is_text:
+        ctypes.memset(data, 0, size)  # empty strings
+        for index, item in enumerate(array.flat):
+            library.TF_StringAssignView(
+                data + _TSTRING_BYTES * index, item, len(item)
+            )
+    else:
+        ctypes.memmove(data, array.tobytes(), size)
+    return tensor
 
 
 def _to_array(tensor):
@@ -289,15 +267,6 @@ class SavedModelSession:
             [definition.outputs[n].name for n in names],
         )
         return dict(zip(names, answers, strict=True))
-
-    def read_variables(self) -> dict[str, np.ndarray]:
-        """Returns the variables that the graph reads."""
-        reads = {
-            node.input[0]: f"{node.name}:0"
-            for node in self.meta_graph.graph_def.node
-            if node.op == "ReadVariableOp"
-        }
-        return dict(zip(reads, self._run({}, list(reads.values()))))
 
     def _run(self, feeds, fetches):
         """Runs the graph: `{tensor name: array}` to a list of arrays."""

@@ -1,8 +1,7 @@
 """The gate: checks an exported version by the loader that serves it.
 
-`python -m export.verify DIR/N` runs every check of `export/checks` in a child
-process, through TensorFlow's C++ loader only. If a check crashes the child, it
-has failed, and the rest runs in the next child.
+`python -m export.verify DIR/N` runs `export.checks` in a child process, through
+TensorFlow's C++ loader only. A check that crashes the child has failed.
 """
 
 import dataclasses
@@ -12,18 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import rich.console
 import rich.table
 
 from export import checks, cli
-from export.files import digests
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_CHILD_SECONDS = 3600  # a large model answers for its whole vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,71 +31,49 @@ class Result:
     seconds: float = 0.0
 
 
-def _end(process, log):
-    """Describes how a child ended before it finished its checks."""
-    if process.returncode == -signal.SIGKILL:
-        return f"killed, or not finished in {_CHILD_SECONDS} s"
-    if process.returncode < 0:
-        how = signal.Signals(-process.returncode).name
-        return f"crashed the process ({how})"
-    log.seek(0)
-    last = log.read().strip().rpartition("\n")[2]
-    return f"ended the process with status {process.returncode}: {last}"
+def run_checks(
+    folder: str | pathlib.Path,
+    on_start: Callable[[str], None] = lambda what: None,
+) -> list[Result]:
+    """Runs every check on a version folder; tells `on_start` what begins."""
+    results = _run_child(pathlib.Path(folder).resolve(), on_start)
+    for name in [*checks.CHECKS][len(results) :]:
+        detail = f"not run: {results[-1].name} failed"
+        results.append(Result(name, None, detail))
+    return results
 
 
-def _run_child(folder, names, on_start):
-    """Runs checks in one child; returns their results, as far as it got."""
-    results, started = [], time.monotonic()
+def _run_child(folder, on_start):
+    """Returns the results of a child, as far as it got."""
+    results, names = [], list(checks.CHECKS)
     program = "from export import checks; checks.main()"
-    command = [sys.executable, "-c", program, str(folder), *names]
+    command = [sys.executable, "-c", program, str(folder)]
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
         subprocess.Popen(
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
-        timer = threading.Timer(_CHILD_SECONDS, process.kill)
-        timer.start()
         for line in process.stdout:
             report = json.loads(line)
             doing = report.pop("doing")
-            if "passed" in report:
-                seconds = time.monotonic() - started
-                results.append(Result(**report, seconds=seconds))
-            elif doing:
-                on_start(f"checking: {report['name']}, {doing}")
+            if report:
+                results.append(Result(doing, **report))
             else:
-                started = time.monotonic()
-                on_start(f"checking: {report['name']}")
-        process.wait()
-        timer.cancel()
-        if len(results) < len(names):
-            running = names[len(results)]
-            results.append(Result(running, False, _end(process, log)))
+                on_start(f"checking: {doing}")
+        if process.wait() and len(results) < len(names):
+            how = _end(process.returncode, log)
+            results.append(Result(names[len(results)], False, how))
     return results
 
 
-def run_checks(
-    folder: str | pathlib.Path,
-    on_start: Callable[[str], None] = lambda what: None,
-) -> list[Result]:
-    """Runs every check on a version folder; tells `on_start` what begins."""
-    folder = pathlib.Path(folder).resolve()
-    names = list(checks.CHECKS)
-    results: list[Result] = []
-    if irregular := digests.irregular(folder):
-        # Other checks might wait for a pipe forever.
-        detail = f"{', '.join(irregular)} must be a plain file or folder"
-        return [Result("files", False, detail)]
-    while len(results) < len(names):
-        results += _run_child(folder, names[len(results) :], on_start)
-        if any(r.name == "load" and not r.passed for r in results):
-            results = results[: names.index("load") + 1]
-            results += [
-                Result(name, None, "not run: the model does not load")
-                for name in checks.RUNNING
-            ]
-    return results
+def _end(status, log):
+    """Describes how a child ended before it finished its checks."""
+    if status < 0:
+        return f"crashed the process ({signal.Signals(-status).name})"
+    log.seek(0)
+    last = log.read().strip().rpartition("\n")[2]
+    return f"ended the process with status {status}: {last}"
 
 
 def print_table(results: Sequence[Result], folder: pathlib.Path) -> None:

@@ -7,10 +7,7 @@ import math
 import pathlib
 from typing import Any
 
-from export.files import digests
-
 FILE = "assets.extra/card.json"
-FINGERPRINT = "fingerprint.pb"
 _RUN_FILE = "run.json"  # what training writes into its preset
 _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
@@ -43,12 +40,6 @@ def describe(service: Any, source: str | pathlib.Path) -> dict:
             for weight in service.model.weights
         ),
         "vocabulary_size": backbone.vocabulary_size,
-        "vocabulary_sha256": digests.of_vocabulary(
-            preprocessor.tokenizer.get_vocabulary()
-        ),
-        "weights_sha256": digests.of_weights(
-            weight.numpy() for weight in service.model.weights
-        ),
         "versions": {
             name: importlib.metadata.version(name) for name in _PACKAGES
         },
@@ -61,12 +52,4 @@ def save(folder: pathlib.Path, card: dict) -> None:
 
 
 def load(folder: pathlib.Path) -> dict:
-    """Reads a card; raises a `ValueError` if a name is repeated."""
-    text = (folder / FILE).read_text(encoding="utf-8")
-    return json.loads(text, object_pairs_hook=_object)
-
-
-def _object(members):
-    if len(dict(members)) < len(members):
-        raise ValueError("a name is given twice")
-    return dict(members)
+    return json.loads((folder / FILE).read_text(encoding="utf-8"))

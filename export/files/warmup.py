@@ -7,12 +7,10 @@ of `PredictionLog`, at most 1000 of them; one that fails fails the load.
 import math
 import pathlib
 import re
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import google_crc32c
 import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from export import messages
 
@@ -22,7 +20,6 @@ _QUANTILES = (0.1, 0.5, 1.0)
 # Ids per batch of more than one text: a large model would load for minutes.
 _MOST_IDS = 1024
 MOST_REQUESTS = 1000  # that the model server reads
-_CHECKSUM_BYTES = 4
 BATCHING_PARAMETERS = (
     pathlib.Path(__file__).parents[1]
     / "deploy"
@@ -102,43 +99,15 @@ def read(folder: pathlib.Path) -> list[Message]:
     if not path.exists():
         return []
     content, found, start = path.read_bytes(), [], 0
-
-    def take(count):
-        nonlocal start
-        taken = content[start : start + count + _CHECKSUM_BYTES]
-        start += len(taken)
-        if len(taken) < count + _CHECKSUM_BYTES:
-            raise ValueError(f"`folder`: {path} ends within a record.")
-        data = taken[:count]
-        if taken[count:] != _masked_checksum(data):
-            raise ValueError(
-                f"`folder`: {path} has a record with a wrong checksum."
-            )
-        return data
-
     while start < len(content):
-        (length,) = struct.unpack("<Q", take(8))
-        data = take(length)
-        try:
-            log = messages.prediction_log_pb2.PredictionLog.FromString(data)
-        except DecodeError as error:
-            raise ValueError(
-                f"`folder`: {path} holds a record that is no PredictionLog."
-            ) from error
-        if log.WhichOneof("log_type") != "predict_log":
-            raise ValueError(
-                f"`folder`: {path} holds a {log.WhichOneof('log_type')} "
-                "record; only predict_log is read here."
-            )
+        length = int.from_bytes(content[start : start + 8], "little")
+        data = content[start + 12 : start + 12 + length]
+        start += 12 + length + 4
+        if start > len(content):
+            raise ValueError(f"{path} ends within a record.")
+        log = messages.prediction_log_pb2.PredictionLog.FromString(data)
         found.append(log.predict_log.request)
     return found
-
-
-def _masked_checksum(data):
-    """The checksum of bytes as TensorFlow stores it, `crc32c.h`."""
-    crc = google_crc32c.value(data)
-    masked = (crc >> 15 | crc << 17) + 0xA282EAD8
-    return struct.pack("<I", masked % 2**32)
 
 
 def read_batch_sizes(path: str | pathlib.Path) -> list[int]:

@@ -12,13 +12,12 @@ import time
 
 import rich.console
 
-from export import cli, encoder
-from export.index.kinds import Kind, Options
-from export.index.manifest import SHARD_DOCUMENTS
+from export import cli, model_source
+from export.index.manifest import SHARD_DOCUMENTS, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(Options, encoder.Source):
+class Arguments(Options, model_source.Source):
     """Embed a corpus and index it; continue where an earlier run ended.
 
     The embeddings stay in the folder (parts/*.parquet, 4 bytes a number, with
@@ -43,9 +42,6 @@ class Arguments(Options, encoder.Source):
     encoder. Unlike the embeddings it is made in memory, with about 3.5 kB for
     a document of 100 words."""
 
-    kind: Kind = Kind.faiss
-    """The library that searches the embeddings."""
-
     runner: str | None = None
     """Embed on the workers of this Apache Beam runner, such as FlinkRunner;
     all of them must see corpus, output and model under the same paths."""
@@ -61,7 +57,7 @@ def main(arguments: Arguments) -> int:
 
     console = rich.console.Console()
     with (
-        arguments.base(encoder.Source).started() as source,
+        arguments.base(model_source.Source).started() as source,
         source.open() as opened,
     ):
         started = time.monotonic()
@@ -75,7 +71,6 @@ def main(arguments: Arguments) -> int:
             arguments.runner,
             arguments.beam_options,
             arguments.bm25,
-            arguments.kind,
         )
         seconds = time.monotonic() - started
     kept = index.manifest["documents"] - embedded

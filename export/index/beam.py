@@ -14,8 +14,8 @@ except ImportError as error:
         "`runner` needs Apache Beam: pip install apache-beam"
     ) from error
 
-from export.encoder import Model, Source
 from export.index import corpus, parts
+from export.model_source import Model, Source
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
     unseen = [
         shard
         for shard in shards
-        if not parts.is_written(parts.path_of(folder, shard, model), shard)
+        if not parts.path_of(folder, shard, model).exists()
     ]
     if unseen:
         raise ChildProcessError(
@@ -73,7 +73,7 @@ class _Embed(beam.DoFn):
     def process(self, shard):
         target = parts.path_of(self._folder, shard, self._model)
         # A runner may repeat what another worker has finished.
-        if not parts.is_written(target, shard):
+        if not target.exists():
             parts.embed_shard(self._encoder, self._path, shard, self._folder)
 
     def teardown(self):

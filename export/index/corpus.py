@@ -4,14 +4,11 @@ The file may be larger than memory: it is read line by line, and a shard by its
 range of bytes.
 """
 
-import array
 import hashlib
 import json
 import os
 import pathlib
 import typing
-
-import numpy as np
 
 from keras_fixedhead import beir
 
@@ -62,7 +59,8 @@ def plan(path: pathlib.Path, most: int) -> Plan:
     """
     if most < 1:
         raise ValueError(f"`shard_documents` must be positive, not {most}.")
-    shards, blank, hashes = [], [], array.array("Q")
+    shards, blank = [], []
+    lines: dict[str, int] = {}  # where each identifier is
     digest, count, start, first_line, end = hashlib.sha256(), 0, 0, 1, 0
 
     def close(next_line):
@@ -76,7 +74,12 @@ def plan(path: pathlib.Path, most: int) -> Plan:
 
     line = 0
     for line, end, name, text in _documents(path):
-        hashes.append(_hash(name))
+        if name in lines:
+            raise ValueError(
+                f"{path}:{line}: line {lines[name]} has the identifier "
+                f"{name!r}, too. Identifiers must be unique."
+            )
+        lines[name] = line
         if beir.is_blank(text):
             blank.append(name)
             continue
@@ -88,7 +91,6 @@ def plan(path: pathlib.Path, most: int) -> Plan:
     if not shards:
         blanks = f": all {len(blank):,} are blank" if blank else ""
         raise ValueError(f"`corpus` {path} has no document{blanks}.")
-    _refuse_duplicates(path, hashes)
     return Plan(shards, blank)
 
 
@@ -141,29 +143,3 @@ def _identifier(record, number, where):
 
 def _entry(name, text):
     return json.dumps([name, text]).encode()
-
-
-def _hash(name):
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return int.from_bytes(digest)
-
-
-def _refuse_duplicates(path, hashes):
-    """Raises a `ValueError` if two documents have one identifier.
-
-    To save memory it compares identifiers only where 8-byte hashes are equal.
-    """
-    ordered = np.sort(np.frombuffer(hashes, np.uint64))
-    twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-    if not twice:
-        return
-    lines = {}
-    for line, _, name, _ in _documents(path):
-        if _hash(name) not in twice:
-            continue
-        if name in lines:
-            raise ValueError(
-                f"{path}:{line}: line {lines[name]} has the identifier "
-                f"{name!r}, too. Identifiers must be unique."
-            )
-        lines[name] = line

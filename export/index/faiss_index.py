@@ -6,9 +6,9 @@ import pathlib
 import faiss
 import numpy as np
 
-from export.index.kinds import Options, VectorIndex
+from export.index.kinds import VectorIndex
+from export.index.manifest import Options
 from keras_fixedhead import retrieval
-from keras_fixedhead.retrieval import Ranking
 
 _BLOCK_BYTES = 2**20
 
@@ -42,12 +42,8 @@ class FaissIndex(VectorIndex):
             )
             faiss.write_index(self._index, writer)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self._index.ntotal, self._index.d
-
     def add(self, vectors: np.ndarray) -> None:
         self._index.add(vectors)
 
-    def search(self, embeddings: np.ndarray, k: int) -> Ranking:
+    def search(self, embeddings: np.ndarray, k: int) -> retrieval.Ranking:
         return retrieval.search_index(self._index, embeddings, k)

@@ -20,12 +20,12 @@ import numpy as np
 import rich.console
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Encoder, Model, Source
 from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
-from export.index.kinds import Kind, Options, VectorIndex
-from export.index.manifest import MANIFEST, SHARD_DOCUMENTS
+from export.index.kinds import Kind, VectorIndex
+from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
+from export.model_source import Encoder, Model, Source
 from keras_fixedhead import beir
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import SpeedColumn, progress
@@ -58,12 +58,7 @@ class Index:
             )
         path, digest = self.folder / name, self.manifest.get("bm25_sha256")
         with manifests.reading(path, "BM25", "makes it again", digest):
-            bm25, documents = BM25.load(path), self.manifest["documents"]
-            if len(bm25) != documents:
-                raise ValueError(
-                    f"it has {len(bm25)} documents, the index {documents}"
-                )
-            return bm25
+            return BM25.load(path)
 
     def check(self, encoder: Encoder) -> None:
         """Raises a `ValueError` if an encoder is not that of the index."""
@@ -118,40 +113,23 @@ def load(folder: str | os.PathLike) -> Index:
         )
     paths, counts = _parts(folder, manifest)
     for path, count in zip(paths, counts):
-        parts.check(path, count, manifest["embedding_dim"])
+        parts.check(path, count)
+    path = folder / manifest["index"]
+    with manifests.reading(
+        path,
+        "an index of embeddings",
+        "makes it again from the parts beside it",
+        manifest.get("index_sha256"),
+    ):
+        vectors = Kind[path.suffix[1:]].index_class.read(path)
     return Index(
         folder,
         manifest,
         Model(**manifest["model"]),
         Options(**manifest["options"]),
-        _read_vectors(folder / manifest["index"], manifest),
+        vectors,
         parts.Documents(paths, counts),
     )
-
-
-def _read_vectors(path, manifest):
-    # The checksum finds damage before the library reads the file. It does not
-    # protect from a person who also writes the manifest.
-    kind = Kind.of(path.name)
-    with manifests.reading(
-        path,
-        f"a {kind.name} index",
-        "makes it again from the parts beside it",
-        manifest.get("index_sha256"),
-    ):
-        size = path.stat().st_size
-        if size != manifest.get("index_bytes", size):
-            raise ValueError(
-                f"it has {size} bytes, not {manifest['index_bytes']}"
-            )
-        vectors = kind.index_class.read(path)
-        rows, columns = manifest["documents"], manifest["embedding_dim"]
-        if vectors.shape != (rows, columns):
-            found = "{} vectors of size {}".format(*vectors.shape)
-            raise ValueError(
-                f"it has {found}, {MANIFEST} states {rows} of size {columns}"
-            )
-        return vectors
 
 
 def update(
@@ -159,24 +137,19 @@ def update(
     corpus: str | os.PathLike,
     source: Source,
     opened: Encoder,
-    options: Options | None,
+    options: Options,
     shard_documents: int = SHARD_DOCUMENTS,
     runner: str | None = None,
     beam_options: Sequence[str] = (),
     bm25: bool = True,
-    kind: Kind | None = None,
+    kind: Kind = Kind.faiss,
 ) -> tuple[Index, int]:
     """Returns the index of a corpus, and how many documents were embedded.
 
     The folder may be absent. `opened` is the encoder of `source`, which the
-    workers of a Beam `runner` open themselves. If `options` or `kind` is None,
-    it is the folder's, or else the default. `beam_options` are `NAME=VALUE`.
+    workers of a Beam `runner` open themselves. `beam_options` are `NAME=VALUE`.
     """
     path = corpora.find(corpus)
-    if options is None or kind is None:
-        kept = manifests.read(folder) if folder.is_dir() else None
-        options = options or Options(**(kept["options"] if kept else {}))
-        kind = kind or (Kind.of(kept["index"]) if kept else Kind.faiss)
     console = rich.console.Console(stderr=True)
     with console.status("reading the corpus"):
         shards, blank = corpora.plan(path, shard_documents)
@@ -242,25 +215,20 @@ def _complete(folder, corpus, model, shards, options, bm25, kind):
     # manifest is replaced.
     index = f"index-{_digest(manifest)}.{kind.name}"
     words = f"bm25-{_digest([s.sha256 for s in shards])}" if bm25 else None
-    before = manifests.read(folder) or {"index": None}
-    has_index = before["index"] == index and (folder / index).is_file()
+    before = manifests.read(folder) or {}
+    has_index = before.get("index") == index and (folder / index).is_file()
     has_words = words is None or (folder / words).is_dir()
-    is_checked = before.get("index_sha256") and (
-        words is None or before.get("bm25_sha256")
-    )
-    if has_index and has_words and is_checked and before.get("bm25") == words:
+    if has_index and has_words and before.get("bm25") == words:
         return
     if not has_words:
         _write_bm25(folder, words, manifest)
     if has_index:
         size = before["embedding_dim"]
     else:
-        vectors = _build(folder, manifest, options, kind.index_class)
-        size = vectors.shape[1]
+        vectors, size = _build(folder, manifest, options, kind.index_class)
         with replaced(folder / index) as partial:
             vectors.write(partial)
     words_files = [*(folder / words).iterdir()] if words else []
-    packages = [*_PACKAGES, kind.index_class.PACKAGE]
     manifest |= {
         "index": index,
         "index_bytes": (folder / index).stat().st_size,
@@ -273,7 +241,8 @@ def _complete(folder, corpus, model, shards, options, bm25, kind):
             "T", "seconds"
         ),
         "versions": {
-            name: importlib.metadata.version(name) for name in packages
+            name: importlib.metadata.version(name)
+            for name in (*_PACKAGES, kind.index_class.PACKAGE)
         },
     }
     write_json(folder / MANIFEST, manifest)
@@ -297,9 +266,6 @@ def _write_bm25(folder, name, manifest):
                     advance(1)
 
             BM25(texts()).save(partial)
-        for file in partial.iterdir():
-            with open(file, "rb") as stream:
-                os.fsync(stream.fileno())
         os.replace(partial, folder / name)
     except ValueError as error:
         raise ValueError(f"{error}. Pass --no_bm25.") from error
@@ -308,7 +274,7 @@ def _write_bm25(folder, name, manifest):
 
 
 def _build(folder, manifest, options, index_class):
-    """Returns the index of the parts, which are read one at a time."""
+    """Returns the index of the parts, which are read one at a time, and D."""
     count = manifest["documents"]
     drawn = np.linspace(0, count - 1, min(count, index_class.SAMPLE))
     drawn, sample, start = drawn.astype(int), [], 0
@@ -318,12 +284,13 @@ def _build(folder, manifest, options, index_class):
         if len(rows):
             sample.append(parts.vectors(path)[rows - start])
         start += documents
-    index = index_class.train(np.concatenate(sample), options)
+    rows = np.concatenate(sample)
+    index = index_class.train(rows, options)
     with progress("index", count, MofNCompleteColumn()) as advance:
         for path, documents in zip(paths, counts):
             index.add(parts.vectors(path))
             advance(documents)
-    return index
+    return index, rows.shape[1]
 
 
 def sweep(folder: pathlib.Path, manifest: dict | None = None) -> None:
@@ -332,9 +299,8 @@ def sweep(folder: pathlib.Path, manifest: dict | None = None) -> None:
     unneeded = [*folder.glob(".*.partial"), *folder.glob("*/.*.partial")]
     if manifest:
         named = {part["file"] for part in manifest["parts"]}
-        named |= {manifest["index"], manifest["bm25"]}
-        indexes = [f"index-*.{kind.name}" for kind in Kind]
-        for pattern in (*indexes, "bm25-*", f"{parts.FOLDER}/*.parquet"):
+        named |= {manifest["index"], manifest.get("bm25")}
+        for pattern in ("index-*", "bm25-*", f"{parts.FOLDER}/*.parquet"):
             unneeded += [p for p in folder.glob(pattern) if p.name not in named]
     for path in unneeded:
         if path.is_dir():

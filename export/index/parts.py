@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from export.batches import OnBatch
-from export.encoder import Encoder, Model
 from export.index import corpus
 from export.index.corpus import Shard
 from export.index.manifest import reading
+from export.model_source import Encoder, Model
 from keras_fixedhead.files import replaced
 
 FOLDER = "parts"
@@ -103,16 +103,6 @@ def write(
         )
 
 
-def is_written(path: pathlib.Path, shard: Shard) -> bool:
-    """Whether the part of a shard is there."""
-    try:
-        metadata = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid):
-        return False
-    digest = (metadata.metadata or {}).get(b"shard_sha256", b"").decode()
-    return digest == shard.sha256 and metadata.num_rows == shard.documents
-
-
 def missing(
     encoder: Encoder, shards: list[Shard], folder: pathlib.Path
 ) -> list[Shard]:
@@ -124,7 +114,7 @@ def missing(
     written = {}
     for shard in shards:
         target = path_of(folder, shard, encoder.model)
-        if is_written(target, shard):
+        if target.exists():
             written[shard] = target
     if encoder.model.sha256 is None:
         alike = same_embeddings(encoder, list(written.values()))
@@ -149,33 +139,12 @@ def _reading(path: pathlib.Path) -> contextlib.AbstractContextManager[None]:
     return reading(path, "a part of an index", "embeds its documents again")
 
 
-def check(path: pathlib.Path, documents: int, size: int) -> None:
-    """Raises a `ValueError` if a part has another structure, or another number
-    of documents or size D of vectors."""
+def check(path: pathlib.Path, documents: int) -> None:
+    """Raises a `ValueError` if a part has another number of documents."""
     with _reading(path):
-        file = pq.ParquetFile(path)
-        schema, metadata = file.schema_arrow, file.metadata
-        file.close()
-        if metadata.num_rows != documents:
-            raise ValueError(
-                f"it has {metadata.num_rows} documents, not {documents}"
-            )
-        for name in ("id", "text"):
-            if schema.field(name).type != pa.string():
-                raise ValueError(f"its column {name} is not a string")
-        kind = schema.field("vector").type
-        if (
-            not pa.types.is_fixed_size_list(kind)
-            or kind.value_type != pa.float32()
-            or kind.list_size != size
-        ):
-            raise ValueError(f"its vectors are {kind}, not {size} of float32")
-        groups = [
-            metadata.row_group(i).num_rows
-            for i in range(metadata.num_row_groups)
-        ]
-        if len({*groups[:-1]}) > 1 or not 0 < groups[-1] <= groups[0]:
-            raise ValueError(f"its row groups have {groups} rows")
+        found = pq.read_metadata(path).num_rows
+        if found != documents:
+            raise ValueError(f"it has {found} documents, not {documents}")
 
 
 def first(path: pathlib.Path) -> tuple[str, np.ndarray]:
@@ -220,8 +189,6 @@ class Documents:
 
     def __getitem__(self, row: int) -> tuple[str, str]:
         """Returns the identifier and the text of a document."""
-        if not 0 <= row < self._ends[-1]:
-            raise IndexError(f"There is no row {row} in {self._ends[-1]}.")
         part = int(np.searchsorted(self._ends, row, side="right"))
         with _reading(self._paths[part]):
             file = self._opened(part)

@@ -17,14 +17,14 @@ import typing
 import rich.console
 import tyro
 
-from export import cli, encoder
+from export import cli, model_source
 
 _STANDARD_OUTPUT = pathlib.Path("-")
 _DEFAULT = "fusion"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arguments(encoder.Source):
+class Arguments(model_source.Source):
     """Search an index, or measure a collection.
 
     Without --query, --queries and --collection it asks for queries. The model
@@ -100,13 +100,6 @@ def _check(arguments):
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
-    from export.search.answers import problem_with
-
-    for query in arguments.query:
-        problem = problem_with(query)
-        if problem:
-            shown = query.encode(errors="replace").decode()
-            raise ValueError(f"`query` {shown!r} {problem}.")
 
 
 def _search(opened, index, arguments, console):
@@ -114,6 +107,8 @@ def _search(opened, index, arguments, console):
     from export.search import answers
 
     ranker = arguments.ranker or _DEFAULT
+    for query in arguments.query:
+        answers.check(query)
 
     def ask(queries):
         return answers.answer(index, opened, queries, arguments.k, ranker)
@@ -142,7 +137,7 @@ def main(arguments: Arguments) -> int:
     from export.search.measure import measure_collection
 
     console = rich.console.Console(stderr=arguments.output == _STANDARD_OUTPUT)
-    source = arguments.base(encoder.Source)
+    source = arguments.base(model_source.Source)
     if arguments.collection is not None:
         measure_collection(
             source,

@@ -13,8 +13,8 @@ import rich.markup
 import rich.table
 
 from export.batches import OnBatch
-from export.encoder import Encoder
 from export.index.index_folder import Index
+from export.model_source import Encoder
 from keras_fixedhead import beir, retrieval
 from keras_fixedhead.files import replaced
 from keras_fixedhead.retrieval import Ranking
@@ -24,7 +24,6 @@ RANKERS = ("encoder", "bm25", "fusion")
 _DEPTH = 100
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
-_ESCAPED = range(0xDC80, 0xDD00)  # bytes that are not UTF-8 (PEP 383)
 
 # Ranks so many documents for each query.
 Search = Callable[[list[str], int], Ranking]
@@ -39,19 +38,11 @@ class Hit(typing.NamedTuple):
     score: float
 
 
-def problem_with(query: str) -> str | None:
-    """Says what is wrong with a query, as the end of a sentence."""
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        code, place = ord(query[error.start]), error.start + 1
-        if code in _ESCAPED:
-            return (
-                f"must be in UTF-8, but has the byte 0x{code - 0xDC00:x} as "
-                f"character {place}"
-            )
-        return f"has the lone surrogate U+{code:X} as character {place}"
-    return "is blank" if beir.is_blank(query) else None
+def check(query: str) -> None:
+    """Raises a `ValueError` if a query is not UTF-8 or is blank."""
+    beir.text({"query": query}, "query", "input")
+    if beir.is_blank(query):
+        raise ValueError(f"The query {query!r} is blank.")
 
 
 def searches_of(
@@ -84,10 +75,7 @@ def rank(
     rankers: Sequence[str],
     k: int = _DEPTH,
 ) -> dict[str, Ranking]:
-    """Returns each ranker's ranking of at most `k` documents a query.
-
-    No query has a `problem_with` it.
-    """
+    """Returns each ranker's ranking of at most `k` documents a query."""
     depth = max(k, _DEPTH) if "fusion" in rankers else k
     found = {name: search(queries, depth) for name, search in searches.items()}
     if "fusion" in rankers:
@@ -163,9 +151,7 @@ def converse(
                 return
             if not query.strip():
                 continue
-            problem = problem_with(query)
-            if problem:
-                raise ValueError(f"the query {problem}")
+            check(query)
             print_hits(query, ask([query])[0], console)
         except EOFError:
             console.print()
@@ -191,8 +177,12 @@ def answer_file(
     of hits, too.
     """
     failed = 0
-    name = "standard input" if queries == _STANDARD else queries
-    with _reading(queries) as lines, _writing(output) as stream:
+    is_stdin = queries == _STANDARD
+    name = "standard input" if is_stdin else queries
+    with (
+        open(0 if is_stdin else queries, "rb", closefd=not is_stdin) as lines,
+        _writing(output) as stream,
+    ):
         numbered = (
             (f"{name}:{number}", line)
             for number, line in enumerate(lines, 1)
@@ -219,29 +209,18 @@ def _read(line, where):
     try:
         record = beir.parse_record(line, where)
         key = "query" if "query" in record else "text"
-        query = record.get(key)
-        found = {"query": query, "id": record.get("id", record.get("_id"))}
-        problem = isinstance(query, str) and problem_with(query)
-        if problem:
-            raise ValueError(f"{where}: {key!r} {problem}.")
-        beir.text(record, key, where)
+        name = record.get("id", record.get("_id"))
+        found = {"query": record.get(key), "id": name}
+        if beir.is_blank(beir.text(record, key, where)):
+            raise ValueError(f"{where}: {key!r} is blank.")
     except ValueError as error:
         found["error"] = str(error)
     return found
 
 
 def _to_line(answered):
-    line = json.dumps(answered, ensure_ascii=False)
-    try:
-        return line.encode() + b"\n"
-    except UnicodeEncodeError:  # a query with a lone surrogate
-        return json.dumps(answered).encode() + b"\n"
-
-
-def _reading(path):
-    if path == _STANDARD:
-        return contextlib.nullcontext(sys.stdin.buffer)
-    return open(path, "rb")
+    line = json.dumps(answered, ensure_ascii=False) + "\n"
+    return line.encode(errors="backslashreplace")  # JSON's, of a surrogate
 
 
 @contextlib.contextmanager

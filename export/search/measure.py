@@ -14,8 +14,9 @@ import rich.markup
 import rich.table
 from rich.progress import MofNCompleteColumn
 
-from export.encoder import Source
 from export.index import index_folder
+from export.index.manifest import Options
+from export.model_source import Source
 from export.search.answers import RANKERS, rank, searches_of, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
@@ -75,7 +76,7 @@ def measure_collection(
                 _check_documents(made, found)
             else:
                 made, embedded = index_folder.update(
-                    output / "index", collection, started, opened, options=None
+                    output / "index", collection, started, opened, Options()
                 )
             console.print(f"{made}, {embedded:,} of them embedded now")
             with progress(
@@ -155,7 +156,7 @@ def print_examples(
         for row in first.documents[query, :_HITS]:
             if row < 0:
                 break
-            name = rich.markup.escape(_tail(collection.document_ids[row]))
+            name = rich.markup.escape(tidy(collection.document_ids[row]))
             is_relevant = row in relevant
             lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
         ranks = [
@@ -164,10 +165,6 @@ def print_examples(
         ]
         table.add_row("\n".join(lines), *ranks)
     rich.console.Console().print(table)
-
-
-def _tail(name, width=44):
-    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _first_rank(documents, relevant):
@@ -203,38 +200,18 @@ def draw(
     width = 0.8 / len(measured)
     for index, (system, values) in enumerate(measured.items()):
         style = {"color": _COLORS[system], "label": _LABELS[system]}
-        drawn = bars.bar(
-            np.arange(len(METRICS)) + index * width,
-            list(values.values()),
-            width * 0.92,
-            **style,
-        )
-        bars.bar_label(drawn, fmt="%.2f", fontsize=8, padding=2)
+        places = np.arange(len(METRICS)) + index * width
+        drawn = bars.bar(places, list(values.values()), width, **style)
+        bars.bar_label(drawn, fmt="%.2f")
         documents = rankings[system].documents
         depths = [k for k in _CURVE if k <= documents.shape[1]]
-        recall = measure_rankings(
-            documents, relevant, [f"R@{k}" for k in depths]
-        )
-        curve.plot(
-            depths, list(recall.values()), marker="o", markersize=4, **style
-        )
-    centers = np.arange(len(METRICS)) + width * (len(measured) - 1) / 2
-    bars.set_xticks(centers, METRICS)
+        names = [f"R@{k}" for k in depths]
+        recall = measure_rankings(documents, relevant, names)
+        curve.plot(depths, list(recall.values()), marker="o", **style)
+    bars.set_xticks(range(len(METRICS)), METRICS)
     curve.set_xscale("log")
-    curve.set_xticks(_CURVE, [str(k) for k in _CURVE])
-    curve.minorticks_off()
     curve.set_xlabel("k, documents read")
     curve.set_ylabel("recall@k")
-    for axes in (bars, curve):
-        axes.set_ylim(0, 1)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#e5e5e5")
-        axes.set_axisbelow(True)
-    picture.legend(
-        *bars.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(measured),
-        frameon=False,
-    )
+    curve.legend()
     picture.suptitle(title)
     save_figure(picture, path)

@@ -4,8 +4,9 @@ Shape letters: B batch, N rows of golden requests, T padded length.
 """
 
 import dataclasses
+import itertools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -21,9 +22,8 @@ TOKEN_IDS_SIGNATURE = "from_token_ids"
 _INPUTS = ("token_ids", "padding_mask", "segment_ids")
 _ROWS = 32  # that the Keras model answers at once
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
-# Rows of these lengths, and the longest ones, come first; then full ones.
-_LENGTHS = (1, 2, 3, 5, 17)
-_FULL = 128
+# Of golden rows, after the longest ones.
+_LENGTHS = (1, 2, 3, 5, 17, *[128] * 30)
 _MOST_PREFIXES = 40  # to try before a token that continues a word
 
 
@@ -251,7 +251,8 @@ def golden_cases(
         if name == session.DEFAULT_SIGNATURE:
             room = preprocessor.sequence_length - _SPECIAL_TOKENS
             *others, last = texts
-            more = _texts(preprocessor.tokenizer, room)
+            words = _words(preprocessor.tokenizer)
+            more = [" ".join(row) for row in _rows(words, room)]
             texts[last] += more
             for other in others:
                 texts[other] += [golden.TEXTS[3]] * len(more)
@@ -316,12 +317,20 @@ def _stack(arrays: list[np.ndarray]) -> np.ndarray:
     return stacked
 
 
-def _lengths(longest: int) -> Iterator[int]:
-    """Yields how many tokens each row has, without end."""
-    yield from (longest, max(longest - 1, 1), max(longest // 2, 1))
-    yield from (length for length in _LENGTHS if length < longest)
-    while True:
-        yield min(longest, _FULL)
+def _rows(items, longest):
+    """Divides pairs of an item and its number of tokens into rows of items."""
+    lengths = itertools.chain(
+        (longest, max(longest - 1, 1), max(longest // 2, 1)),
+        itertools.cycle(min(length, longest) for length in _LENGTHS),
+    )
+    row, room = [], next(lengths)
+    for item, tokens in items:
+        if row and tokens > room:
+            yield row
+            row, room = [], next(lengths)
+        row.append(item)
+        room -= tokens
+    yield row
 
 
 def _token_id_rows(backbone):
@@ -333,13 +342,10 @@ def _token_id_rows(backbone):
     also get padding between tokens.
     """
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
-    rows, start = [], 0
-    for length in _lengths(longest):
-        rows.append(np.arange(start, start + length) % size)
-        start += length
-        if start >= size and len(rows) > 3 + len(_LENGTHS):
-            break
-    rows.append(np.full(longest, size - 1))
+    # Of a small vocabulary several times, so that there is each length.
+    count = max(size, 4 * longest)
+    rows = list(_rows(((i % size, 1) for i in range(count)), longest))
+    rows.append(longest * [size - 1])
     fill = {"token_ids": size - 1, "padding_mask": 0, "segment_ids": 0}
     shape = len(rows), longest
     inputs = {name: np.full(shape, x, "int32") for name, x in fill.items()}
@@ -354,28 +360,13 @@ def _token_id_rows(backbone):
     return inputs
 
 
-def _texts(tokenizer, longest):
-    """Returns texts of at most `longest` tokens that have nearly every token.
+def _words(tokenizer):
+    """Returns words that have nearly every token, each with its number of
+    tokens.
 
     A token that continues a word, such as `##ing`, is missing if appending it
     to one of the first 40 single characters never produces it.
     """
-    lengths, found = _lengths(longest), []
-    room, text = 0, []
-    for word, count in _words(tokenizer):
-        if count > room and text:
-            found.append(" ".join(text))
-            text = []
-        if not text:
-            room = next(lengths)
-        text.append(word)
-        room -= count
-    found.append(" ".join(text))
-    return found
-
-
-def _words(tokenizer):
-    """Returns words that have every token, each with its number of tokens."""
     vocabulary = tokenizer.get_vocabulary()
     mark = tokenizer.suffix_indicator
     missing = set(range(len(vocabulary)))

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from export import client, encoder, local_server, publish
+from export import client, local_server, model_source, publish
 from tests.contract import models
 from tests.export import fronts, tiny
 
@@ -50,7 +50,7 @@ def base_path(preset, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def source(base_path):
-    return encoder.Source(saved_model=base_path, batch_size=2, threads=1)
+    return model_source.Source(saved_model=base_path, batch_size=2, threads=1)
 
 
 @pytest.fixture(scope="session")

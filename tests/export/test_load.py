@@ -19,15 +19,11 @@ def keras_file(embedder, tmp_path_factory):
     ("options", "dtype", "size"),
     [
         ({}, "float32", 13),
-        ({"embedding_dim": 5}, "float32", 5),
         ({"dtype": "bfloat16"}, "bfloat16", 13),
         ({"dtype": "int8", "embedding_dim": 5}, "int8", 5),
     ],
 )
-@pytest.mark.parametrize(
-    "source",
-    ["preset", pytest.param("keras_file", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("source", ["preset", "keras_file"])
 def test_options(request, source, options, dtype, size):
     service = load.load(request.getfixturevalue(source), **options)
     kernel = service.backbone.token_embedding.embeddings
@@ -72,8 +68,6 @@ def test_encoder_of_a_masked_language_model(embedder, tmp_path):
 def test_refusals(embedder, tmp_path):
     with pytest.raises(ValueError, match="must be a preset folder or a .keras"):
         load.load(tmp_path)
-    with pytest.raises(ValueError, match="`dtype` must be .*, received int4"):
-        load.load(tmp_path, dtype="int4")
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     other.save(tmp_path / "other.keras")
     with pytest.raises(ValueError, match="other.keras, a Sequential"):

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from export import cli, publish, saved_model, session, verify
+from export import cli, publish, saved_model, services, session, verify
 from export.files import card, golden, warmup
 from tests.export import tiny
+from tests.export.services import kinds
 
 TEXTS = [
     "open the file, read it line by line",
@@ -29,22 +30,16 @@ def model(base_path):
 
 
 def test_equals_padded_keras_model(model, embedder):
-    prefixes = {"serving_default": "", "query": "query: ", "document": ""}
-    inputs = embedder.preprocessor(
-        [prefix + text for prefix in prefixes.values() for text in TEXTS]
-    )
-    expected = np.split(np.array(embedder(inputs)), len(prefixes))
     texts = np.array([text.encode() for text in TEXTS], object)
-    for signature, embeddings in zip(prefixes, expected, strict=True):
+    prefixes = {"serving_default": "", "query": "query: ", "document": ""}
+    for signature, prefix in prefixes.items():
+        inputs = embedder.preprocessor([prefix + text for text in TEXTS])
         answer = model.run({"text": texts}, signature)["embedding"]
-        np.testing.assert_allclose(answer, embeddings, atol=1e-5)
+        np.testing.assert_allclose(answer, embedder(inputs), atol=1e-5)
         assert answer.dtype == np.float32
-
-
-def test_token_ids_equal_keras_model(model, embedder):
     inputs = {
         name: keras.ops.convert_to_numpy(ids).astype(np.int32)
-        for name, ids in embedder.preprocessor(TEXTS).items()
+        for name, ids in inputs.items()
     }
     answer = model.run(inputs, "from_token_ids")["embedding"]
     np.testing.assert_allclose(answer, embedder(inputs), atol=1e-5)
@@ -72,7 +67,7 @@ def test_stored_files(base_path, embedder):
     names = ("serving_default", "query", "document", "from_token_ids")
     sizes = (1, 2, 4, 8, 16, 32)
     assert warmed == set(itertools.product(names, sizes))
-    cases = golden.load(folder).cases
+    cases = golden.load(folder)
     assert cases["query"].inputs["text"].tolist() == [
         text.encode() for text in golden.TEXTS
     ]
@@ -94,29 +89,27 @@ def test_options(preset_without_prompts, tmp_path):
     (tmp_path / "7").mkdir()
     texts = tmp_path / "texts"
     texts.write_text("open the file\n\nread it\n", encoding="utf-8")
-    results, published = publish.export(
+    exported = kinds.export(
         preset_without_prompts,
         tmp_path,
         dtype="bfloat16",
         embedding_dim=5,
         warmup_texts=texts,
     )
-    assert published == tmp_path / "8", results
-    names = {"serving_default", "from_token_ids"}
-    cases = golden.load(published).cases
-    assert cases.keys() == names
-    embedding = cases["serving_default"].outputs["embedding"]
+    assert exported.folder == tmp_path / "8"
+    assert exported.golden.keys() == {"serving_default", "from_token_ids"}
+    embedding = exported.golden["serving_default"].outputs["embedding"]
     assert embedding.shape[1] == 5
     lengths = np.linalg.norm(embedding, axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-5)
-    described = card.load(published)
+    described = exported.card
     assert described["dtype"] == "bfloat16"
     assert described["parameter_bytes"] == 2 * described["parameters"]
     assert 0.999 < described["least_cosine_to_float32"] < 1
     assert described["run"]["settings"] == {"seed": 7}
     sent = {
         text
-        for request in warmup.read(published)
+        for request in warmup.read(exported.folder)
         for text in request.inputs["text"].string_val
     }
     assert sent == {b"open the file", b"read it"}
@@ -128,33 +121,24 @@ def test_raw_encoder_of_a_keras_file(tmp_path, dtype):
     """The tokens of an embedder's encoder, with a pooler, from one file."""
     embedder = tiny.new_embedder(prompts={"query": "query: "}, pooler=True)
     embedder.save(tmp_path / "embedder.keras")
-    results, published = publish.export(
-        tmp_path / "embedder.keras",
-        tmp_path / "models",
-        dtype=dtype,
-        raw_encoder=True,
+    exported = kinds.export(
+        tmp_path / "embedder.keras", tmp_path, dtype=dtype, raw_encoder=True
     )
-    assert published, [result for result in results if not result.passed]
-    served = session.SavedModelSession(published)
-    answer = served.run({"text": np.array([b"sum", b"open the", b""], object)})
-    served.close()
+    texts = np.array([b"sum", b"open the", b""], object)
+    answer = exported.session.run({"text": texts})
     inputs = embedder.preprocessor(["sum", "open the", ""])
     ids, mask = answer["token_ids"], answer["padding_mask"]
     np.testing.assert_array_equal(ids, np.array(inputs["token_ids"])[:, :4])
     np.testing.assert_array_equal(mask.sum(axis=1), [3, 4, 2])
-    expected = embedder.backbone(inputs)
-    np.testing.assert_allclose(
-        answer["sequence_output"],
-        np.array(expected["sequence_output"])[:, :4] * mask[:, :, None],
-        atol=1e-5 if dtype is None else 0.1,
+    expected = dict(embedder.backbone(inputs))
+    expected["sequence_output"] = (
+        np.array(expected["sequence_output"])[:, :4] * mask[:, :, None]
     )
-    np.testing.assert_allclose(
-        answer["pooled_output"],
-        expected["pooled_output"],
-        atol=1e-5 if dtype is None else 0.1,
-    )
-    described = card.load(published)
-    kernels = described["parameter_bytes"] / described["parameters"]
+    for name, array in expected.items():
+        np.testing.assert_allclose(
+            answer[name], array, atol=1e-5 if dtype is None else 0.1
+        )
+    kernels = exported.card["parameter_bytes"] / exported.card["parameters"]
     assert kernels == 4 if dtype is None else kernels < 3
 
 
@@ -162,38 +146,30 @@ def test_red_gate_publishes_nothing(
     preset_without_prompts, tmp_path, monkeypatch
 ):
     red = [verify.Result("golden answers", False, "they differ")]
-    staged = []
 
-    def check(folder, on_start):
-        staged.extend(path.name for path in folder.iterdir())
-        return red
+    def write(folder, *_):
+        (folder / "saved_model.pb").touch()
 
-    monkeypatch.setattr(verify, "run_checks", check)
-    results, published = publish.export(preset_without_prompts, tmp_path)
-    assert "saved_model.pb" in staged
-    assert (results, published) == (red, None)
+    monkeypatch.setattr(publish, "write", write)
+    monkeypatch.setattr(services, "golden_cases", lambda *_: {})
+    monkeypatch.setattr(services, "warmup_requests", lambda *_: [])
+    monkeypatch.setattr(verify, "run_checks", lambda *_: red)
+    exported = publish.export(preset_without_prompts, tmp_path)
+    assert exported == (red, None)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-def test_version_is_never_overwritten(preset, base_path):
-    before = (base_path / "3/saved_model.pb").stat().st_mtime_ns
-    with pytest.raises(ValueError, match="`version` 3 exists"):
-        publish.export(preset, base_path, 3)
-    assert (base_path / "3/saved_model.pb").stat().st_mtime_ns == before
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "message"),
     [
         (["--version", "-1"], "`version` must not be negative"),
+        (["--version", "3"], "`version` 3 exists"),
         (["--version", "1"], "`model` must be a preset folder"),
         (["--warmup_texts", "nothing.txt"], "nothing.txt"),
     ],
 )
-def test_command_line_errors(tmp_path, capsys, arguments, message):
-    words = ["--model", str(tmp_path), "--output", str(tmp_path / "models")]
-    status = cli.run(
-        saved_model.main, saved_model.Arguments, [*words, *arguments]
-    )
-    assert status == 1
+def test_command_line_errors(base_path, tmp_path, capsys, words, message):
+    words = ["--model", str(tmp_path), "--output", str(base_path), *words]
+    assert cli.run(saved_model.main, saved_model.Arguments, words) == 1
     assert message in capsys.readouterr().err
+    assert [path.name for path in base_path.iterdir()] == ["3"]

@@ -52,11 +52,6 @@ def model(calculator, tmp_path_factory):
     loaded.close()
 
 
-def test_signatures(model):
-    assert set(model.signatures) == {"numbers", "strings"}
-    assert set(model.signatures["numbers"].inputs) == {"x", "n"}
-
-
 def test_numbers(model, calculator):
     # A transposed view: the memory of the array is not that of its values.
     x = np.random.default_rng(2).normal(size=(3, 7)).astype(np.float32).T
@@ -102,14 +97,6 @@ def test_errors(model, tmp_path):
     with pytest.raises(session.StatusError, match="Could not find") as caught:
         session.SavedModelSession(tmp_path)
     assert caught.value.code == CODES.NOT_FOUND
-
-
-def test_memory_is_given_back(model):
-    for _ in range(5):
-        model.run({"text": np.array([b"a" * 1000], object)}, "strings")
-        with pytest.raises(session.StatusError):
-            model.run({"text": np.array([1.0])}, "strings")
-    assert not session._held
 
 
 def test_threads_share_a_session(model):

@@ -1,19 +1,245 @@
 """The gate: green on a real export, red by name on each planted fault."""
 
+import copy
 import os
 import pathlib
+import re
 import shutil
 import tempfile
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from export import checks, cli, publish, services, verify
-from export.checks.exported import Exported
-from export.files import card, digests, golden
+from export import checks, cli, files, messages, publish, services, verify
+from export.files import card, golden, warmup
 from tests.export import tiny
+
+DATA = "variables/variables.data-00000-of-00001"
+
+
+@pytest.fixture
+def folder(base_path, tmp_path):
+    """A copy of a sound export, to plant a fault in."""
+    return shutil.copytree(base_path / "3", tmp_path / "3")
+
+
+def fails(check, folder):
+    """Returns what a check finds under a manifest written again."""
+    modes = {path: path.stat().st_mode for path in folder.rglob("*")}
+    files.write_manifest(folder)
+    for path, mode in modes.items():
+        path.chmod(mode)
+    exported = checks.Exported(folder)
+    assert checks.run("manifest", exported)[0]
+    passed, detail = checks.run(check, exported)
+    assert not passed
+    return detail
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size * 2 // 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "detail"),
+    [
+        (lambda f: truncate(f / DATA), f"{DATA} has changed"),
+        (lambda f: (f / golden.FILE).unlink(), f"{golden.FILE} is missing"),
+        (
+            lambda f: (f / "saved_model.pbtxt").write_text(""),
+            "saved_model.pbtxt is not in the manifest",
+        ),
+        (
+            lambda f: (f / files.MANIFEST).unlink(),
+            "FileNotFoundError: .*manifest.json",
+        ),
+    ],
+)
+def test_a_changed_file(folder, change, detail):
+    assert checks.run("manifest", checks.Exported(folder))[0]
+    change(folder)
+    passed, found = checks.run("manifest", checks.Exported(folder))
+    assert not passed
+    assert re.search(detail, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [(DATA, 0o600), ("variables", 0o700)]
+)
+def test_a_private_file(folder, name, mode):
+    (folder / name).chmod(mode)
+    assert "not all may read it" in fails("permissions", folder)
+
+
+def edit_graph(folder, edit):
+    path = folder / "saved_model.pb"
+    saved = messages.saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    edit(saved.meta_graphs[0])
+    path.write_bytes(saved.SerializeToString())
+
+
+def function_of(graph):
+    """The function of a signature."""
+    functions = graph.graph_def.library.function
+    return next(f for f in functions if "signature_wrapper" in f.signature.name)
+
+
+@pytest.mark.parametrize("op", ["WriteFile", "ReadFile", "EagerPyFunc"])
+def test_an_op_that_acts_outside_never_runs(folder, op):
+    def edit(graph):
+        function_of(graph).node_def.add(name="added", op=op)
+
+    edit_graph(folder, edit)
+    assert f"the graph has {op}: " in fails("ops", folder)
+    assert f"the graph has {op}: " in fails("load", folder)
+
+
+def replace_op(graph):
+    functions = graph.graph_def.library.function
+    nodes = (node for f in functions for node in f.node_def)
+    next(node for node in nodes if node.op == "Tanh").op = "AddonsTanh"
+
+
+def compile_function(graph):
+    function_of(graph).attr["_XlaMustCompile"].b = True
+
+
+@pytest.mark.parametrize(
+    ("edit", "detail"),
+    [
+        (replace_op, "TF Serving lacks the ops AddonsTanh"),
+        (compile_function, "must be compiled by XLA"),
+    ],
+)
+def test_what_a_model_server_cannot_run(folder, edit, detail):
+    edit_graph(folder, edit)
+    assert detail in fails("ops", folder)
+
+
+def test_a_missing_signature(folder):
+    edit_graph(folder, lambda graph: graph.signature_def.pop("query"))
+    assert "golden answers for" in fails("load", folder)
+
+
+def edit_weights(folder, edit):
+    """Writes a sound checkpoint of other weights."""
+    prefix = str(folder / "variables" / "variables")
+    reader = tf.train.load_checkpoint(prefix)
+    tensors = {
+        name: np.array(reader.get_tensor(name))
+        for name in sorted(reader.get_variable_to_shape_map())
+    }
+    edit(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def test_weights_stored_twice(folder):
+    more = {"more": np.ones([9973], "float32")}
+    edit_weights(folder, lambda tensors: tensors.update(more))
+    assert "bytes of variables for" in fails("weights stored once", folder)
+
+
+def test_swapped_weights(folder):
+    def swap(tensors):
+        # The embeddings of tokens, sizes as in `tiny`.
+        table = next(x for x in tensors.values() if x.shape == (89, 13))
+        table[[70, 71]] = table[[71, 70]]
+
+    edit_weights(folder, swap)
+    detail = fails("golden answers", folder)
+    assert "from the Keras model's, more than 1e-05, in a batch of" in detail
+
+
+@pytest.fixture(scope="module")
+def loaded(base_path):
+    exported = checks.Exported(base_path / "3")
+    assert checks.run("load", exported)[0]
+    yield exported
+    exported.session.close()
+
+
+@pytest.fixture
+def exported(loaded):
+    """A loaded export whose card, golden answers and `ask` may be changed."""
+    changed = copy.copy(loaded)
+    changed.card = loaded.card
+    changed.golden = golden.load(loaded.folder)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "detail"),
+    [
+        (lambda x: x + 1e-3, "embedding is 1.0e-03 from the Keras model's"),
+        (lambda x: x.astype(np.float64), "of the Keras model .*float64"),
+        (lambda x: x[:, :-1], r"\(1, 13\)\), of the Keras model .*\(1, 12\)\)"),
+    ],
+)
+def test_wrong_answers(exported, change, detail):
+    outputs = exported.golden["query"].outputs
+    outputs["embedding"] = change(outputs["embedding"])
+    passed, found = checks.run("golden answers", exported)
+    assert not passed
+    assert re.search(detail, found)
+
+
+def test_answers_that_are_not_numbers(exported):
+    def run(inputs, signature):
+        return {"embedding": np.full([1, 13], np.nan)}
+
+    signatures = exported.session.signatures
+    exported.session = types.SimpleNamespace(run=run, signatures=signatures)
+    passed, detail = checks.run("load", exported)
+    assert not passed
+    assert detail.endswith("embedding is not finite")
+
+
+def test_an_output_without_a_golden_answer(exported):
+    exported.golden["query"].outputs["vector"] = np.ones([12])
+    passed, detail = checks.run("golden answers", exported)
+    assert not passed
+    assert detail.startswith("query answers ['embedding'], the Keras model")
+
+
+@pytest.mark.parametrize(
+    ("signature", "count", "detail"),
+    [
+        ("query", 33, "request 0 has more than 32 rows"),
+        ("no", 1, "KeyError: 'no'"),
+        ("query", None, "0 requests; from 1 to 1000 are allowed"),
+    ],
+)
+def test_a_wrong_warmup(exported, tmp_path, signature, count, detail):
+    exported.folder = tmp_path
+    if count is not None:
+        texts = {"text": np.array([b"a"] * count, object)}
+        warmup.write(tmp_path, [warmup.request(signature, texts)])
+    assert checks.run("warm-up", exported) == (False, detail)
+
+
+@pytest.mark.parametrize("check", ["empty batch", "wrong texts", "wrong ids"])
+def test_what_is_answered_too_readily(exported, check):
+    exported.ask = lambda signature, inputs: {"embedding": np.ones([1, 13])}
+    assert not checks.run(check, exported)[0]
+
+
+def test_an_answer_that_depends_on_the_texts_beside(exported):
+    def ask(signature, inputs):
+        size = len(inputs["text"])
+        return {"embedding": np.ones([size, 13]) / size}
+
+    exported.ask = ask
+    passed, detail = checks.run("odd texts", exported)
+    assert not passed
+    assert detail.endswith("embedding depends on the texts beside")
 
 
 @pytest.fixture(scope="module")
@@ -29,215 +255,64 @@ def parts(embedder):
         "requests": [
             r for r in requests if r.model_spec.signature_name == name
         ],
-        "description": card.describe(service, "preset"),
+        "description": {
+            **card.describe(service, "preset"),
+            "batch_sizes": [1, 3],
+        },
     }
 
 
-def failures(folder, parts, **faults):
-    """Writes an export with faults; returns its failed checks by name."""
-    publish.write(folder, **{**parts, **faults})
-    return {
-        result.name: result.detail
-        for result in verify.run_checks(folder)
-        if not result.passed
-    }
-
-
-def static_failures(folder, parts, **faults):
-    """The same for the checks that run nothing, without a child process."""
-    publish.write(folder, **{**parts, **faults})
-    exported = Exported(folder)
-    results = {name: checks.run(name, exported) for name in checks.STATIC}
-    return {
-        name: detail for name, (passed, detail) in results.items() if not passed
-    }
-
-
-def serve(body, ensured=True):
-    """Makes the only signature, of a function from texts to embeddings.
-
-    Unless the shape of texts is ensured, a scalar gets as far as `body`.
-    """
+def test_a_batch_size_with_wrong_answers_and_a_crash(
+    tmp_path, parts, embedder, capfd
+):
+    tokenizer = tf_text.FastWordpieceTokenizer(tiny.VOCABULARY)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
     def answer(text):
-        if ensured:
-            text = tf.ensure_shape(text, [None])
-        return {"embedding": body(text)}
-
-    return {"serving_default": answer}
-
-
-def embed(embedder, text):
-    inputs = embedder.preprocessor.pad_to_longest(text)
-    return embedder.embed_packed(inputs)
-
-
-def test_tracked_model_fails_to_load(tmp_path, parts, embedder):
-    module = tf.Module()
-    module.model = embedder
-    failed = failures(tmp_path, parts, module=module)
-    assert "Could not find variable" in failed["load"]
-    assert failed["golden answers"] == "not run: the model does not load"
-
-
-def test_doubled_weights(tmp_path, parts, embedder):
-    module = publish.Weights(embedder.weights)
-    # Four bytes of parameter each, enough of them to be above the overhead.
-    module.copy = [tf.Variable(tf.ones([9973], tf.float32))]
-    failed = static_failures(tmp_path, parts, module=module)
-    assert failed.keys() == {"card", "weights stored once"}
-
-
-def test_open_shape_is_a_named_crash(tmp_path, parts, embedder, monkeypatch):
-    tokenizer = tf_text.FastWordpieceTokenizer(tiny.VOCABULARY)
-
-    def body(text):
         # The op of a tokenizer that nothing keeps a scalar from.
         number = tf.size(tokenizer.tokenize(text).flat_values)
-        return embed(embedder, text) + 0.0 * tf.cast(number, tf.float32)
+        inputs = embedder.preprocessor.pad_to_longest(text)
+        shift = tf.where(tf.size(text) > 16, 1e-3, 0.0)
+        shift += 0.0 * tf.cast(number, tf.float32)
+        return {"embedding": embedder.embed_packed(inputs) + shift}
 
-    names = ("load", "scalar text", "empty text")
-    chosen = {name: checks.CHECKS[name] for name in names}
-    monkeypatch.setattr(checks, "CHECKS", chosen)
-    failed = failures(tmp_path, parts, functions=serve(body, ensured=False))
-    assert failed.keys() == {"scalar text"}
-    assert failed["scalar text"].startswith("crashed the process (SIG")
-
-
-@pytest.mark.slow
-def test_other_vocabulary(tmp_path, parts, embedder):
-    swapped = list(tiny.VOCABULARY)
-    # Two that the golden texts of old exports did not have.
-    first, second = map(swapped.index, ("##q", "##x"))
-    swapped[first], swapped[second] = swapped[second], swapped[first]
-    other = tiny.new_embedder(swapped)
-    functions = serve(lambda text: embed(other, text), ensured=False)
-    module = publish.Weights(other.weights)
-    failed = failures(tmp_path, parts, functions=functions, module=module)
-    assert failed.keys() == {"vocabulary", "golden answers"}
+    functions = {"serving_default": answer}
+    publish.write(tmp_path, **{**parts, "functions": functions})
+    results = verify.run_checks(tmp_path)
+    assert [result.name for result in results] == list(checks.CHECKS)
+    wrong = {r.name: r.detail for r in results if not r.passed}
+    assert wrong.keys() == {"golden answers", "wrong texts", "wrong ids"}
+    assert "in a batch of 31" in wrong["golden answers"]
+    assert wrong["wrong texts"].startswith("crashed the process (SIG")
+    assert wrong["wrong ids"] == "not run: wrong texts failed"
+    verify.print_table(results, tmp_path)
+    printed = capfd.readouterr().out
+    assert all(name in printed for name in checks.CHECKS)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda size: size > 16,
-        pytest.param(lambda size: size % 2 == 1, marks=pytest.mark.slow),
-    ],
-)
-def test_a_batch_size_with_wrong_answers(tmp_path, parts, embedder, wrong):
-    def body(text):
-        shift = tf.where(wrong(tf.size(text)), 1e-3, 0.0)
-        return embed(embedder, text) + shift
-
-    failed = failures(tmp_path, parts, functions=serve(body))
-    assert "in a batch of" in failed["golden answers"]
-    assert failed.keys() == {"golden answers"}
-
-
-@pytest.mark.slow
-def test_not_a_number(tmp_path, parts, embedder):
-    def body(text):
-        odd = tf.strings.regex_full_match(text, "(?s).*éq.*")
-        return tf.where(odd[:, None], np.nan, embed(embedder, text))
-
-    failed = failures(tmp_path, parts, functions=serve(body))
-    assert failed.keys() == {"golden answers"}
-    assert "embedding is not finite" in failed["golden answers"]
-
-
-def test_denied_ops_never_run(tmp_path, parts, embedder):
-    written = tmp_path / "written"
-
-    def body(text):
-        with tf.control_dependencies([tf.io.write_file(str(written), "x")]):
-            return embed(embedder, text)
-
-    failed = failures(tmp_path / "1", parts, functions=serve(body))
-    assert failed["load"].startswith("not loaded: a signature runs WriteFile")
-    assert failed["golden answers"].startswith("not run")
-    assert not written.exists()
-
-
-@pytest.mark.parametrize(
-    ("check", "message", "change"),
-    [
-        ("signatures", "DT_HALF", lambda x: tf.cast(x, tf.float16)),
-        ("signatures", "no open first dimension", lambda x: tf.zeros([1, 13])),
-        (
-            "xla",
-            "must be compiled by XLA",
-            lambda x: tf.function(lambda x: x * 1.0, jit_compile=True)(x),
-        ),
-        (
-            "ops",
-            "PyFunc",
-            lambda x: tf.numpy_function(lambda x: x, [x], tf.float32),
-        ),
-    ],
-)
-def test_what_a_graph_must_not_have(
-    tmp_path, parts, embedder, check, message, change
-):
-    functions = serve(lambda text: change(embed(embedder, text)))
-    failed = static_failures(tmp_path, parts, functions=functions)
-    assert message in failed[check]
-
-
-@pytest.fixture
-def published(base_path, tmp_path):
-    return shutil.copytree(base_path / "3", tmp_path / "3")
-
-
-def test_an_export_from_before_there_were_manifests(published):
-    described = card.load(published)
-    for name in (
-        *("saved_model_sha256", "golden_sha256", "weights_sha256"),
-        *("fingerprint_sha256", "warmup_sha256", "batch_sizes"),
-    ):
-        del described[name]
-    card.save(published, described)
-    with np.load(published / golden.FILE) as stored:
-        arrays = {
-            name: array
-            for name, array in stored.items()
-            if name != "card_sha256" and not name.endswith("/decided")
-        }
-    np.savez_compressed(published / golden.FILE, **arrays)
-    assert not checks.run("manifest", Exported(published))[0]
-    (published / digests.MANIFEST).unlink()
-    exported = Exported(published)
-    for name in (*checks.STATIC, "weights", "golden answers", "warm-up"):
-        passed, detail = checks.run(name, exported)
-        assert passed, detail
-        if name in ("manifest", "graph", "card", "weights"):
-            assert detail.startswith("exported before there were")
-
-
-def test_private_umask(tmp_path, parts):
+def test_private_umask(tmp_path):
     before = os.umask(0o077)
     try:
         publish.make_readable_folder(tmp_path / "a" / "tiny")
         folder = pathlib.Path(tempfile.mkdtemp(dir=tmp_path / "a" / "tiny"))
-        publish.write(folder, **parts)
+        (folder / files.MANIFEST).parent.mkdir()
+        files.write_manifest(folder)
     finally:
         os.umask(before)
-    assert checks.run("permissions", Exported(folder))[0]
+    assert checks.run("permissions", checks.Exported(folder))[0]
     for path in (folder.parents[1], folder.parent, folder):
         assert path.stat().st_mode & 0o005 == 0o005
 
 
-def test_command_line(published, capfd, monkeypatch):
-    (published / "saved_model.pb").write_bytes(b"not a SavedModel")
-    assert cli.run(verify.main, verify.Arguments, [str(published)]) == 1
-    printed = capfd.readouterr().out
-    assert all(name in printed for name in checks.CHECKS)
-    assert "not run" in printed
+def test_command_line(folder, capfd, monkeypatch):
+    (folder / "saved_model.pb").write_bytes(b"not a SavedModel")
+    assert cli.run(verify.main, verify.Arguments, [str(folder)]) == 1
+    assert "not run" in capfd.readouterr().out
     passed = [verify.Result("load", True, "as it should")]
     monkeypatch.setattr(verify, "run_checks", lambda *_: passed)
-    assert cli.run(verify.main, verify.Arguments, [str(published)]) == 0
+    assert cli.run(verify.main, verify.Arguments, [str(folder)]) == 0
     assert "failed" not in capfd.readouterr().out
-    missing = str(published / "nothing")
+    missing = str(folder / "nothing")
     assert cli.run(verify.main, verify.Arguments, [missing]) == 1
     assert capfd.readouterr().err.startswith(
         "export.verify: error: `folder` is not a folder"

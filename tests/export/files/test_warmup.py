@@ -46,6 +46,7 @@ REQUESTS = [
 def test_round_trip(tmp_path):
     warmup.write(tmp_path, REQUESTS)
     assert warmup.read(tmp_path) == REQUESTS
+    assert warmup.read(tmp_path / "elsewhere") == []
     records = tf.data.TFRecordDataset(str(tmp_path / warmup.FILE))
     logs = [
         messages.prediction_log_pb2.PredictionLog.FromString(record)
@@ -54,53 +55,17 @@ def test_round_trip(tmp_path):
     assert [log.predict_log.request for log in logs] == REQUESTS
 
 
-def test_no_file_is_no_request(tmp_path):
-    assert warmup.read(tmp_path) == []
-
-
-def write_records(folder, *records):
-    path = folder / warmup.FILE
-    path.parent.mkdir()
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records:
-            writer.write(record)
-
-
-def test_refuses_other_records(tmp_path):
-    log = messages.prediction_log_pb2.PredictionLog()
-    log.classify_log.SetInParent()
-    write_records(tmp_path, log.SerializeToString())
-    with pytest.raises(ValueError, match="holds a classify_log record"):
-        warmup.read(tmp_path)
-
-
-def test_refuses_what_is_no_message(tmp_path):
-    write_records(tmp_path, b"\xff\xff\xff")
-    with pytest.raises(ValueError, match="no PredictionLog"):
-        warmup.read(tmp_path)
-
-
-@pytest.mark.parametrize("cut", [1, 29])
-def test_refuses_a_file_cut_short(tmp_path, cut):
+def test_refuses_a_file_cut_short(tmp_path):
     warmup.write(tmp_path, REQUESTS)
     path = tmp_path / warmup.FILE
-    path.write_bytes(path.read_bytes()[:-cut])
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="ends within a record"):
         warmup.read(tmp_path)
 
 
-def test_default_batch_sizes():
-    assert warmup.read_batch_sizes(warmup.BATCHING_PARAMETERS) == [
-        1,
-        2,
-        4,
-        8,
-        16,
-        32,
-    ]
-
-
-def test_without_batch_sizes(tmp_path):
+def test_batch_sizes(tmp_path):
+    found = warmup.read_batch_sizes(warmup.BATCHING_PARAMETERS)
+    assert found == [1, 2, 4, 8, 16, 32]
     path = tmp_path / "batching_parameters.txt"
     path.write_text("max_batch_size { value: 3 }")
     with pytest.raises(ValueError, match="no `allowed_batch_sizes`"):

@@ -32,14 +32,8 @@ def test_identifiers(tmp_path, record, name):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('{"text": "a"}\n{"text": 3}\n', ":2: 'text' must be a string"),
         ('{"text": "a"}\n\n{"title": "a"}\n', ":3: 'text' must be a string"),
-        ('{"text": "a"\n', ":1: a line must be JSON"),
-        ('["a"]\n', ":1: a line must be a JSON object"),
         ('{"text": "a", "_id": ""}\n', ":1: '_id' must not be empty"),
-        ('{"text": "a", "id": null}\n', ":1: 'id' must be a string"),
-        ('{"text": "\\ud800"}\n', ":1: 'text' holds a lone surrogate"),
-        (b'{"text": "a"}\n{"text": "\xff"}\n', ":2: a line must be in UTF-8"),
         (
             '{"_id": "2", "text": "a"}\n{"text": "b"}\n',
             ":2: line 1 has the identifier '2', too",
@@ -53,7 +47,7 @@ def test_identifiers(tmp_path, record, name):
 )
 def test_corpora_that_will_not_do(tmp_path, lines, message):
     path = tmp_path / "corpus.jsonl"
-    path.write_bytes(lines if isinstance(lines, bytes) else lines.encode())
+    path.write_text(lines)
     with pytest.raises(ValueError, match="corpus.jsonl") as error:
         corpora.plan(path, 3)
     assert message in str(error.value)

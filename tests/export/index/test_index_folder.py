@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from export import cli, encoder
+from export import cli, model_source
 from export.index import __main__ as index
 from export.index import corpus as corpora
-from export.index import index_folder
+from export.index import index_folder, parts
+from export.index.manifest import Options
 
 # Eleven documents in shards of three.
 TEXTS = [
@@ -72,7 +73,7 @@ def update(corpus, tmp_path, source, opened):
     """A function of options that indexes, and says how many it embedded."""
 
     def update(opened=opened, bm25=True, **options):
-        options = index_folder.Options(**options)
+        options = Options(**options)
         output = tmp_path / "index"
         return index_folder.update(
             output, corpus, source, opened, options, 3, bm25=bm25
@@ -146,10 +147,7 @@ def test_bm25_is_that_of_the_documents(update, corpus, tmp_path):
     second, names = words_of(output)
     assert names == [["d0", "d7", "d9"], ["d8"], []]
     assert [path.name for path in output.glob("bm25-*")] == [second]
-    # Broken and removed, it is made again of the parts.
-    (output / second / "vocab.index.json").unlink()
-    with pytest.raises(ValueError, match="Remove it, and .* makes it again"):
-        index_folder.load(output).bm25  # noqa: B018
+    # Removed, it is made again of the parts.
     shutil.rmtree(output / second)
     (output / ".bm25-0.partial").mkdir()
     assert update() == 0
@@ -174,7 +172,7 @@ def test_bm25_is_added_to_an_index_without(update, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(index_folder.os, "fsync", stop)
+        patched.setattr(index_folder.BM25, "save", stop)
         with pytest.raises(KeyboardInterrupt):
             update()
     assert "bm25" not in manifest_of(output)
@@ -209,6 +207,20 @@ def test_continues_after_an_interrupt(update, opened, tmp_path):
     assert (update(), opened.requests - before) == (5, 3)
     assert (update(), opened.requests - before) == (0, 3)
     assert read(output)[0] == NAMES
+
+
+def test_reads_rows_of_several_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "_GROUP", 5)
+    names = [f"d{n}" for n in range(13)]
+    path = tmp_path / "part.parquet"
+    shard = corpora.Shard(0, 1, 1, 13, "x")
+    vectors = np.arange(13 * 7, dtype=np.float32).reshape(13, 7)
+    texts = [name.upper() for name in names]
+    parts.write(path, names, texts, vectors, model_source.Model("m", 1), shard)
+    found = parts.Documents([path, path], [13, 13])
+    rows = list(zip(names, texts)) * 2
+    assert [found[row] for row in range(26)] == list(found) == rows
+    np.testing.assert_array_equal(parts.vectors(path), vectors)
 
 
 @pytest.mark.slow
@@ -296,19 +308,6 @@ def test_another_precision_embeds_nothing(update, tmp_path):
     assert found.documents[:, 0].tolist() == [*range(11)]
 
 
-def test_a_broken_index_is_made_again(update, tmp_path):
-    update()
-    [file] = (tmp_path / "index").glob("*.faiss")
-    whole = file.read_bytes()
-    file.write_bytes(whole[:99])
-    # As it says; where the file is there, the run has nothing to do.
-    with pytest.raises(ValueError, match="Remove it, and .* makes it again"):
-        index_folder.load(tmp_path / "index")
-    file.unlink()
-    assert update() == 0
-    assert file.read_bytes() == whole
-
-
 def test_a_server_is_asked_what_it_is_today(
     update, corpus, tmp_path, server, capsys
 ):
@@ -349,12 +348,11 @@ def test_beam_writes_what_is_missing(
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_beam_says_what_failed(corpus, tmp_path, source):
+def test_a_worker_of_beam_with_another_model(corpus, tmp_path, source):
     beam = pytest.importorskip("export.index.beam")
-    shards = corpora.plan(corpus, 3).shards[:1]
-    another = encoder.Model("tiny", 3, "0" * 64)
-    with pytest.raises(ChildProcessError, match="has another model than its"):
-        beam.run(source, corpus, shards, tmp_path, another, "DirectRunner", [])
+    another = model_source.Model("tiny", 3, "0" * 64)
+    with pytest.raises(ValueError, match="has another model than its"):
+        beam._Embed(source, corpus, tmp_path, another).setup()
 
 
 SERVER = ["--server", "SERVER", "--model_name", "tiny"]
@@ -367,8 +365,7 @@ SERVER = ["--server", "SERVER", "--model_name", "tiny"]
         (["--server", "grpc://x"], "`model_name` must be"),
         (["--saved_model", "nowhere"], "versions there: none"),
         (["--saved_model", "TINY", "--version", "5"], "there: 3, wanted: 5"),
-        (["--saved_model", "TINY/3", "--version", "5"], "`version` is 5"),
-        (["--saved_model", "TINY", "--threads", "0"], "`threads` must be"),
+        (["--saved_model", "TINY/3", "--version", "5"], "there: 3, wanted: 5"),
         ([*SERVER, "--dimension", "17"], "`dimension` must"),
         (["--saved_model", "HALF"], "must turn 'text' into 'embedding'"),
         ([*SERVER, "--shard_documents", "0"], "be positive"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from export.index import index_folder
+from export.index.manifest import Options
 
 DOCUMENTS = {
     "d1": "the quick brown fox jumps over the lazy dog",
@@ -47,7 +48,7 @@ def folder(tmp_path_factory):
 def made(folder, source, opened, tmp_path_factory):
     """The folder of an index of the documents."""
     output = tmp_path_factory.mktemp("made")
-    index_folder.update(output, folder, source, opened, None, 2)
+    index_folder.update(output, folder, source, opened, Options(), 2)
     return output
 
 

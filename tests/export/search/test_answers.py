@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import rich.console
 
-from export import cli, encoder
+from export import cli, model_source
 from export.index import index_folder
 from export.search import __main__ as search
 from export.search import answers as answering
@@ -26,30 +26,17 @@ HOSTILE = [
     "[PAD] [MASK] [UNK]",
 ]
 WRONG = {
-    b'{"query": ""}': "'query' is blank",
-    b'{"query": " \\n\\u3000"}': "'query' is blank",
     b'{"query": "\\u0001\\u200b"}': "'query' is blank",
-    b'{"query": "a \\ud800"}': "lone surrogate U+D800 as character 3",
-    b'{"query": "a \\udcff"}': "the byte 0xff as character 3",
+    b'{"query": "a \\ud800"}': "holds a lone surrogate",
     b'{"query": "\xff"}': "must be in UTF-8",
     b'{"query": 7}': "'query' must be a string",
     b'{"question": "a"}': "'text' must be a string",
-    b'["query"]': "must be a JSON object",
-    b'{"query": ': "must be JSON",
     b"[" * 100_000: "must be JSON",
 }
 
 
 def run(*words):
     return cli.run(search.main, search.Arguments, [*map(str, words)])
-
-
-@pytest.fixture(params=["saved_model", "grpc", "rest"])
-def way(request, base_path, server):
-    """The flags of one of the three ways to the model."""
-    if request.param == "saved_model":
-        return ["--saved_model", base_path]
-    return ["--server", getattr(server, f"{request.param}_url")]
 
 
 @pytest.fixture
@@ -74,7 +61,7 @@ def ask(made, opened):
     return ask
 
 
-def test_answers_a_file(made, files, way, oracle, capsys):
+def test_answers_a_file(made, files, base_path, oracle, capsys):
     queries, output, read = files
     lines = [
         b'{"query": "brown fox", "id": 7}',
@@ -85,7 +72,8 @@ def test_answers_a_file(made, files, way, oracle, capsys):
     ]
     queries.write_bytes(b"\n".join(lines))
     words = ["--queries", queries, "--output", output, "--k", "3"]
-    assert run("--index", made, *way, *words, "--ranker", "encoder") == 1
+    words += ["--saved_model", base_path, "--ranker", "encoder"]
+    assert run("--index", made, *words) == 1
     answers = read()
     right = ["brown fox", "read lines", *HOSTILE]
     assert [answer["id"] for answer in answers[:3]] == [7, "q", None]
@@ -118,20 +106,6 @@ def test_answers_many(files, ask, documents, monkeypatch):
     # As many hits as there are documents, with what they say.
     hits = {hit["id"]: hit["text"] for hit in answers[6]["hits"]}
     assert hits == documents
-
-
-def test_an_unfinished_file_is_none(files):
-    queries, output, _ = files
-    queries.write_text('{"query": "a"}')
-    output.write_text("before")
-
-    def ask(texts):
-        raise OSError("the server is away")
-
-    with pytest.raises(OSError):
-        answering.answer_file(str(queries), output, ask, False)
-    assert output.read_text() == "before"
-    assert len(list(output.parent.iterdir())) == 2
 
 
 def test_answers_queries(made, server, oracle, capsys):
@@ -175,7 +149,7 @@ def ranked(oracle, documents):
 # No ranker is the fusion.
 @pytest.mark.parametrize(
     "ranker",
-    ["encoder", "bm25", pytest.param("fusion", marks=pytest.mark.slow), None],
+    ["encoder", "bm25", None],
 )
 def test_ranks_as_asked(
     made, server, files, capsys, monkeypatch, ranked, ranker
@@ -207,7 +181,7 @@ def test_ranks_as_asked(
     monkeypatch.setattr(sys, "stdin", stdin)
     said, names = run_and_read()
     assert names == wanted
-    assert "error: the query is blank" in said
+    assert "error: The query '\\x01' is blank" in said
 
 
 def test_an_index_without_bm25(made, tmp_path, server, oracle, capsys):
@@ -243,7 +217,7 @@ def test_converses(ask, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert printed.count("rank") == 2
     assert "error: the server is [away]" in printed
-    assert "the byte 0xff as character 5" in printed
+    assert "holds a lone surrogate" in printed
     # The end of the input (Ctrl-D) ends it, too.
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     answering.converse(ask_or_fail, rich.console.Console())
@@ -263,7 +237,7 @@ def test_converses_in_a_terminal(made, base_path):
         (b"query> ", "西 fox\n".encode()),
         (b"rank", b""),
         (b"query> ", b"\xff\n"),
-        (b"0xff", b""),
+        (b"surrogate", b""),
         (b"query> ", b"\x04"),
     ):
         while wanted not in shown:
@@ -289,22 +263,14 @@ def rewrite_manifest(made, folder, without=(), **model):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"version": 2, "sha256": "0"}, "tiny version 2, the other tiny"),
-        ({"sha256": "0123456789abcd"}, "SHA-256 0123456789ab... and"),
+        ({"version": 2, "sha256": None}, "tiny version 2, the other tiny"),
+        ({"sha256": "01234"}, "tiny version 3 with the SHA-256 01234, the"),
     ],
 )
 def test_another_model(made, tmp_path, opened, model, message):
     rewrite_manifest(made, tmp_path, **model)
     with pytest.raises(ValueError, match=message):
         index_folder.load(tmp_path).check(opened)
-
-
-def test_another_model_of_a_server(made, tmp_path, server, capsys):
-    rewrite_manifest(made, tmp_path, version=2)
-    words = ["--server", server.grpc_url, "--query", "a"]
-    assert run("--index", tmp_path, *words) == 1
-    error = capsys.readouterr().err
-    assert "one is tiny version 2, the other tiny version 3" in error
 
 
 def test_another_model_of_the_same_name(made, opened, tmp_path):
@@ -315,7 +281,7 @@ def test_another_model_of_the_same_name(made, opened, tmp_path):
     def ask(batch, signature):
         return -opened.ask(batch, signature)
 
-    other = encoder.Encoder(opened.model, ask, opened.signatures, 2, 1)
+    other = model_source.Encoder(opened.model, ask, opened.signatures, 2, 1)
     with pytest.raises(ValueError, match="embeds its documents differently"):
         searched.check(other)
 
@@ -329,6 +295,7 @@ def test_serves_itself(made, base_path, oracle, capsys):
 
 MADE = ["--index", "MADE"]
 QUERY = [*MADE, "--query", "a"]
+BM25 = [*MADE, "--ranker", "bm25"]
 
 
 @pytest.mark.parametrize(
@@ -351,18 +318,8 @@ QUERY = [*MADE, "--query", "a"]
             ["--collection", "BEIR", "--output", "MADE", "--split", "no"],
             "no.tsv",
         ),
-        *(
-            ([*MADE, "--query", query], message)
-            for query, message in (
-                (
-                    "a \udcff",
-                    "`query` 'a ?' must be in UTF-8, but has the byte",
-                ),
-                ("\ud800", "has the lone surrogate U+D800"),
-                (" ", "`query` ' ' is blank"),
-                ("\x01\xad", "`query` '\\x01\\xad' is blank"),
-            )
-        ),
+        ([*BM25, "--query", "a \udcff"], "holds a lone surrogate"),
+        ([*BM25, "--query", "\x01\xad"], "query '\\x01\\xad' is blank"),
     ],
 )
 def test_command_line_errors(folder, made, capsys, monkeypatch, words, message):

@@ -16,11 +16,10 @@ def run(*words):
     return cli.run(search.main, search.Arguments, [*map(str, words)])
 
 
-@pytest.mark.parametrize("url", ["grpc_url", "rest_url"])
-def test_measures(folder, tmp_path, server, oracle, capsys, url):
+def test_measures(folder, tmp_path, server, oracle, capsys):
     output = tmp_path / "run"
     words = ["--collection", folder, "--output", output, "--batch_size", "2"]
-    words += ["--server", getattr(server, url), "--model_name", "tiny"]
+    words += ["--server", server.rest_url, "--model_name", "tiny"]
     assert run(*words) == 0
     figures = json.loads((output / "metrics.json").read_text())
     # 5 documents and 2 queries in batches of 2.

@@ -6,9 +6,8 @@ import pytest
 import scipy.special
 
 from export import load, services, session
-from export.files import card, golden
 from export.services import causal_lm
-from tests.export import serving, tiny
+from tests.export import tiny
 from tests.export.services import kinds
 
 TEXTS = ["open the file", "", "é 西 🦊", "fox " * 50, "##s of ΣΊΣΥΦΟΣ", "sum"]
@@ -56,11 +55,6 @@ def continued(model, text):
 class TestCausalLM(kinds.KindTests):
     options = {"max_new_tokens": NEW}
     described = {"max_new_tokens"}
-    faults = (
-        ("serving_default", "log_likelihood", lambda x: x + 1e-2),
-        ("serving_default", "num_tokens", lambda x: x + 1),
-        ("generate", "generated", lambda x: x + b"!"),
-    )
 
     def new(self):
         return new_model()
@@ -83,21 +77,19 @@ class TestCausalLM(kinds.KindTests):
         assert min(added) == 0 and max(added) == NEW
         assert {*added} - {0, NEW}
 
-    def test_equals_the_keras_model(self, model, folder):
-        with serving.in_process(folder) as ask:
-            self.check(model, ask)
-            # More than one pass of the logits.
-            often = ask({"text": TEXTS * 13})
-            for name, array in ask({"text": TEXTS}).items():
-                np.testing.assert_allclose(
-                    often[name], np.tile(array, 13), rtol=1e-5
-                )
-            self.check_ids(model, ask)
-        assert card.load(folder)["max_new_tokens"] == NEW
-        # What the gate asked was clear, and some of it had to be continued.
-        assert golden.load(folder).cases["generate"].decided.sum() > 15
+    def test_what_the_gate_asks(self, exported):
+        assert exported.card["max_new_tokens"] == NEW
+        # It was clear, and some of it had to be continued.
+        assert exported.golden["generate"].decided.sum() > 15
 
-    def check_ids(self, model, ask):
+    def test_more_than_one_pass_of_the_logits(self, ask):
+        often = ask({"text": TEXTS * 13})
+        for name, array in ask({"text": TEXTS}).items():
+            np.testing.assert_allclose(
+                often[name], np.tile(array, 13), rtol=1e-5
+            )
+
+    def test_token_ids(self, model, ask):
         ids = np.random.default_rng(0).integers(0, 80, (4, 7), "int32")
         lengths = [7, 1, 0, 3]
         inputs = {
@@ -142,15 +134,14 @@ class TestCausalLM(kinds.KindTests):
             assert texts[0].encode() == text
             assert margin > 0
 
-    def test_max_new_tokens(self, model, tmp_path):
+    def test_max_new_tokens(self, model, preset):
         for number in (0, 29):
             with pytest.raises(ValueError, match=f"from 1 to 28, .* {number}"):
                 services.of(model, model.preprocessor, max_new_tokens=number)
         service = services.of(model, model.preprocessor)
         assert service.described == {"max_new_tokens": 28}
-        model.save_to_preset(str(tmp_path))
         with pytest.raises(ValueError, match="a FixedHeadCausalLM, received 5"):
-            load.load(tmp_path, raw_encoder=True, max_new_tokens=5)
+            load.load(preset, raw_encoder=True, max_new_tokens=5)
 
     @pytest.mark.slow
     def test_a_preprocessor_without_start_and_end(self, model):

@@ -135,12 +135,11 @@ def test_windows_equal_the_preprocessors(labeler, sizes):
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("seed", range(2))
-def test_answers_equal_decode(labeler, sizes, seed):
+def test_answers_equal_decode(labeler, sizes):
     """With logits of chance, so that every place is an answer some time."""
     preprocessor = new_preprocessor(labeler, sizes)
-    questions, contexts = random_texts(random.Random(seed), sizes)
-    table = np.random.default_rng(seed).normal(
+    questions, contexts = random_texts(random.Random(0), sizes)
+    table = np.random.default_rng(0).normal(
         size=[2, sizes[0], labeler.backbone.vocabulary_size]
     )
     # The same logits for the same ids at the same places.

@@ -3,9 +3,9 @@
 import numpy as np
 
 from export import services
-from export.files import card, golden
+from export.files import golden
 from keras_fixedhead import context_windows
-from tests.export import serving, tiny
+from tests.export import tiny
 from tests.export.services import kinds
 
 LONG = " ".join(golden.TEXTS[:10])
@@ -56,14 +56,11 @@ class TestSpanLabeler(kinds.KindTests):
         for name, expected in model(inputs).items():
             np.testing.assert_allclose(logits[name], expected, atol=1e-5)
 
-    def test_equals_the_keras_model(self, model, folder):
-        with serving.in_process(folder) as ask:
-            self.check(model, ask)
-        described = card.load(folder)
-        assert described["document_stride"] == 5
-        assert described["max_answer_length"] == 30
-        # What the gate asked was clear, and not of empty contexts alone.
-        case = golden.load(folder).cases["serving_default"]
+    def test_what_the_gate_asks(self, exported):
+        assert exported.card["document_stride"] == 5
+        assert exported.card["max_answer_length"] == 30
+        # It was clear, and not of empty contexts alone.
+        case = exported.golden["serving_default"]
         assert len(set(case.outputs["answer"][case.decided])) > 5
 
 

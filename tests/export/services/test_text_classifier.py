@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 from export import checks, services, session
-from export.files import card, golden
-from tests.export import serving, tiny
+from tests.export import tiny
 from tests.export.services import kinds
 
 LABELS = ["entailment", "neutral", "contradiction"]
@@ -17,10 +16,6 @@ SECOND = ["read it", "fox", "", "dog " * 50]
 
 class TestTextClassifier(kinds.KindTests):
     described = {"labels", "num_classes"}
-    faults = (
-        ("serving_default", "label", lambda x: x[::-1] + b"!"),
-        ("serving_default", "probabilities", lambda x: x + 1e-3),
-    )
 
     def new(self):
         return tiny.new_text_classifier(labels=LABELS)
@@ -40,36 +35,35 @@ class TestTextClassifier(kinds.KindTests):
                 LABELS[i] for i in expected.argmax(axis=-1)
             ]
 
-    def test_equals_the_keras_model(self, model, folder):
-        with serving.in_process(folder) as ask:
-            self.check(model, ask)
-            with pytest.raises(
-                session.StatusError, match="second must have the same"
-            ):
-                ask({"first": FIRST, "second": SECOND[:3]}, "pairs")
-        described = card.load(folder)
-        assert described["labels"] == LABELS
-        assert described["num_classes"] == 3
-        assert "embedding_dim" not in described
+    def test_two_texts_for_one(self, ask, exported, monkeypatch):
+        with pytest.raises(session.StatusError, match="second must have the s"):
+            ask({"first": FIRST, "second": SECOND[:3]}, "pairs")
+        refused = session.StatusError(3, "")
 
-    def test_two_texts_for_one_are_found(self, exported, monkeypatch):
-        monkeypatch.setattr(exported, "ask", lambda name, inputs: {})
-        passed, detail = checks.run("unlike numbers", exported)
-        assert not passed
-        assert detail == "pairs answers instead of refusing"
+        def answer(name, inputs):
+            if len({array.shape for array in inputs.values()}) == 1:
+                raise refused
+
+        monkeypatch.setattr(exported, "ask", answer)
+        assert checks.run("wrong texts", exported) == (
+            False,
+            "pairs answers instead of refusing",
+        )
+
+    def test_the_card(self, exported):
+        assert exported.card["labels"] == LABELS
+        assert exported.card["num_classes"] == 3
 
 
 def test_a_classifier_without_labels():
     """Names nothing, and is compared whole."""
     model = tiny.new_text_classifier(pooler=False)
     service = services.of(model, model.preprocessor)
-    cases = services.golden_cases(service)
-    assert len(cases["pairs"].inputs["second"]) == len(golden.TEXTS)
-    assert cases["pairs"].outputs.keys() == {"probabilities"}
-    served = services.signatures(service)
-    for name, (inputs, expected, _) in cases.items():
-        answer = served[name](*map(tf.constant, inputs.values()))
-        assert answer.keys() == expected.keys()
-        np.testing.assert_allclose(
-            answer["probabilities"], expected["probabilities"], atol=1e-5
-        )
+    pairs = service.texts["pairs"]
+    texts = [list(column) for column in pairs.golden.values()]
+    answer = pairs.answer(*map(tf.constant, texts))
+    expected = pairs.padded(*texts).outputs
+    assert answer.keys() == expected.keys() == {"probabilities"}
+    np.testing.assert_allclose(
+        answer["probabilities"], expected["probabilities"], atol=1e-5
+    )

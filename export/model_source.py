@@ -43,16 +43,13 @@ class Model:
 
     def difference(self, other: "Model") -> str | None:
         """Says how another model differs, by what is known of both."""
-        if self.sha256 is not None and self.sha256 == other.sha256:
-            return None
-        if str(self) != str(other):
-            return f"one is {self}, the other {other}"
-        if self.sha256 is None or other.sha256 is None:
-            return None
-        return (
-            f"both are called {self}, but their files have the SHA-256 "
-            f"{self.sha256[:12]}... and {other.sha256[:12]}..."
-        )
+        one, two = str(self), str(other)
+        if self.sha256 is not None and other.sha256 is not None:
+            if self.sha256 == other.sha256:
+                return None
+            one += f" with the SHA-256 {self.sha256}"
+            two += f" with {other.sha256}"
+        return None if one == two else f"one is {one}, the other {two}"
 
 
 @dataclasses.dataclass
@@ -156,10 +153,6 @@ class Source:
                 raise ValueError(
                     f"`{name}` is for `server`, the URL of a running server."
                 )
-        for name in ("batch_size", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be positive, not {value}.")
 
     def base(self, cls: type) -> Any:
         """Returns the fields of a base class as an instance of it."""
@@ -263,36 +256,27 @@ def _read_headers(path):
     if path is None:
         return None
     try:
-        headers = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # the message must not show a secret
-        raise ValueError(f"`headers` {path} is not JSON.") from error
-    if not isinstance(headers, dict):
-        raise ValueError(f"`headers` {path} must be a JSON object.")
-    return headers
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`headers` {path} must be a JSON object.") from error
 
 
 def _find(saved_model, version):
     """Returns the folder of a version, and its number or None."""
     folder = saved_model.resolve()
     if (folder / _SAVED_MODEL).is_file():
-        name = folder.name
-        number = int(name) if name.isascii() and name.isdecimal() else None
-        if version not in (None, number):
-            raise ValueError(
-                f"`version` is {version}, but `saved_model` {saved_model} is "
-                f"{'not a numbered version' if number is None else number}."
-            )
-        return folder, number
-    found = files.find_versions(folder) if folder.is_dir() else {}
+        found = {int(folder.name) if folder.name.isdecimal() else None: folder}
+    else:
+        found = files.find_versions(folder)
     if version is None and found:
         version = max(found)
     if version not in found:
         there = ", ".join(map(str, sorted(found))) or "none"
+        wanted = "any" if version is None else version
         raise ValueError(
             f"`saved_model` {saved_model} must be a SavedModel or a folder of "
-            f"versions; versions there: {there}"
-            + ("" if version is None else f", wanted: {version}")
-            + ". Export one with `python -m export.saved_model`."
+            f"versions; versions there: {there}, wanted: {wanted}. "
+            "Export one with `python -m export.saved_model`."
         )
     return found[version], version
 

@@ -19,9 +19,6 @@ from keras_fixedhead.task import FixedHeadTask, dense
 from keras_fixedhead.text_classifier import FixedHeadTextClassifierPreprocessor
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
-# [CLS], and [SEP] after the question and after the context.
-_SPECIAL = 3
-
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
 class FixedHeadSpanLabelerPreprocessor(FixedHeadTextClassifierPreprocessor):
@@ -58,11 +55,10 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadTextClassifierPreprocessor):
         super().__init__(tokenizer, sequence_length, "waterfall", **kwargs)
         positive_int("document_stride", document_stride)
         positive_int("max_question_length", max_question_length)
-        if sequence_length <= max_question_length + _SPECIAL:
+        if self.room(None, 2) <= max_question_length:
             raise ValueError(
-                "`sequence_length` must leave room for a context beside "
-                f"`max_question_length` and {_SPECIAL} special tokens. "
-                f"Received: sequence_length={sequence_length!r}, "
+                "`sequence_length` must leave room for a context. Received: "
+                f"sequence_length={sequence_length!r}, "
                 f"max_question_length={max_question_length!r}"
             )
         self.document_stride = document_stride

@@ -20,10 +20,6 @@ def model(make_causal_lm):
     return make_causal_lm()
 
 
-def without_segments(inputs):
-    return {name: inputs[name] for name in ("token_ids", "padding_mask")}
-
-
 def whole(inputs):
     """Three sequences without padding."""
     token_ids = inputs["token_ids"][:3]
@@ -49,31 +45,17 @@ def tokens_with_cache(model, token_ids, lengths):
     return np.concatenate(logits, axis=1)
 
 
-class TestLogits:
-    def test_equal_numpy(self, model, inputs):
-        x = model.backbone(
-            {**inputs, "segment_ids": np.zeros_like(inputs["segment_ids"])}
-        )["sequence_output"]
-        table = ops.convert_to_numpy(model.backbone.token_embedding.embeddings)
-        logits = ops.convert_to_numpy(model(without_segments(inputs)))
-        assert logits.shape == (5, 13, len(table))
-        np.testing.assert_allclose(
-            logits, ops.convert_to_numpy(x) @ table.T, rtol=1e-5, atol=1e-4
-        )
-
-    def test_later_tokens_change_none_before(self, make_causal_lm, inputs):
-        model = make_causal_lm(attention_window=5)
-        inputs = without_segments(inputs)
-        before = ops.convert_to_numpy(model(inputs))
-        for place in (0, 4, 12):
-            token_ids = inputs["token_ids"].copy()
-            token_ids[0, place] += 1
-            after = model({**inputs, "token_ids": token_ids})
-            change = abs(ops.convert_to_numpy(after) - before).max(-1)
-            np.testing.assert_array_less(change[0, :place], 1e-5)
-            # the token, and those that look back at it
-            assert (change[0, place : place + 3] > 0.01).all()
-            np.testing.assert_array_less(change[1:], 1e-5)
+def test_logits_equal_numpy(model, inputs):
+    x = model.backbone(
+        {**inputs, "segment_ids": np.zeros_like(inputs["segment_ids"])}
+    )["sequence_output"]
+    table = ops.convert_to_numpy(model.backbone.token_embedding.embeddings)
+    del inputs["segment_ids"]
+    logits = ops.convert_to_numpy(model(inputs))
+    assert logits.shape == (5, 13, len(table))
+    np.testing.assert_allclose(
+        logits, ops.convert_to_numpy(x) @ table.T, rtol=1e-5, atol=1e-4
+    )
 
 
 class TestLoss:
@@ -120,19 +102,16 @@ class TestLoss:
         )
 
 
-class TestCache:
-    @pytest.mark.any_backend
-    @pytest.mark.parametrize("attention_window", [None, 3])
-    def test_parts_equal_the_whole(
-        self, float64, make_causal_lm, inputs, attention_window
-    ):
-        model = make_causal_lm(
-            attention_window=attention_window, dtype="float64"
-        )
-        inputs = whole(inputs)
-        expected = model(inputs)
-        logits = tokens_with_cache(model, inputs["token_ids"], [5, 1, 7])
-        np.testing.assert_allclose(logits, expected, rtol=1e-11, atol=1e-11)
+@pytest.mark.any_backend
+@pytest.mark.parametrize("attention_window", [None, 3])
+def test_parts_with_a_cache_equal_the_whole(
+    float64, make_causal_lm, inputs, attention_window
+):
+    model = make_causal_lm(attention_window=attention_window, dtype="float64")
+    inputs = whole(inputs)
+    expected = model(inputs)
+    logits = tokens_with_cache(model, inputs["token_ids"], [5, 1, 7])
+    np.testing.assert_allclose(logits, expected, rtol=1e-11, atol=1e-11)
 
 
 # Keras warns of every layer that has nothing to quantize.

@@ -209,7 +209,7 @@ def test_spans_and_texts(make_preprocessor):
         assert windows.text_of(*span) == again
     assert windows.span_of(0, " ") is windows.span_of(3, "") is None
     for start in (1, -2, 90):
-        with pytest.raises(ValueError, match=f"'Heads' at {start}, where"):
+        with pytest.raises(ValueError, match=f"at {start}, .*'Heads'"):
             windows.span_of(start, "Heads")
 
 

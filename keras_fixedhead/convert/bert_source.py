@@ -88,21 +88,20 @@ def embedding_tables(backbone: keras.Model) -> dict[str, keras.Variable]:
     return dict(zip(EMBEDDING_TABLES, tables, strict=True))
 
 
-def layer_tensors(
-    layers: Mapping[str, keras.layers.Layer],
-) -> dict[str, np.ndarray]:
-    """Arrays of dense and normalization layers given by BERT's names.
+def join_heads(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Lays heads side by side.
 
-    Heads are laid side by side: kernels `[D, N, H]` become `[D, N * H]` and
-    `[N, H, D]` become `[N * H, D]`; biases `[N, H]` become `[N * H]`.
+    Kernels `[D, N, H]` become `[D, N * H]` and `[N, H, D]` become
+    `[N * H, D]`; biases `[N, H]` become `[N * H]`.
     """
-    tensors: dict[str, np.ndarray] = {}
-    for layer_name, layer in layers.items():
-        first, second = layer.get_weights()
-        bias = second.ravel()
-        kernel = first if first.ndim == 1 else first.reshape(-1, bias.size)
-        tensors |= zip(weight_names(layer_name), (kernel, bias))
-    return tensors
+    joined = dict(tensors)
+    for name, tensor in tensors.items():
+        bias = tensors.get(name.replace("/kernel", "/bias"))
+        if name.endswith("/bias"):
+            joined[name] = tensor.ravel()
+        elif tensor.ndim == 3 and bias is not None:
+            joined[name] = tensor.reshape(-1, bias.size)
+    return joined
 
 
 def weight_names(layer_name: str) -> list[str]:

@@ -16,7 +16,8 @@ from keras_fixedhead.convert.bert_source import (
     BertSource,
     embedding_tables,
     encoder_layers,
-    layer_tensors,
+    join_heads,
+    weight_names,
 )
 from keras_fixedhead.growth import grow_attention
 
@@ -230,12 +231,14 @@ def read_bert_backbone(
             f"Received: {backbone!r}"
         )
     config = backbone.get_config()
-    tables = embedding_tables(backbone)
+    weights = embedding_tables(backbone)
     layers = {
         EMBEDDINGS_NORM: backbone.embeddings_layer_norm,
         **encoder_layers(backbone.transformer_layers, _BLOCK_ATTRIBUTES),
         POOLER: backbone.pooled_dense,
     }
+    for name, layer in layers.items():
+        weights |= zip(weight_names(name), layer.weights)
     found = {"encode": backbone}
     if tokenizer is not None:
         settings = {name: getattr(tokenizer, name) for name in _TOKENIZER}
@@ -254,10 +257,9 @@ def read_bert_backbone(
             "activation": "gelu_approximate",
             "layer_norm_epsilon": 1e-12,
         },
-        tensors={
-            **{k: keras.ops.convert_to_numpy(x) for k, x in tables.items()},
-            **layer_tensors(layers),
-        },
+        tensors=join_heads(
+            {k: keras.ops.convert_to_numpy(x) for k, x in weights.items()}
+        ),
         **{**found, **overrides},
     )
 

@@ -165,14 +165,11 @@ def run(tensors, inputs, config=CONFIG):
         name.removeprefix("bert."): tensor.astype("float64")
         for name, tensor in tensors.items()
     }
-    gelu = {
-        "gelu": lambda x: x * special.ndtr(x),
-        "gelu_new": lambda x: (
-            x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
-        ),
-        "relu": lambda x: np.maximum(x, 0),
-        "silu": lambda x: x / (1 + np.exp(-x)),
-    }[config["hidden_act"]]
+
+    def gelu(x):
+        if config["hidden_act"] == "gelu":
+            return x * special.ndtr(x)
+        return x * special.expit((8 / np.pi) ** 0.5 * (x + 0.044715 * x**3))
 
     def dense(name, x):
         return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]

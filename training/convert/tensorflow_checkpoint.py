@@ -1,8 +1,7 @@
 """BERTs in TensorFlow's checkpoints, by tensor names.
 
 google-research/bert writes those of TensorFlow 1, and tf-models-official the
-object graphs of TensorFlow 2. Shape letters: D embedding size, N heads, H head
-size.
+object graphs of TensorFlow 2. Shape letter: D embedding size.
 """
 
 import pathlib
@@ -30,6 +29,7 @@ from keras_fixedhead.convert.bert_source import (
     MASKED_LM_NORM,
     NEXT_SENTENCE,
     POOLER,
+    join_heads,
     weight_names,
 )
 
@@ -167,8 +167,8 @@ def _read_config(folder):
     """
     path = folder / _PARAMS
     if not path.exists():
-        file = folder / _CONFIG
-        return _arguments(read_json(file), file), False
+        path = folder / _CONFIG
+        return _arguments(read_json(path), path), False
     try:
         params = yaml.safe_load(path.read_text(encoding="utf-8"))
         model = params["task"]["model"]
@@ -271,17 +271,9 @@ def _of_object_graph(tensors, prefix, num_layers, has_head):
             paths[weight] = f"{path}/{weight.rpartition('/')[2]}"
     keys = {name: key_of(path) or path for name, path in paths.items()}
     found = {name: tensors[x] for name, x in keys.items() if x in tensors}
-    # Heads are laid side by side: kernels [D, N, H] -> [D, N * H] and
-    # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
-    for name, tensor in found.items():
-        if tensor.ndim == 3:
-            bias = found[name.replace("/kernel", "/bias")]
-            found[name] = tensor.reshape(-1, bias.size)
-    for name in found:
-        if name.endswith("/bias"):
-            found[name] = found[name].ravel()
     used = set(keys.values())
-    return found | {k: x for k, x in tensors.items() if k not in used}, keys
+    others = {key: x for key, x in tensors.items() if key not in used}
+    return join_heads(found) | others, keys
 
 
 def _find_model(key_of, num_layers):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.keras_fixedhead import hugging_face
-from tests.training.convert import official_bert, original_bert
+from tests.training.convert import tensorflow_berts
 from tests.training.convert.texts import TEXTS
 from training.convert.__main__ import main
 
@@ -12,13 +12,13 @@ from training.convert.__main__ import main
 @pytest.fixture(scope="session")
 def original(tmp_path_factory):
     """A checkpoint as pre-training leaves it, with the optimizer's part."""
-    tensors = original_bert.original_tensors()
+    tensors = tensorflow_berts.original_tensors()
     slots = {
         f"{name}/{slot}": tensor + 1
         for name, tensor in tensors.items()
         for slot in ("adam_m", "adam_v")
     }
-    return original_bert.write_original(
+    return tensorflow_berts.write_original(
         tmp_path_factory.mktemp("original"),
         {**tensors, **slots, "global_step": np.int64(31)},
     )
@@ -27,7 +27,7 @@ def original(tmp_path_factory):
 @pytest.fixture(scope="session")
 def official_checkpoint(original, tmp_path_factory):
     """What tf-models-official makes of the original: an encoder."""
-    return official_bert.convert(
+    return tensorflow_berts.convert(
         tmp_path_factory.mktemp("encoder"), original, "encoder"
     )
 

@@ -30,19 +30,16 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     what `keras_hub.models.BertBackbone` does.
 
     Args:
-        vocabulary_size: the number of token ids.
-        num_layers: the number of Transformer blocks.
-        num_heads: the number of attention heads in each block.
+        vocabulary_size, num_segments, max_sequence_length: the numbers of
+            token ids, segment ids and position embeddings.
+        num_layers, num_heads: of Transformer blocks, and of heads in each.
         hidden_dim: the embedding size; the heads need not divide it.
         intermediate_dim: the width of the feed-forward layers.
         head_size: the size of all heads, a sequence of one size per block, or
             `None` for `max_sequence_length`, the paper's choice.
         attention_window, attention_scale: see `FixedMultiHeadAttention`.
         dropout: dropout rate of embeddings, attention and blocks.
-        max_sequence_length: the number of position embeddings.
-        num_segments: the number of segment ids.
-        activation: `"gelu_approximate"` (tanh, as the original BERT) or
-            `"gelu"` (erf, as Hugging Face's).
+        activation: see `FixedHeadTransformerBlock`.
         layer_norm_epsilon: epsilon of every norm.
         pooler: whether there is a `pooled_output`: a dense layer with tanh on
             the first token.

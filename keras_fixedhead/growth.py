@@ -174,11 +174,7 @@ def input_batches(
 
 
 def _rebuild(model, dropped=(), seed=0, **changes):
-    """A copy of a model with other arguments of the backbone.
-
-    `dropped` are the numbers of the blocks to drop. New weights of attention
-    layers are random; all others are those of `model`.
-    """
+    """A copy of a model without the dropped blocks, its backbone changed."""
     for layer in model._flatten_layers():
         if layer.quantization_mode or getattr(layer, "lora_enabled", False):
             raise ValueError(
@@ -224,11 +220,9 @@ def grow_attention(
     after: FixedMultiHeadAttention,
     rng: np.random.Generator,
 ) -> None:
-    """Sets the weights of an attention layer to those of a smaller one.
+    """Sets the weights of an attention layer so that it equals a smaller one.
 
-    Both layers then compute the same. `after` has as large or larger heads,
-    or more, for the same inputs, and biases if `before` has them.
-
+    `after` has as large or larger heads, or more, for the same inputs.
     `logits = scale q k`, so a head's queries are multiplied by
     `old scale / new scale`. In old heads new query columns are zero, new key
     and value columns random; in new heads all three are random; new rows of

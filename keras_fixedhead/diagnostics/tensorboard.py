@@ -18,8 +18,8 @@ from keras_fixedhead.diagnostics.report import (
 class AttentionSummaries:
     """Writes attention reports of a model that trains to TensorBoard.
 
-    A report is a curve for each layer and metric, means over the heads, and
-    the seconds that it took. TensorBoard must be installed.
+    A report is a curve for each layer and metric, means over the heads.
+    TensorBoard must be installed.
 
     Args:
         log_dir: folder of the event files; it is created.

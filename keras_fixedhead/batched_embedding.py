@@ -88,7 +88,7 @@ class TextEncoder:
         batches = self._batches([len(text) for text in texts], room)
 
         def embed(chosen):
-            return self._embed([prefix + texts[i] for i in chosen], room)
+            return self._embed([prefix + texts[i] for i in chosen])
 
         in_graph = keras.backend.backend() == "tensorflow"
         if in_graph and batches:
@@ -138,15 +138,15 @@ class TextEncoder:
             start += count
         return batches
 
-    def _embed(self, texts, room):
+    def _embed(self, texts):
         """Embeddings `[B, D]` of B texts."""
         if self._graph is not None:
             return self._graph(texts).numpy()
         preprocessor = self.embedder.preprocessor
         tokenizer = preprocessor.tokenizer
-        begin, end = [tokenizer.start_token_id], [tokenizer.end_token_id]
+        room = preprocessor.room(self._sequence_length, 1)
         rows = [
-            begin + ids[:room] + end
+            [tokenizer.start_token_id, *ids[:room], tokenizer.end_token_id]
             for ids in tokenizer._tokenize_python(texts)
         ]
         count, length = len(rows), max(map(len, rows))

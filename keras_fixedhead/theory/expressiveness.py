@@ -93,9 +93,6 @@ def strict_layer(
     `hidden_dim` is d, `head_size` H, not above d, and `num_heads` h, above
     d / H. `dtype` is float32 or float64.
     """
-    hidden_dim = positive_int("hidden_dim", hidden_dim)
-    num_heads = positive_int("num_heads", num_heads)
-    head_size = positive_int("head_size", head_size)
     _check_sizes(hidden_dim, num_heads, head_size)
     layer = FixedMultiHeadAttention(
         num_heads,

@@ -3,8 +3,9 @@
 Shape letters: d embedding size, n sequence length, H head size.
 
 As in the paper, columns are tokens: inputs X are `[d, n]`, and column j of a
-context P `[n, n]` says how much token j attends to each of the others, so its
-columns sum to 1. The attention scores of the Keras layer are P transposed.
+context P `[n, n]`, which is positive, says how much token j attends to each of
+the others, so it sums to 1. The attention scores of the Keras layer are P
+transposed.
 
 A softmax ignores a constant that is added to a column. A context is therefore
 determined by its logarithm less the mean of each column, the *centred log*
@@ -37,9 +38,9 @@ def construct_projections(
     """Projections whose head attends to `inputs` exactly as `context` says.
 
     `inputs` X is an array `[d, n]` of full column rank, so `d >= n`, and
-    `context` P an array `[n, n]`, positive, whose columns sum to 1.
-    `head_size`, H, is n by default; n - 1 is always enough, and the least is
-    the rank of the centred log, to the precision of the context's dtype.
+    `context` P an array `[n, n]`. `head_size`, H, is n by default; n - 1 is
+    always enough, and the least is the rank of the centred log, to the
+    precision of the context's dtype.
 
     The projections meet `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)`, where the
     diagonal D_0 centres the logarithm: the singular value decomposition splits
@@ -120,9 +121,8 @@ def lowest_error(context: ArrayLike, head_size: int) -> float:
     misses it by the centred log's singular values beyond `head_size`
     (Eckart and Young 1936).
 
-    `context` is an array `[n, n]`, positive, whose columns sum to 1. Returns
-    the root of the sum of the squared differences of logits, in nats: 0, but
-    for rounding, from a `head_size` of n - 1.
+    Returns the root of the sum of the squared differences of logits, in nats:
+    0, but for rounding, from a `head_size` of n - 1.
     """
     head_size = positive_int("head_size", head_size)
     log, _ = _centred_log(context)
@@ -165,10 +165,9 @@ def fit_context(
     depends on the optimizer; `lowest_error` bounds it from below. The result
     is reproducible, and global random states stay as they are.
 
-    `context` is an array `[n, n]`, positive, whose columns sum to 1. `inputs`
-    is an array `[d, n]`, not all zero, by default the identity; it is scaled to
-    columns of a mean square length of 1. If its rank is under n, no head size
-    is enough in general.
+    `inputs` is an array `[d, n]`, not all zero, by default the identity; it is
+    scaled to columns of a mean square length of 1. If its rank is under n, no
+    head size is enough in general.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")

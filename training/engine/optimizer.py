@@ -1,67 +1,15 @@
-"""The optimizer of a run: AdamW, LAMB or SGD, its rate, exact clipping."""
-
-import math
+"""The optimizer of a run: AdamW, LAMB or SGD, with exact clipping."""
 
 import keras
 import tensorflow as tf
 
-from training.engine.configs import TrainingConfig
-
-
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly to `peak` over `warmup_steps`, then falls towards zero.
-
-    The first update has `1 / warmup_steps` of the peak. A "linear" or "cosine"
-    `decay` would reach zero one update after the last of `total_steps`;
-    "rsqrt" falls with the square root of the update (Vaswani et al. 2017,
-    section 5.3), whatever `total_steps` is.
-    """
-
-    def __init__(
-        self,
-        peak: float,
-        warmup_steps: int,
-        total_steps: int,
-        decay: str = "linear",
-    ):
-        if decay not in ("linear", "cosine", "rsqrt"):
-            raise ValueError(
-                "`decay` must be 'linear', 'cosine' or 'rsqrt'. Received: "
-                f"{decay!r}"
-            )
-        if not 0 <= warmup_steps < total_steps:
-            raise ValueError(
-                "`warmup_steps` must be at least 0 and smaller than the "
-                f"number of steps ({total_steps}). Received: {warmup_steps}"
-            )
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.total_steps = total_steps
-        self.decay = decay
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate, a float32 scalar, for update `step`."""
-        update = keras.ops.cast(step, "float32") + 1.0
-        rise = update / max(self.warmup_steps, 1)
-        if self.decay == "rsqrt":
-            fall = keras.ops.rsqrt(rise)
-        else:
-            end = self.total_steps + 1
-            fall = (end - update) / (end - self.warmup_steps)
-            fall = keras.ops.clip(fall, 0.0, 1.0)
-        if self.decay == "cosine":
-            fall = 0.5 - 0.5 * keras.ops.cos(fall * math.pi)
-        return self.peak * keras.ops.where(
-            update <= self.warmup_steps, rise, fall
-        )
-
-    def get_config(self) -> dict:
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "decay": self.decay,
-        }
+from training.engine.configs import (
+    TrainingConfig,
+    check_at_least,
+    check_fraction,
+    check_positive,
+)
+from training.engine.schedule import WarmupDecay
 
 
 class ReduceThenClip(keras.optimizers.Optimizer):
@@ -69,9 +17,8 @@ class ReduceThenClip(keras.optimizers.Optimizer):
 
     Keras 3 clips each replica's gradients before it sums them, and takes the
     norm of `tf.IndexedSlices` without adding up the rows of repeated tokens.
-    Here they are made dense, summed across replicas, then clipped. Losses must
-    be shares of the global mean. `gradient_norm` is a float variable, the norm
-    before the last clipping. A subclass names this class first.
+    `gradient_norm` is the norm before the last clipping. A subclass names this
+    class first.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -92,8 +39,7 @@ class ReduceThenClip(keras.optimizers.Optimizer):
         norm = tf.linalg.global_norm(grads)
         self.gradient_norm.assign(norm)
         if self.global_clipnorm is None:
-            return super()._clip_gradients(grads)
-        # As Keras, but without computing the norm again.
+            return grads
         grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm, norm)
         return grads
 
@@ -157,25 +103,13 @@ def build_optimizer(
 
     Weights of rank below 2 do not decay: biases, norms, a temperature.
     """
-    if config.optimizer not in _OPTIMIZERS:
-        raise ValueError(
-            f"`optimizer` must be one of {', '.join(_OPTIMIZERS)}. Received: "
-            f"{config.optimizer!r}"
-        )
-    for name, fits in {
-        "learning_rate": config.learning_rate >= 0,
-        "weight_decay": config.weight_decay >= 0,
-        "clip_norm": config.clip_norm is None or config.clip_norm > 0,
-        "beta_1": 0 <= config.beta_1 < 1,
-        "beta_2": 0 <= config.beta_2 < 1,
-        "epsilon": config.epsilon > 0,
-    }.items():
-        if not fits:
-            raise ValueError(
-                f"`{name}` is out of its range: rates are at least 0, "
-                "betas from 0 to 1 (excluded), epsilon and clip_norm "
-                f"positive. Received: {getattr(config, name)}"
-            )
+    check_at_least(
+        0, learning_rate=config.learning_rate, weight_decay=config.weight_decay
+    )
+    check_fraction(beta_1=config.beta_1, beta_2=config.beta_2)
+    check_positive(epsilon=config.epsilon)
+    if config.clip_norm is not None:
+        check_positive(clip_norm=config.clip_norm)
     moments = {
         name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon")
     }

@@ -26,7 +26,7 @@ from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.theory import fit_context, lowest_error
 from training.corpus.folder import Stream
-from training.engine.optimizer import WarmupDecay
+from training.engine.schedule import WarmupDecay
 from training.reproduce.cells import Cell, encoder_shape
 from training.reproduce.plan import Run
 from training.reproduce.scales import Scale

@@ -11,71 +11,46 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadBackbone
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from training.engine.configs import TrainingConfig
-from training.engine.optimizer import (
-    ClippedAdamW,
-    ClippedSGD,
-    WarmupDecay,
-    build_optimizer,
-)
+from training.engine.optimizer import ClippedSGD, build_optimizer
+from training.engine.schedule import WarmupDecay
 
 CONFIG = TrainingConfig(
     steps=100, global_batch_size=3, learning_rate=0.5, warmup_steps=0
 )
 
 
-@pytest.mark.parametrize("warmup_steps", [0, 7])
-def test_schedule_of_tensor2tensor(warmup_steps):
-    # Its 0.3 is divided by the root of the update, or of the warm-up.
-    warmup = max(warmup_steps, 1)
-    schedule = WarmupDecay(0.3 / warmup**0.5, warmup_steps, 19, "rsqrt")
-    np.testing.assert_allclose(
-        [float(schedule(step)) for step in range(31)],
-        [
-            0.3 * min(1, update / warmup) / max(update, warmup) ** 0.5
-            for update in range(1, 32)
-        ],
-        rtol=1e-6,
-    )
-
-
 @pytest.mark.parametrize("warmup", [0, 7])
-@pytest.mark.parametrize("decay", ["linear", "cosine"])
+@pytest.mark.parametrize("decay", ["linear", "cosine", "rsqrt"])
 def test_schedule_rises_and_falls(decay, warmup):
     schedule = WarmupDecay(0.3, warmup, total_steps=19, decay=decay)
 
     def expected(update):  # the number of the update, from 1
         if update <= warmup:
             return 0.3 * update / warmup
-        left = (20 - update) / (20 - warmup)
-        return 0.3 * (
-            left if decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+        left = max(0, (20 - update) / (20 - warmup))
+        return (
+            0.3
+            * {
+                "linear": left,
+                "cosine": (1 - math.cos(math.pi * left)) / 2,
+                "rsqrt": (max(warmup, 1) / update) ** 0.5,
+            }[decay]
         )
 
     np.testing.assert_allclose(
-        [float(schedule(step)) for step in range(19)],
-        [expected(step + 1) for step in range(19)],
+        [float(schedule(step)) for step in range(23)],
+        [expected(step + 1) for step in range(23)],
         atol=1e-6,
     )
-    assert float(schedule(18)) > 0.0
-    assert float(schedule(19)) == float(schedule(23)) == 0.0
-
-
-def test_schedule_round_trip():
-    schedule = WarmupDecay(0.3, 7, 19, "cosine")
-    again = WarmupDecay.from_config(schedule.get_config())
-    assert float(again(11)) == float(schedule(11))
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"decay": "step"}, "`decay` must be .* Received: 'step'"),
         ({"warmup_steps": 100}, "`warmup_steps` .* Received: 100"),
-        ({"warmup_steps": -1}, "`warmup_steps` .* Received: -1"),
-        ({"optimizer": "adam"}, "`optimizer` must be .* Received: 'adam'"),
-        ({"learning_rate": -0.1}, "`learning_rate` is out .*: -0.1"),
-        ({"beta_2": 1.0}, "`beta_2` is out .* Received: 1.0"),
-        ({"clip_norm": 0.0}, "`clip_norm` is out .* Received: 0.0"),
+        ({"learning_rate": -0.1}, "`learning_rate` .*: -0.1"),
+        ({"beta_2": 1.1}, "`beta_2` .* Received: 1.1"),
+        ({"clip_norm": 0.0}, "`clip_norm` .* Received: 0.0"),
     ],
 )
 def test_bad_values_are_named(change, message):
@@ -180,34 +155,3 @@ def test_rows_of_repeated_tokens_are_added_before_the_norm():
     dense[4] = [0.0, 3.0]
     assert float(optimizer.gradient_norm.numpy()) == 5.0
     np.testing.assert_allclose(table.numpy(), -dense / 5.0, rtol=1e-12)
-
-
-def test_compiled_adamw_is_keras_adamw():
-    rng = np.random.default_rng(0)
-    start = [rng.normal(size=shape) for shape in [(3, 5), (5,)]]
-    gradients = rng.normal(size=(4, 3, 5)), rng.normal(size=(4, 5))
-
-    def train(cls):
-        variables = [keras.Variable(value, dtype="float32") for value in start]
-        optimizer = cls(
-            WarmupDecay(0.1, 2, 4),
-            weight_decay=0.1,
-            beta_1=0.8,
-            epsilon=1e-3,
-            global_clipnorm=2.0,
-        )
-        optimizer.exclude_from_weight_decay(var_list=variables[1:])
-        optimizer.build(variables)
-        update = tf.function(
-            lambda *now: optimizer.apply(list(now), variables),
-            jit_compile=True,
-        )
-        for now in zip(*map(tf.constant, gradients)):
-            update(*now)
-        return [variable.numpy() for variable in variables]
-
-    for ours, keras_own in zip(
-        train(ClippedAdamW), train(keras.optimizers.AdamW)
-    ):
-        # Keras has its betas, and ours 1 - beta, in float32.
-        np.testing.assert_allclose(ours, keras_own, rtol=1e-4)

@@ -107,7 +107,5 @@ def paper_stage2() -> PretrainConfig:
 
 
 NAMED_RUNS: dict[str, Callable[[], PretrainConfig]] = {
-    "small": small,
-    "paper_stage1": paper_stage1,
-    "paper_stage2": paper_stage2,
+    run.__name__: run for run in (small, paper_stage1, paper_stage2)
 }

@@ -11,7 +11,7 @@ from keras_fixedhead.files import loading
 from keras_fixedhead.packing import Packing
 from keras_fixedhead.planner import encoder_flops, masked_lm_flops
 from training.corpus.task import CorpusTask, summed_losses_and_hits
-from training.engine.encoder import make_encoder
+from training.engine.preset import make_encoder
 from training.engine.task import losses_and_hits
 from training.masked_lm.batches import PretrainingBatches
 from training.masked_lm.configs import PretrainConfig

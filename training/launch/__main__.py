@@ -9,17 +9,38 @@ When a worker is lost, all workers end and start again together.
 import contextlib
 import dataclasses
 import json
+import math
+import os
 import pathlib
+import signal
 import socket
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 
 import tyro
 
 from training.engine import cli
+from training.engine.cli import EX_TEMPFAIL, exit_status
 from training.engine.configs import check_at_least
-from training.launch.supervisor import RestartConfig, Supervisor, Worker
 
 _PROG = "training.launch"
+_POLL_INTERVAL = 0.1  # seconds
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestartConfig:
+    """When workers restart."""
+
+    max_restarts: int = 10
+    """Restarts before giving up."""
+    restart_delay: float = 10.0
+    """Seconds before a restart."""
+    grace_period: float = 120.0
+    """Seconds that workers have to end after one was lost or a signal came;
+    then they are killed. Allow for log_interval updates and a checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +56,34 @@ class LocalConfig(RestartConfig):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkerConfig(RestartConfig):
     """One worker, whose TF_CONFIG you or a cluster have set."""
+
+
+@dataclasses.dataclass
+class Worker:
+    """A process, whose output goes to `log` or, without one, to this one's."""
+
+    name: str
+    command: Sequence[str]
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    log: pathlib.Path | None = None
+
+    def start(self) -> subprocess.Popen:
+        """Starts the process, in this one's environment and its own."""
+        with contextlib.ExitStack() as stack:
+            output = None
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                output = stack.enter_context(open(self.log, "ab"))
+            return subprocess.Popen(
+                self.command,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # Ctrl-C reaches this process alone, which passes it on: a
+                # worker that receives it twice ends without a checkpoint.
+                process_group=0,
+            )
 
 
 def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
@@ -63,6 +112,110 @@ def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
     return workers
 
 
+def is_temporary(status: int) -> bool:
+    """Whether the same command may succeed after this exit status."""
+    return status == EX_TEMPFAIL or status >= 128
+
+
+class Supervisor:
+    """Runs the workers of one training run until they are done.
+
+    No worker can go on without the others. When one ends with an error, all
+    end; if the error is temporary, all start again. SIGTERM, SIGINT and SIGHUP
+    (as SIGTERM) are passed on to the workers, which then do not restart.
+    """
+
+    def __init__(self, workers: Sequence[Worker], config: RestartConfig):
+        self._workers = workers
+        self._config = config
+        self._processes: list[subprocess.Popen] = []
+        self._received: list[int] = []  # signals not passed on yet
+        self._signum = 0  # the last one passed on
+
+    def run(self) -> int:
+        """Runs the workers and returns the exit status of the whole run.
+
+        0 when all are done, 128 + the signal that stopped them, 75 when no
+        restart is left, else a permanent error's. Call it in the main thread.
+        """
+        config = self._config
+        handlers = {
+            signum: lambda number, frame: self._received.append(number)
+            for signum in _SIGNALS
+            if signal.getsignal(signum) != signal.SIG_IGN  # as nohup does
+        }
+        with cli.handling(handlers):
+            for restart in range(config.max_restarts + 1):
+                if restart:
+                    _say(
+                        f"restart {restart} of {config.max_restarts} in "
+                        f"{config.restart_delay:g} s"
+                    )
+                    self._wait(lambda: self._signum > 0, config.restart_delay)
+                if not self._signum:
+                    status = self._run_once()
+                    if not is_temporary(status):
+                        return status
+                if self._signum:
+                    return 128 + self._signum
+        _say("no restart is left; the same command continues the run")
+        return EX_TEMPFAIL
+
+    def _run_once(self):
+        self._processes.clear()
+        try:
+            for worker in self._workers:
+                self._processes.append(worker.start())
+            self._wait(
+                lambda: bool(self._ended() or self._signum or self._failed())
+            )
+            self._wait(self._ended, self._config.grace_period)
+        finally:
+            for process in self._processes:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+        self._wait(self._ended)
+        failed = self._failed()
+        for worker, status in failed:
+            log = f", see {worker.log}" if worker.log else ""
+            _say(f"{worker.name} ended with status {status}{log}")
+        # A permanent error of one worker causes temporary errors of others.
+        statuses = sorted((status for _, status in failed), key=is_temporary)
+        return statuses[0] if statuses else 0
+
+    def _ended(self):
+        return all(process.poll() is not None for process in self._processes)
+
+    def _failed(self):
+        """Returns the workers that ended with an error, and their statuses."""
+        return [
+            (worker, exit_status(process.returncode))
+            for worker, process in zip(self._workers, self._processes)
+            if process.poll()
+        ]
+
+    def _wait(
+        self, until: Callable[[], bool], seconds: float = math.inf
+    ) -> None:
+        """Passes signals on until a condition holds or time is up."""
+        deadline = time.monotonic() + seconds
+        while not until() and time.monotonic() < deadline:
+            time.sleep(_POLL_INTERVAL)
+            while self._received:
+                self._signum = self._received.pop(0)
+                # A training verb saves at SIGTERM, but not at SIGHUP.
+                hangup = self._signum == signal.SIGHUP
+                for process in self._processes:
+                    process.send_signal(
+                        signal.SIGTERM if hangup else self._signum
+                    )
+
+
+def _say(message):
+    print(f"{_PROG}: {message}", file=sys.stderr, flush=True)
+
+
 def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
     """Returns the launcher and the command after `--`."""
     end = args.index("--") if "--" in args else len(args)
@@ -75,11 +228,9 @@ def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
     )
     command = args[end + 1 :]
     if not command:
-        print(
-            f"usage: python -m {_PROG} {{local,worker}} ... -- COMMAND",
-            file=sys.stderr,
+        cli.say_error(
+            _PROG, "COMMAND is missing: {local,worker} ... -- COMMAND"
         )
-        cli.say_error(_PROG, "COMMAND is missing after `--`")
         sys.exit(cli.USAGE)
     return config, command
 

@@ -1,41 +1,24 @@
 """The manifests for Kubernetes: by schema, and against the verbs they call."""
 
 import pathlib
-import shutil
-import subprocess
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from training.launch.__main__ import WorkerConfig, parse
-from training.launch.supervisor import is_temporary
+from training.launch.__main__ import WorkerConfig, is_temporary, parse
 
 KUBERNETES = (
     pathlib.Path(__file__).parents[3] / "training" / "launch" / "kubernetes"
 )
 # What a TFJob's spec may hold, down to the pods: kubeflow/training-operator,
-# manifests/base/crds/kubeflow.org_tfjobs.yaml, and the values that its
-# pkg/apis/kubeflow.org/v1/common_types.go names.
+# manifests/base/crds/kubeflow.org_tfjobs.yaml.
+SPEC = {"enableDynamicWorker", "runPolicy", "successPolicy", "tfReplicaSpecs"}
 RUN_POLICY = {
-    "activeDeadlineSeconds": int,
-    "backoffLimit": int,
-    "cleanPodPolicy": ("None", "Running", "All"),
-    "schedulingPolicy": dict,
-    "suspend": bool,
-    "ttlSecondsAfterFinished": int,
+    *("activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy"),
+    *("schedulingPolicy", "suspend", "ttlSecondsAfterFinished"),
 }
-REPLICA = {
-    "replicas": int,
-    "restartPolicy": ("Always", "OnFailure", "Never", "ExitCode"),
-    "template": dict,
-}
-SPEC = {
-    "enableDynamicWorker": bool,
-    "runPolicy": dict,
-    "successPolicy": ("", "AllWorkers"),
-    "tfReplicaSpecs": dict,
-}
+REPLICA = {"replicas", "restartPolicy", "template"}
 
 
 def load(*parts):
@@ -54,22 +37,14 @@ def container(name):
     return found
 
 
-def check(given, allowed):
-    for name, value in given.items():
-        if isinstance(allowed[name], tuple):
-            assert value in allowed[name]
-        else:
-            assert type(value) is allowed[name]
-
-
 def test_tfjob():
     job = load("workers", "job.yaml")
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "TFJob")
     spec = job["spec"]
-    check(spec, SPEC)
-    check(spec["runPolicy"], RUN_POLICY)
     (worker,) = spec["tfReplicaSpecs"].values()
-    check(worker, REPLICA)
+    assert spec.keys() <= SPEC
+    assert spec["runPolicy"].keys() <= RUN_POLICY
+    assert worker.keys() <= REPLICA
     # The operator sets TF_CONFIG for two replicas and more, in this container.
     assert worker["replicas"] > 1
     assert container("workers")["name"] == "tensorflow"
@@ -112,16 +87,6 @@ def test_commands_are_accepted(name, strategy):
     assert config.run.packed == (strategy != "tpu")
 
 
-def test_jobs_use_the_claim():
-    for name in ("workers", "tpu"):
-        (claim,) = (
-            volume["persistentVolumeClaim"]["claimName"]
-            for volume in pod(name)["volumes"]
-            if volume["name"] == "training"
-        )
-        assert claim == load("storage", "claim.yaml")["metadata"]["name"]
-
-
 def test_what_no_restart_mends_ends_the_job():
     rules = load("tpu", "job.yaml")["spec"]["podFailurePolicy"]["rules"]
     (codes,) = (
@@ -131,34 +96,3 @@ def test_what_no_restart_mends_ends_the_job():
     assert codes["operator"] == "In"
     assert not any(map(is_temporary, codes["values"]))
     assert 1 in codes["values"]
-
-
-def test_image_has_what_the_jobs_ask_for():
-    dockerfile = (KUBERNETES / "Dockerfile").read_text()
-    for name in ("workers", "tpu"):
-        (image,) = load(name, "kustomization.yaml")["images"]
-        assert container(name)["image"] == image["name"]
-        assert f"AS {image['newTag']}\n" in dockerfile
-
-
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
-@pytest.mark.parametrize(
-    "folder, kind",
-    [
-        ("storage", "PersistentVolumeClaim"),
-        ("workers", "TFJob"),
-        ("tpu", "Job"),
-    ],
-)
-def test_rendered(folder, kind):
-    rendered = subprocess.run(
-        ["kubectl", "kustomize", KUBERNETES / folder],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    document = yaml.safe_load(rendered)
-    assert document["kind"] == kind
-    if kind == "TFJob":
-        # What is renamed in kinds that kustomize does not know.
-        assert "image: registry.example.com/trainer:gpu" in rendered

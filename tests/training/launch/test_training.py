@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.training import tiny, workers
-from tests.training.engine.two_replicas import difference
+from tests.training.task_tests import difference
 from training.pretrain import train as pretrain
 
 

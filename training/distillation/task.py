@@ -16,7 +16,7 @@ from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
-from keras_fixedhead.losses import relation_loss, similarity_loss
+from keras_fixedhead.losses import similarity_loss
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
@@ -26,9 +26,8 @@ from training.engine.configs import (
     check_positive,
     check_whole_batch,
 )
-from training.engine.encoder import make_encoder
 from training.engine.global_batch import ExampleBatches, tokenized
-from training.engine.preset import preset_sha256, read_embedder
+from training.engine.preset import make_encoder, preset_sha256, read_embedder
 from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
 
@@ -81,23 +80,23 @@ class TaughtBatches(ExampleBatches):
 class DistillationTask(SequenceTask):
     """Training on a teacher's embeddings of texts."""
 
+    metrics = ("embedding_loss", "similarity_loss")
     model: FixedHeadTextEmbedder
 
     def __init__(self, config: DistillConfig):
         self.config = config
         self._options = options = config.distillation
-        self._weights = {
-            "embedding": options.embedding_weight,
-            "similarity": options.similarity_weight,
-            "attention": options.attention_weight,
-        }
-        self.metrics = tuple(
-            f"{name}_loss" for name, weight in self._weights.items() if weight
-        )
         self._check_options()
         self._sha256 = preset_sha256(options.teacher, "teacher")
         self._teacher = read_embedder(options.teacher, "teacher")
-        self._check_teacher()
+        preprocessor = self._teacher.preprocessor
+        preprocessor.prompt(options.prompt)  # raises if there is none
+        if preprocessor.sequence_length < options.sequence_length:
+            raise ValueError(
+                "`sequence_length` must be at most that of the teacher, "
+                f"{preprocessor.sequence_length}. "
+                f"Received: {options.sequence_length}"
+            )
         self.warnings = []
         read = read_texts(config.run.data, say=self.warnings.append)
         # A repeated text could be both held out and trained on.
@@ -117,49 +116,20 @@ class DistillationTask(SequenceTask):
         self._texts = [texts[i] for i in rng.permutation(len(texts))]
 
     def _check_options(self):
-        options, weights = self._options, self._weights
+        options = self._options
         check_whole_batch(self.config.run.accumulation_steps, "similarities")
         check_length(
             self.config.model.max_sequence_length,
             special_tokens=2,
             sequence_length=options.sequence_length,
         )
-        if min(weights.values()) < 0:
+        weights = options.embedding_weight, options.similarity_weight
+        if min(weights) < 0 or not any(weights):
             raise ValueError(
-                f"Weights of losses must be at least 0. Received: {weights}"
-            )
-        if not (weights["embedding"] or weights["similarity"]):
-            raise ValueError(
-                "`embedding_weight` or `similarity_weight` must be over 0: "
-                "attention alone does not train what comes after it. "
-                f"Received: {weights}"
+                "`embedding_weight` and `similarity_weight` must be at least "
+                f"0, and not both 0. Received: {weights}"
             )
         check_positive(similarity_temperature=options.similarity_temperature)
-
-    def _check_teacher(self):
-        options, model = self._options, self.config.model
-        preprocessor = self._teacher.preprocessor
-        preprocessor.prompt(options.prompt)  # raises if there is none
-        if preprocessor.sequence_length < options.sequence_length:
-            raise ValueError(
-                "`sequence_length` must be at most that of the teacher, "
-                f"{preprocessor.sequence_length}. "
-                f"Received: {options.sequence_length}"
-            )
-        if not options.attention_weight:
-            return
-        last_block = self._teacher.backbone.transformer_layers[-1]
-        widths = [
-            sum(last_block.attention.head_sizes),
-            model.num_heads * (model.head_size or model.max_sequence_length),
-        ]
-        heads = options.relation_heads
-        if heads < 1 or any(width % heads for width in widths):
-            raise ValueError(
-                "`relation_heads` must divide the width of all heads of the "
-                f"last block of the teacher, {widths[0]}, and of the student, "
-                f"{widths[1]}. Received: {heads}"
-            )
 
     @property
     def settings(self) -> dict:
@@ -190,8 +160,7 @@ class DistillationTask(SequenceTask):
             ),
             pooling_mode=teacher.pooling_mode,
         )
-        if options.copy_embeddings:
-            _copy_embeddings(teacher.backbone, self.model.backbone)
+        _copy_embeddings(teacher.backbone, self.model.backbone)
         targets = teacher_embeddings(
             teacher,
             self._texts,
@@ -218,51 +187,25 @@ class DistillationTask(SequenceTask):
             options.prompt,
         )
         del self._teacher
-        if options.attention_weight:
-            # Read again, in the strategy's scope: it runs in every update, so
-            # each device needs it.
-            self._teacher = read_embedder(options.teacher, "teacher")
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        weights = self._weights
-        embeddings, projections = self.compute(
-            self.model.embed_packed,
-            batch,
-            training=True,
-            return_projections=True,
-        )
+        embeddings = self.compute(self.model.embed_packed, batch, training=True)
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
-        losses = {}
-        if weights["embedding"]:
-            losses["embedding"] = 1 - self._cosines(embeddings, teacher)
-        if weights["similarity"]:
-            losses["similarity"] = self._similarity_loss(embeddings, teacher)
-        if weights["attention"]:
-            _, relations = self.compute(
-                self._teacher.embed_packed, batch, return_projections=True
-            )
-            losses["attention"] = sum(
-                relation_loss(
-                    projection,
-                    # Student and teacher may differ in dtype.
-                    tf.cast(
-                        tf.stop_gradient(relations[name]), embeddings.dtype
-                    ),
-                    batch["padding_mask"],
-                    self._options.relation_heads,
-                )
-                for name, projection in projections.items()
-            ) / len(projections)
-        shares = {
-            name: mean_share(loss, totals["examples"])
-            for name, loss in losses.items()
-        }
-        return (
-            sum(weights[name] * share for name, share in shares.items()),
-            {f"{name}_loss": share for name, share in shares.items()},
+        examples, options = totals["examples"], self._options
+        cosines = mean_share(1 - self._cosines(embeddings, teacher), examples)
+        similarities = mean_share(
+            self._similarity_losses(embeddings, teacher), examples
         )
+        loss = (
+            options.embedding_weight * cosines
+            + options.similarity_weight * similarities
+        )
+        return loss, {
+            "embedding_loss": cosines,
+            "similarity_loss": similarities,
+        }
 
-    def _similarity_loss(self, embeddings, teacher):
+    def _similarity_losses(self, embeddings, teacher):
         replica = tf.distribute.get_replica_context()
         # Between workers, `all_gather` takes only tensors on a device, which
         # those straight from the dataset are not.
@@ -288,11 +231,6 @@ class DistillationTask(SequenceTask):
         return tf.reduce_sum(
             embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
         )
-
-    def flops(self, totals: dict[str, float]) -> float | None:
-        if self._weights["attention"]:
-            return None  # the teacher computes, too
-        return super().flops(totals)
 
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         embeddings = self.compute(self.model.embed_packed, batch)

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import pathlib
-import statistics
 import sys
 from collections.abc import Sequence
 
@@ -61,15 +60,7 @@ def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
             color = f"C{index}"
             prefix = f"{workdir} " if len(runs) > 1 else ""
             if name in metrics:
-                steps, values = metrics[name]
-                axis.plot(steps, values, color, alpha=0.25, linewidth=0.8)
-                # Means of a twentieth of the curve around each value.
-                half = len(values) // 40
-                smooth = [
-                    statistics.fmean(values[max(i - half, 0) : i + half + 1])
-                    for i in range(len(values))
-                ]
-                axis.plot(steps, smooth, color, label=f"{prefix}training")
+                axis.plot(*metrics[name], color, label=f"{prefix}training")
             if _HELDOUT + name in metrics:
                 axis.plot(
                     *metrics[_HELDOUT + name],
@@ -85,19 +76,11 @@ def _read(workdir: pathlib.Path) -> dict[str, tuple[list, list]]:
     """Returns the updates and the values of each metric."""
     path = workdir / "metrics.jsonl"
     metrics: dict[str, tuple[list, list]] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(True), 1):
-        if not line.endswith(b"\n"):
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if not line.endswith("\n"):
             break  # being written
-        try:
-            record = {
-                name: float(value) for name, value in json.loads(line).items()
-            }
-            step = record.pop("step")
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise ValueError(
-                f"{path}:{number}: a line must be a JSON object of numbers "
-                f"with a `step`. Received: {line[:80]!r}"
-            ) from error
+        record = json.loads(line)
+        step = record.pop("step")
         for name, value in record.items():
             steps, values = metrics.setdefault(name, ([], []))
             steps.append(step)

@@ -90,6 +90,5 @@ def lm1b() -> LanguageModelConfig:
 
 
 NAMED_RUNS: dict[str, Callable[[], LanguageModelConfig]] = {
-    "small_lm": small_lm,
-    "lm1b": lm1b,
+    run.__name__: run for run in (small_lm, lm1b)
 }

@@ -17,8 +17,7 @@ from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
 from training.corpus.chunks import ChunkBatches, chunk_bounds, texts
 from training.corpus.task import CorpusTask, summed_losses_and_hits
 from training.engine.configs import check_at_least
-from training.engine.encoder import make_encoder
-from training.engine.preset import read_task
+from training.engine.preset import make_encoder, read_task
 
 
 class LanguageModelBatches(ChunkBatches):

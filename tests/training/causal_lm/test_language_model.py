@@ -42,13 +42,13 @@ CASE = Case(
     {
         "hidden_dim": 32,
         "intermediate_dim": 64,
-        "steps": 100,
+        "steps": 60,
         "global_batch_size": 32,
         "learning_rate": 0.02,
         "warmup_steps": 10,
-        "log_interval": 50,
-        "evaluation_interval": 100,
-        "checkpoint_interval": 100,
+        "log_interval": 30,
+        "evaluation_interval": 60,
+        "checkpoint_interval": 60,
         "evaluation_examples": 1_000,
     },
 )
@@ -95,7 +95,6 @@ class TestVerb(TaskTests):
         ({"sequence_length": 19}, "`sequence_length` .*=17. Received: 19"),
         ({"shuffle_tokens": 0}, "`shuffle_tokens` .* Received: 0"),
         ({"evaluation_examples": 0}, "`evaluation_examples` .* Received: 0"),
-        ({"decay": "root"}, "`decay` must be .* 'rsqrt'. Received: 'root'"),
     ]
 
 
@@ -103,7 +102,7 @@ def test_run_learns(run):
     first, *trained, last = run.records
     assert first["step"] == 0
     assert first["heldout_accuracy"] < last["heldout_accuracy"]
-    assert [record["step"] for record in trained] == [50, 100]
+    assert [record["step"] for record in trained] == [30, 60]
     losses = [record["loss"] for record in trained]
     assert np.log(len(tiny.VOCABULARY)) > losses[0] > losses[-1]
     # A bigram knows the next word, not where a document ends.
@@ -133,7 +132,7 @@ def test_figures_are_those_of_the_preset_by_hand(run):
     assert len(losses) == sum(lengths(23)) + 23
     assert run.records[-1] == pytest.approx(
         {
-            "step": 100,
+            "step": 60,
             "heldout_loss": losses.mean(),
             "heldout_accuracy": np.mean(
                 (logits.argmax(-1) == labels)[predicted == 1]
@@ -149,28 +148,6 @@ def test_figures_are_those_of_the_preset_by_hand(run):
     model.compile(sampler="greedy")
     made = model.generate("red green blue", max_length=7)
     assert made == " ".join(tiny.WORDS[:6])
-
-
-def test_figures_of_some_examples_are_estimates(data, tmp_path):
-    task = CASE.task(data, tmp_path)
-    outputs = {
-        "index": np.array([1, -1, 0]),
-        "loss": np.array([3.0, 99.0, 8.0], "float32"),
-        "accuracy": np.array([1.0, 9.0, 2.0], "float32"),
-        "tokens": np.array([2.0, 9.0, 3.0], "float32"),
-        "examples": np.ones(3, "float32"),
-    }
-    pieces = sum(lengths(23)) + 23
-    assert task.figures(outputs) == pytest.approx(
-        {
-            "heldout_loss": 11 / 5,
-            "heldout_accuracy": 3 / 5,
-            "heldout_perplexity_per_word_piece": np.exp(11 / 5),
-            "heldout_perplexity_per_word": np.exp(
-                11 / 5 * pieces / (HELDOUT_WORDS + 23)
-            ),
-        }
-    )
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -291,13 +268,8 @@ def test_init_is_a_language_model(data, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
-    changes = {
-        "sequence_length": 17,
-        "init": run.preset,
-        "steps": 1,
-        "warmup_steps": 0,
-        "learning_rate": 0.0,
-    }
+    changes = {"sequence_length": 17, "init": run.preset}
+    changes |= {"warmup_steps": 0, "learning_rate": 0.0}
     second = CASE.train(data, tmp_path / "run", **changes)
     assert "bottleneck" in second.said
     models = [
@@ -307,17 +279,10 @@ def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
     assert [model.preprocessor.sequence_length for model in models] == [13, 17]
     for one, other in zip(*(model.weights for model in models), strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
-    changes |= {"num_heads": 4, "sequence_length": 13}
-    error = CASE.error(capsys, data, tmp_path / "other", **changes)
-    assert re.search(r"`init` .*num_heads \(there 3, now 4\)", error)
 
 
-def test_command_line_changes_the_named_run():
-    args = ["--data", "d", "--workdir", "w", "--num_heads", "70"]
-    config = language_model.parse(["--config", "lm1b", *args])
+def test_lm1b_is_the_papers_shape():
+    config = tiny.changed(NAMED_RUNS["lm1b"](), num_heads=70)
     shape = presets.shape("lm1b_d256_p32_h70")
-    for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim"):
-        assert getattr(config.model, name) == shape[name]
-    assert config.model.head_size == shape["head_size"]
-    assert config.language_model.sequence_length == 256
-    assert config.training.decay == "rsqrt"
+    for name, value in vars(config.model).items():
+        assert value == shape.get(name, value)

@@ -39,7 +39,7 @@ class Row:
     """A shape and what runs with it reached.
 
     `parameters` are the encoder's, without a task's head; `seeds` is the
-    number of runs; for `figures` see `training.engine.seeds.summarize`.
+    number of runs; for `figures` see `training.engine.records.summarize`.
     """
 
     run: pathlib.Path
@@ -61,7 +61,7 @@ class Row:
 def read_row(run: pathlib.Path) -> Row:
     """Reads a finished run, or the finished runs of `--seeds` in a folder."""
     from keras_fixedhead.planner import EncoderShape, ParameterCount
-    from training.engine.seeds import SUMMARY, summarize
+    from training.engine.records import SUMMARY, summarize
 
     try:
         if (run / SUMMARY).exists():

@@ -7,7 +7,7 @@ import pytest
 from keras_fixedhead import FixedHeadBackbone, pictures
 from training import accuracy_report
 from training.accuracy_report import read_row
-from training.engine.seeds import SUMMARY, summarize
+from training.engine.records import SUMMARY, summarize
 
 SHAPE = {
     "vocabulary_size": 101,

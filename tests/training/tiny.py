@@ -11,25 +11,16 @@ import numpy as np
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests import tiny_models
-from training.causal_lm.configs import CausalLMConfig, LanguageModelConfig
-from training.classification.configs import ClassificationConfig, ClassifyConfig
+from training.causal_lm.configs import LanguageModelConfig
+from training.classification.configs import ClassifyConfig
 from training.corpus.squad import Answer, Question
 from training.corpus.tokenized import Document, write_shard
-from training.distillation.configs import DistillationConfig, DistillConfig
-from training.engine.configs import (
-    ModelConfig,
-    RunConfig,
-    StartConfig,
-    TrainingConfig,
-    changed,
-)
-from training.masked_lm.configs import MaskedLMConfig, PretrainConfig
-from training.question_answering.configs import SpanLabelingConfig, SquadConfig
-from training.retrieval.configs import RetrievalConfig, RetrieveConfig
-from training.token_classification.configs import (
-    TokenClassificationConfig,
-    TokenLabelsConfig,
-)
+from training.distillation.configs import DistillConfig
+from training.engine.configs import changed, named_run
+from training.masked_lm.configs import PretrainConfig
+from training.question_answering.configs import SquadConfig
+from training.retrieval.configs import RetrieveConfig
+from training.token_classification.configs import TokenLabelsConfig
 
 WORDS = (
     "red green blue one two three four five small large round square cat dog "
@@ -64,25 +55,25 @@ def pairs(count=37):
     return made
 
 
+def _write(folder, files):
+    """Writes the text of each file, and the vocabulary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"vocabulary.txt": "\n".join(VOCABULARY) + "\n", **files}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
 def write_pairs(folder: pathlib.Path) -> pathlib.Path:
     """Writes the part of a data folder that training reads."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.jsonl").write_text(
-        "".join(f"{json.dumps(pair)}\n" for pair in pairs())
-    )
-    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
-    return folder
+    lines = "".join(f"{json.dumps(pair)}\n" for pair in pairs())
+    return _write(folder, {"train.jsonl": lines})
 
 
 def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on pairs, with fields of any of its parts changed by name."""
-    tiny = RetrieveConfig(
-        **_common(data, workdir, head_size=5, model=StartConfig),
-        retrieval=RetrievalConfig(
-            query_length=7, document_length=13, validation_pairs=8
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {"query_length": 7, "document_length": 13, "validation_pairs": 8}
+    return _run(RetrieveConfig, data, workdir, flags, changes)
 
 
 def labelled(count=60) -> list[tuple[str, str, str]]:
@@ -104,39 +95,35 @@ def labelled(count=60) -> list[tuple[str, str, str]]:
 
 def write_labelled(folder: pathlib.Path, count=60) -> pathlib.Path:
     """Writes pairs with labels to train and to evaluate on, as MNLI's."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = labelled(count + 30)
-    for name, mine in {
-        "train": rows[:count],
-        "dev_one": rows[count : count + 19],
-        "dev_two": rows[count + 19 :],
-    }.items():
+
+    def table(mine):
         lines = [("sentence1", "sentence2", "gold_label"), *mine]
-        (folder / f"{name}.tsv").write_text(
-            "".join("\t".join(line) + "\n" for line in lines)
-        )
-    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
-    return folder
+        return "".join("\t".join(line) + "\n" for line in lines)
+
+    files = {
+        "train.tsv": table(rows[:count]),
+        "dev_one.tsv": table(rows[count : count + 19]),
+        "dev_two.tsv": table(rows[count + 19 :]),
+    }
+    return _write(folder, files)
 
 
 def classification(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on `write_labelled`, with fields of any part changed."""
-    tiny = ClassifyConfig(
-        **_common(data / "train.tsv", workdir, head_size=5, model=StartConfig),
-        classification=ClassificationConfig(
-            validation=(str(data / "dev_one.tsv"), str(data / "dev_two.tsv")),
-            sequence_length=17,
-            vocabulary=data / "vocabulary.txt",
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {
+        "validation": (str(data / "dev_one.tsv"), str(data / "dev_two.tsv")),
+        "sequence_length": 17,
+        "vocabulary": data / "vocabulary.txt",
+    }
+    return _run(ClassifyConfig, data / "train.tsv", workdir, flags, changes)
 
 
 def write_labelled_words(folder: pathlib.Path) -> pathlib.Path:
     """Writes sentences in which two of eight words are of an entity."""
-    folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(7)
-    for name, count in {"train": 200, "dev": 31}.items():
+
+    def sentences(count):
         lines = []
         for _ in range(count):
             inside = False
@@ -145,24 +132,21 @@ def write_labelled_words(folder: pathlib.Path) -> pathlib.Path:
                 inside = number < 2
                 lines.append(f"{WORDS[number]}\t{label}\n")
             lines.append("\n")
-        (folder / f"{name}.conll").write_text("".join(lines))
-    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
-    return folder
+        return "".join(lines)
+
+    files = {"train.conll": sentences(200), "dev.conll": sentences(31)}
+    return _write(folder, files)
 
 
 def token_labels(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on `write_labelled_words`, with fields of any part changed."""
-    tiny = TokenLabelsConfig(
-        **_common(
-            data / "train.conll", workdir, head_size=5, model=StartConfig
-        ),
-        tokens=TokenClassificationConfig(
-            validation=str(data / "dev.conll"),
-            sequence_length=9,  # most sentences fit
-            vocabulary=data / "vocabulary.txt",
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {
+        "validation": str(data / "dev.conll"),
+        "sequence_length": 9,  # most sentences fit
+        "vocabulary": data / "vocabulary.txt",
+    }
+    data = data / "train.conll"
+    return _run(TokenLabelsConfig, data, workdir, flags, changes)
 
 
 def questions(count=32) -> list[Question]:
@@ -193,32 +177,31 @@ def _question(one):
 
 def write_squad(folder: pathlib.Path, count=32) -> pathlib.Path:
     """Writes questions to train and to evaluate on, as SQuAD's."""
-    folder.mkdir(parents=True, exist_ok=True)
     made = questions(count + 7)
-    for name, mine in {"train": made[:count], "dev": made[count:]}.items():
-        paragraphs = [
+
+    def paragraphs(mine):
+        found = [
             {"context": one.context, "qas": [_question(one)]} for one in mine
         ]
-        (folder / f"{name}.json").write_text(
-            json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]})
-        )
-    (folder / "vocabulary.txt").write_text("\n".join(VOCABULARY) + "\n")
-    return folder
+        return json.dumps({"data": [{"title": "", "paragraphs": found}]})
+
+    files = {
+        "train.json": paragraphs(made[:count]),
+        "dev.json": paragraphs(made[count:]),
+    }
+    return _write(folder, files)
 
 
 def squad(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on `write_squad`, with fields of any part changed."""
-    tiny = SquadConfig(
-        **_common(data / "train.json", workdir, head_size=5, model=StartConfig),
-        spans=SpanLabelingConfig(
-            validation=str(data / "dev.json"),
-            sequence_length=17,
-            document_stride=5,
-            max_question_length=4,
-            vocabulary=data / "vocabulary.txt",
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {
+        "validation": str(data / "dev.json"),
+        "sequence_length": 17,
+        "document_stride": 5,
+        "max_question_length": 4,
+        "vocabulary": data / "vocabulary.txt",
+    }
+    return _run(SquadConfig, data / "train.json", workdir, flags, changes)
 
 
 def rewrite(folder: pathlib.Path, **changes):
@@ -227,28 +210,26 @@ def rewrite(folder: pathlib.Path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def _common(data, workdir, head_size, model=ModelConfig):
-    return {
+def _run(kind, data, workdir, flags, changes):
+    tiny = {
         "config": "tiny",
-        "model": model(
-            num_layers=1,
-            num_heads=3,
-            hidden_dim=11,
-            intermediate_dim=19,
-            head_size=head_size,
-            max_sequence_length=17,
-        ),
-        "training": TrainingConfig(
-            steps=6, global_batch_size=6, learning_rate=0.01, warmup_steps=2
-        ),
-        "run": RunConfig(
-            data=data,
-            workdir=workdir,
-            log_interval=1,
-            evaluation_interval=3,
-            checkpoint_interval=2,
-        ),
+        "data": data,
+        "workdir": workdir,
+        "num_layers": 1,
+        "num_heads": 3,
+        "hidden_dim": 11,
+        "intermediate_dim": 19,
+        "head_size": 5,
+        "max_sequence_length": 17,
+        "steps": 6,
+        "global_batch_size": 6,
+        "learning_rate": 0.01,
+        "warmup_steps": 2,
+        "log_interval": 1,
+        "evaluation_interval": 3,
+        "checkpoint_interval": 2,
     }
+    return changed(named_run(kind, **tiny | flags), **changes)
 
 
 def values(config) -> dict:
@@ -325,24 +306,15 @@ def with_words(entry: dict) -> dict:
 
 def pretraining(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on text, with fields of any of its parts changed by name."""
-    tiny = PretrainConfig(
-        **_common(data, workdir, head_size=17),
-        masked_lm=MaskedLMConfig(
-            sequence_length=17, max_predictions=3, evaluation_examples=8
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {"head_size": 17, "sequence_length": 17, "max_predictions": 3}
+    flags |= {"evaluation_examples": 8}
+    return _run(PretrainConfig, data, workdir, flags, changes)
 
 
 def language_model(data: pathlib.Path, workdir: pathlib.Path, **changes):
     """A tiny run on text, with fields of any of its parts changed by name."""
-    tiny = LanguageModelConfig(
-        **_common(data, workdir, head_size=13),
-        language_model=CausalLMConfig(
-            sequence_length=13, evaluation_examples=8
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {"head_size": 13, "sequence_length": 13, "evaluation_examples": 8}
+    return _run(LanguageModelConfig, data, workdir, flags, changes)
 
 
 def texts(count=43) -> list[str]:
@@ -386,13 +358,8 @@ def embedder(seed=0, prompts=None, pooling_mode="cls", dtype=None):
 
 def distillation(data, teacher, workdir: pathlib.Path, **changes):
     """A tiny run on texts, with fields of any of its parts changed by name."""
-    tiny = DistillConfig(
-        **_common(data, workdir, head_size=5),
-        distillation=DistillationConfig(
-            teacher=teacher, sequence_length=13, validation_texts=7
-        ),
-    )
-    return changed(tiny, **changes)
+    flags = {"teacher": teacher, "sequence_length": 13, "validation_texts": 7}
+    return _run(DistillConfig, data, workdir, flags, changes)
 
 
 def metrics(workdir: pathlib.Path) -> list[dict]:

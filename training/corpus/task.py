@@ -9,8 +9,7 @@ from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.packing import Packing
 from training.corpus.tokenized import check_shards, read_corpus
 from training.engine.configs import ExperimentConfig
-from training.engine.encoder import refuse_differences
-from training.engine.preset import weights_sha256
+from training.engine.preset import refuse_differences, weights_sha256
 from training.engine.task import SequenceTask, losses_and_hits, mean_share
 
 

@@ -27,8 +27,7 @@ class Interrupted(Exception):
     """A signal stopped the run, which saved a checkpoint after `step`."""
 
     def __init__(self, signum: int, step: int):
-        self.signum = signum
-        self.step = step
+        self.exit_status = 128 + signum
         super().__init__(
             f"stopped by {signal.Signals(signum).name} after step {step}; "
             "the same command continues from there"
@@ -38,13 +37,18 @@ class Interrupted(Exception):
 class WorkerLost(Exception):
     """Another worker is gone, and this one cannot go on without it."""
 
+    exit_status = EX_TEMPFAIL
+
 
 class RunFailed(Exception):
     """TensorFlow failed: a shard is missing, the disk is full, ..."""
 
 
-# Errors that a restart does not mend.
-_FAILURES = (ValueError, OSError, ImportError, FloatingPointError, RunFailed)
+# What ends a command with a line instead of a traceback.
+_FAILURES = (
+    *(Interrupted, WorkerLost, RunFailed),
+    *(ValueError, OSError, ImportError, FloatingPointError),
+)
 
 
 def command(
@@ -69,10 +73,8 @@ def command(
 
 
 def description(doc: str) -> str:
-    """Returns a module's docstring for `--help`, without double blank lines.
-
-    tyro keeps a blank line, and begins another one before an indented line.
-    """
+    """Returns a module's docstring for `--help`, as tyro formats it best."""
+    # tyro adds a blank line before an indented one.
     return re.sub("^ {4}", "", doc.strip(), flags=re.MULTILINE)
 
 
@@ -86,18 +88,12 @@ def run(verb: Callable[[Any], int | None], config: Any, prog: str) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         return verb(config) or 0
-    except Interrupted as error:
-        say_error(prog, error)
-        return 128 + error.signum
     except KeyboardInterrupt:
         say_error(prog, "interrupted")
         return 128 + signal.SIGINT
-    except WorkerLost as error:
-        say_error(prog, error)
-        return EX_TEMPFAIL
     except _FAILURES as error:
         say_error(prog, error)
-        return 1
+        return getattr(error, "exit_status", 1)
 
 
 def say_error(prog: str, error: Exception | str) -> None:
@@ -149,16 +145,15 @@ class TrainingVerb:
 
     def parse(self, args: list[str] | None = None) -> ExperimentConfig:
         """Returns the run that `--config` names, changed by the other flags."""
-        chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        chosen.add_argument("--config", default=next(iter(self._named_runs)))
+        chosen = argparse.ArgumentParser(
+            self._name, add_help=False, allow_abbrev=False
+        )
+        chosen.add_argument(
+            "--config",
+            choices=self._named_runs,
+            default=next(iter(self._named_runs)),
+        )
         name = chosen.parse_known_args(args)[0].config
-        if name not in self._named_runs:
-            say_error(
-                self._name,
-                f"--config must be one of {', '.join(self._named_runs)}. "
-                f"Received: {name}",
-            )
-            sys.exit(USAGE)
         listed = ""
         for named, function in self._named_runs.items():
             lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())
@@ -191,7 +186,7 @@ class TrainingVerb:
             if config.seeds == 1:
                 self.train(config)
                 return 0
-            from training.engine.seeds import run_seeds
+            from training.engine.records import run_seeds
 
             return run_seeds(self._name, config, args)
 

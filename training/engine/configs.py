@@ -6,7 +6,7 @@ continue a run, these parts must be the same as before.
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import tyro
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
 
 _Part = TypeVar("_Part", bound="DataclassInstance")
-
-# Weights in bfloat16 are too coarse for small updates; gradients in float16
-# vanish unless losses are scaled.
-DTYPES = ("float32", "mixed_bfloat16", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +35,10 @@ class ModelConfig:
     """Fraction of activations dropped in training."""
     max_sequence_length: int = 512
     """Longest input, in tokens."""
-    dtype: str = "float32"
-    """Keras dtype policy: float32, mixed_bfloat16 or float64."""
+    # Weights in bfloat16 are too coarse for small updates; gradients in float16
+    # vanish unless losses are scaled.
+    dtype: Literal["float32", "mixed_bfloat16", "float64"] = "float32"
+    """Keras dtype policy."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +75,11 @@ class TrainingConfig:
     """Peak learning rate."""
     warmup_steps: int
     """Updates in which the rate rises to its peak."""
-    decay: str = "linear"
+    decay: Literal["linear", "cosine", "rsqrt"] = "linear"
     """How the rate falls: linear or cosine, to zero at the end, or rsqrt, with
     the square root of the update."""
-    optimizer: str = "adamw"
-    """adamw, lamb (for large batches) or sgd."""
+    optimizer: Literal["adamw", "lamb", "sgd"] = "adamw"
+    """lamb is for large batches."""
     weight_decay: float = 0.01
     """Decoupled decay of all weights but biases and norms."""
     beta_1: float = 0.9
@@ -111,8 +109,10 @@ class RunConfig:
     or CoNLL-U."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""
-    strategy: str = "one_device"
-    """Devices: one_device, mirrored, multi_worker (TF_CONFIG) or tpu."""
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = (
+        "one_device"
+    )
+    """Devices; multi_worker reads TF_CONFIG."""
     packed: bool = True
     """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
     accumulation_steps: int = 1

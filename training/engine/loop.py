@@ -16,7 +16,6 @@ from keras_fixedhead.diagnostics import AttentionSummaries
 from training.curves import draw_curves
 from training.engine.cli import Interrupted, RunFailed
 from training.engine.configs import (
-    DTYPES,
     ExperimentConfig,
     RunConfig,
     TrainingConfig,
@@ -37,18 +36,12 @@ from training.engine.strategy import (
     is_chief,
     replica_batch_size,
 )
-from training.engine.task import Task
+from training.engine.task import SequenceTask
 from training.engine.trainer import Evaluator, Trainer
-
-_INTERVALS = (
-    "evaluation_interval",
-    "checkpoint_interval",
-    "attention_interval",
-)
 
 
 def run_task(
-    config: ExperimentConfig, make_task: Callable[..., Task]
+    config: ExperimentConfig, make_task: Callable[..., SequenceTask]
 ) -> dict[str, float]:
     """Trains, or continues, the run in `config.run.workdir`.
 
@@ -56,11 +49,6 @@ def run_task(
     For errors see `train_and_evaluate`.
     """
     run, training = config.run, config.training
-    if config.model.dtype not in DTYPES:
-        raise ValueError(
-            f"`dtype` must be one of {', '.join(DTYPES)}. "
-            f"Received: {config.model.dtype!r}"
-        )
     # TensorFlow must know the other workers before its first operation.
     strategy = get_strategy(run.strategy)
     records = RunRecords(run.workdir, training.steps, is_chief(strategy))
@@ -91,7 +79,7 @@ def run_task(
 
 
 def train_and_evaluate(
-    task: Task,
+    task: SequenceTask,
     strategy: tf.distribute.Strategy,
     training: TrainingConfig,
     run: RunConfig,
@@ -127,11 +115,12 @@ def train_and_evaluate(
             draw_for_each_replica(task.model)
         global_step = optimizer.iterations.value
         stop = SignalStop(strategy)
+        report_attention = _attention_reports(task, run, records, stack)
 
         def step():
             return int(global_step.numpy())
 
-        def check(outputs):
+        def after_updates(outputs):
             bad = [k for k, v in outputs.items() if not np.isfinite(v)]
             if bad:
                 raise FloatingPointError(
@@ -140,32 +129,22 @@ def train_and_evaluate(
                     "`workdir` with a smaller learning_rate or a longer "
                     "warm-up"
                 )
-
-        report_attention = _attention_reports(task, run, records, stack)
-
-        def stop_if_asked(outputs):
+            records.trained(step(), outputs)
+            report_attention(step())
             if signum := stop.received():
                 controller.save_checkpoint()
                 raise Interrupted(signum, step())
 
         # Orbit prints every line it logs; `records` shows the same metrics.
-        stack.enter_context(
-            contextlib.redirect_stdout(
-                stack.enter_context(open(os.devnull, "w"))
-            )
-        )
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
         trainer = Trainer(task, optimizer, strategy, run)
         controller = orbit.Controller(
             global_step=global_step,
             trainer=trainer,
             evaluator=Evaluator(task, strategy),
             strategy=strategy,
-            train_actions=[
-                check,
-                lambda outputs: records.trained(step(), outputs),
-                lambda outputs: report_attention(step()),
-                stop_if_asked,
-            ],
+            train_actions=[after_updates],
             eval_actions=[lambda figures: records.evaluated(step(), figures)],
             # Ends each inner loop at a multiple of the interval, also after
             # resuming between two.
@@ -195,7 +174,7 @@ def train_and_evaluate(
             or not first_step % run.evaluation_interval
         )
         stack.enter_context(stop.listening())
-        stack.enter_context(records.running(first_step, evaluate_first))
+        records.begin(first_step)
         if not first_step:
             report_attention(0)
         if evaluate_first:
@@ -230,8 +209,8 @@ def _check(strategy, training, run):
         )
     if run.packed and isinstance(strategy, tf.distribute.TPUStrategy):
         raise ValueError(
-            "`packed` must be False on a TPU, which needs fixed shapes: pass "
-            "--no_packed. Received: packed=True"
+            "`packed` must be False on a TPU: pass --no_packed. "
+            "Received: packed=True"
         )
     size = replica_batch_size(training.global_batch_size, replicas)
     if run.accumulation_steps < 1 or size % run.accumulation_steps:
@@ -240,15 +219,15 @@ def _check(strategy, training, run):
             f"{size}. Received: {run.accumulation_steps}"
         )
     check_positive(log_interval=run.log_interval)
-    for name in _INTERVALS:
-        interval = getattr(run, name)
+    for name in ("evaluation", "checkpoint", "attention"):
+        interval = getattr(run, f"{name}_interval")
         if interval is not None and (
             interval < 1 or interval % run.log_interval
         ):
             raise ValueError(
-                f"`{name}` must be a positive multiple of `log_interval`. "
-                f"Received: {name}={interval}, log_interval="
-                f"{run.log_interval}"
+                f"`{name}_interval` must be a positive multiple of "
+                f"`log_interval`. Received: {name}_interval={interval}, "
+                f"log_interval={run.log_interval}"
             )
 
 
@@ -256,8 +235,15 @@ def _attention_reports(task, run, records, stack):
     """Returns a function to call with the number of the updates made."""
     if run.attention_interval is None or not records.chief:
         return lambda step: None
-    summaries = attention_summaries(
-        task, run.workdir / "summaries" / "attention", run.attention_sequences
+    check_positive(attention_sequences=run.attention_sequences)
+    dataset = task.evaluation_dataset(tf.distribute.InputContext())
+    # Only the first batch: each is padded to a length of its own.
+    model, inputs = task.attention_inputs(next(iter(dataset)))
+    inputs = tf.nest.map_structure(
+        lambda x: x[: run.attention_sequences], inputs
+    )
+    summaries = AttentionSummaries(
+        run.workdir / "summaries" / "attention", model, inputs
     )
     stack.callback(summaries.close)
 
@@ -266,27 +252,6 @@ def _attention_reports(task, run, records, stack):
             summaries.write(step)
 
     return report
-
-
-def attention_summaries(
-    task: Task, folder: pathlib.Path, sequences: int
-) -> AttentionSummaries:
-    """Reports on the first `sequences` held-out examples, to TensorBoard.
-
-    They are at most the first batch of an evaluation.
-    """
-    check_positive(attention_sequences=sequences)
-    dataset = task.evaluation_dataset(tf.distribute.InputContext())
-    # Only the first batch: each is padded to a length of its own.
-    found = task.attention_inputs(next(iter(dataset)))
-    if found is None:
-        raise ValueError(
-            "`attention_interval` is for tasks whose model attends. "
-            f"Received: it, for a {type(task).__name__}"
-        )
-    model, inputs = found
-    inputs = tf.nest.map_structure(lambda x: x[:sequences], inputs)
-    return AttentionSummaries(folder, model, inputs)
 
 
 def _until_next(step, interval):

@@ -1,5 +1,6 @@
-"""Preset folders: written completely or not at all, read, and compared."""
+"""Preset folders: written whole or not at all, read, and started from."""
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -12,10 +13,25 @@ from typing import Any, TypeVar
 import keras
 import keras_hub
 
-from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadTextEmbedder,
+    FixedHeadTokenizer,
+)
+from keras_fixedhead.convert.bert_files import read_vocabulary
 from keras_fixedhead.files import loading
+from training.engine.configs import ModelConfig, StartConfig
 
 _Task = TypeVar("_Task", bound=keras_hub.models.Task)
+
+SHAPE = (
+    "num_layers",
+    "num_heads",
+    "hidden_dim",
+    "intermediate_dim",
+    "head_size",
+    "max_sequence_length",
+)
 
 # A generous bound for what a preset holds besides its weights.
 _OTHER_BYTES = 2**24
@@ -100,11 +116,8 @@ def read_task(
     `arguments` are those of `from_preset`, such as `dtype`.
     """
     _weights(preset, argument)
-    file = preset / "task.json"
-    name = None
     with loading(preset, argument):
-        if file.is_file():
-            name = json.loads(file.read_text(encoding="utf-8"))["class_name"]
+        name = _task(preset).get("class_name")
         if name != kind.__name__:
             raise ValueError(
                 f"`{argument}` must be a preset of a {kind.__name__}. "
@@ -115,11 +128,12 @@ def read_task(
 
 def read_pooling(preset: pathlib.Path) -> str | None:
     """Returns how a preset's task pools tokens; None if it does not."""
-    task = preset / "task.json"
-    if not task.is_file():
-        return None
-    config = json.loads(task.read_text(encoding="utf-8"))["config"]
-    return config.get("pooling_mode")
+    return _task(preset).get("config", {}).get("pooling_mode")
+
+
+def _task(preset):
+    path = preset / "task.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
 def _weights(preset, argument):
@@ -130,3 +144,101 @@ def _weights(preset, argument):
             f"an earlier run. Received: {str(preset)!r}"
         )
     return paths
+
+
+def read_start(
+    model: StartConfig,
+) -> tuple[FixedHeadTextEmbedder | None, StartConfig]:
+    """Returns the preset that a run starts from, and the complete shape.
+
+    The preset of any task is read as an embedder; None without `init`.
+    """
+    given = {
+        name: getattr(model, name)
+        for name in SHAPE
+        if getattr(model, name) is not None
+    }
+    if model.init is None:
+        missing = [n for n in SHAPE if n != "head_size" and n not in given]
+        if missing:
+            raise ValueError(
+                "`init` must be a preset to start from, or the shape must be "
+                f"given. Received: init=None, without {', '.join(missing)}"
+            )
+        return None, model
+    start = read_embedder(model.init, "init")
+    theirs = {name: getattr(start.backbone, name) for name in SHAPE}
+    refuse_differences(
+        model.init,
+        {name: (theirs[name], value) for name, value in given.items()},
+    )
+    return start, dataclasses.replace(model, **theirs)
+
+
+def refuse_differences(init: pathlib.Path, values: dict[str, tuple]) -> None:
+    """Raises a `ValueError` where a preset differs from what a run sets.
+
+    `values` are `{name: (value of the preset, value of the run)}`.
+    """
+    different = [
+        f"{name} (there {theirs!r}, now {ours!r})"
+        for name, (theirs, ours) in sorted(values.items())
+        if theirs != ours
+    ]
+    if different:
+        raise ValueError(
+            f"`init` {str(init)!r} must have the values of the run. "
+            f"Different: {', '.join(different)}"
+        )
+
+
+def read_tokenizer(
+    start: FixedHeadTextEmbedder | None,
+    vocabulary: pathlib.Path,
+    lowercase: bool | None,
+) -> FixedHeadTokenizer:
+    """Returns the tokenizer of the start or, without one, of a vocabulary.
+
+    `lowercase=None` is as in the start, or True.
+    """
+    if start is None:
+        return FixedHeadTokenizer(
+            read_vocabulary(vocabulary), lowercase=lowercase is not False
+        )
+    tokenizer = start.preprocessor.tokenizer
+    if lowercase not in (None, tokenizer.lowercase):
+        raise ValueError(
+            f"`lowercase` must be as in init, {tokenizer.lowercase}. "
+            f"Received: {lowercase}"
+        )
+    return tokenizer
+
+
+def make_encoder(
+    model: ModelConfig, vocabulary_size: int, **arguments: Any
+) -> FixedHeadBackbone:
+    """Returns a `FixedHeadBackbone` of `arguments` with random weights."""
+    return FixedHeadBackbone(
+        vocabulary_size=vocabulary_size,
+        dropout=model.dropout,
+        dtype=model.dtype,
+        **{name: getattr(model, name) for name in SHAPE},
+        **arguments,
+    )
+
+
+def copy_encoder(
+    backbone: FixedHeadBackbone, model: ModelConfig, pooler: bool = False
+) -> FixedHeadBackbone:
+    """Returns a copy of an encoder with the dropout and dtype of `model`.
+
+    Without `pooler`, the copy has none: unused weights have no gradient.
+    """
+    config = backbone.get_config()
+    del config["name"]
+    config.update(dropout=model.dropout, dtype=model.dtype, pooler=pooler)
+    copy = FixedHeadBackbone(**config)
+    for layer in copy.layers:
+        if layer.weights:
+            layer.set_weights(backbone.get_layer(layer.name).get_weights())
+    return copy

@@ -1,18 +1,23 @@
-"""What a run records and shows: config.json, metrics.jsonl, progress."""
+"""What runs record and show: config.json, metrics.jsonl, progress, seeds."""
 
-import contextlib
 import datetime
 import json
 import pathlib
-from collections.abc import Iterator
+import signal
+import statistics
+import subprocess
+import sys
 
 import rich.console
-import rich.progress
 import rich.table
 
-from keras_fixedhead.files import replaced
+from keras_fixedhead.files import replaced, write_json
+from training.engine.cli import exit_status, handling
+from training.engine.configs import ExperimentConfig, check_positive
 
-# The metrics beside the progress bar: names, labels and formats.
+SUMMARY = "seeds.json"
+
+# The metrics to print: names, labels and formats.
 _SHOWN = (
     ("loss", "loss", ".4f"),
     ("steps_per_second", "steps/s", ".2f"),
@@ -34,29 +39,13 @@ class RunRecords:
         self.chief = chief
         self._config = workdir / "config.json"
         self._metrics = workdir / "metrics.jsonl"
-        self.console = rich.console.Console(stderr=True, quiet=not chief)
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("step"),
-            rich.progress.MofNCompleteColumn(),
-            rich.progress.BarColumn(bar_width=10),
-            # Takes two lines of 80 columns, so that no other column is cut.
-            rich.progress.TextColumn(
-                "{task.fields[figures]}", table_column=rich.table.Column()
-            ),
-            rich.progress.TimeRemainingColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
-            # The loop hides what Orbit prints; rich would show it again.
-            redirect_stdout=False,
-        )
-        self._bar_task = rich.progress.TaskID(0)
         self._settings: dict = {}
 
     def claim(self, settings: dict) -> None:
         """Raises a `ValueError` if the work directory has another run.
 
         `settings`, JSON values, decide the result of a run. They are written in
-        `running`, so that a run that fails before does not bind the next one.
+        `begin`, so that a run that fails before does not bind the next one.
         """
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))
@@ -69,38 +58,38 @@ class RunRecords:
                 )
         self._settings = settings
 
-    @contextlib.contextmanager
-    def running(self, first_step: int, evaluate_first: bool) -> Iterator[None]:
-        """Shows progress from `first_step` on, until the block is left.
+    def begin(self, first_step: int) -> None:
+        """Records that the run goes on after `first_step`, the last one saved.
 
-        With `evaluate_first`, the evaluation after that step is repeated.
+        Drops what a run that was killed recorded later. The evaluation after
+        `first_step` is repeated.
         """
-        if self.chief:
-            self.workdir.mkdir(parents=True, exist_ok=True)
-            _write(self._config, json.dumps(self._settings, indent=2) + "\n")
-            self._forget_after(first_step, evaluate_first)
-        with self._bar:
-            self._bar_task = self._bar.add_task(
-                "", total=self.steps, completed=first_step, figures=""
-            )
-            yield
+        if not self.chief:
+            return
+        self.workdir.mkdir(parents=True, exist_ok=True)
+        _write(self._config, json.dumps(self._settings, indent=2) + "\n")
+        kept = ""
+        if self._metrics.exists():
+            for line in self._metrics.read_text(encoding="utf-8").splitlines():
+                if not line.endswith("}"):
+                    continue  # the process was killed while writing it
+                record = json.loads(line)
+                # Only records of updates have a loss.
+                if record["step"] < first_step + ("loss" in record):
+                    kept += f"{line}\n"
+        _write(self._metrics, kept)
 
     def trained(self, step: int, outputs: dict[str, float]) -> None:
-        """Records the metrics of the updates up to `step`.
-
-        Moves the bar on a terminal; elsewhere prints a line.
-        """
+        """Records and prints the metrics of the updates up to `step`."""
         self._append({"step": step, **outputs})
         shown = "  ".join(
             f"{label} {format(outputs[name], style)}"
             for name, label, style in _SHOWN
             if name in outputs
         )
-        self._bar.update(self._bar_task, completed=step, figures=shown)
-        if not self.console.is_terminal:
-            left = round((self.steps - step) / outputs["steps_per_second"])
-            eta = datetime.timedelta(seconds=left)
-            self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
+        left = round((self.steps - step) / outputs["steps_per_second"])
+        eta = datetime.timedelta(seconds=left)
+        self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
 
     def evaluated(self, step: int, figures: dict[str, float]) -> None:
         """Records an evaluation after update `step`, and prints a line."""
@@ -120,33 +109,13 @@ class RunRecords:
 
     def say(self, message: str) -> None:
         """Prints a line."""
-        # Lines of a log file, and paths in them, must not wrap.
-        self.console.print(
-            message, highlight=False, markup=False, soft_wrap=True
-        )
+        if self.chief:
+            print(message, file=sys.stderr, flush=True)
 
     def _append(self, record):
         if self.chief:
             with open(self._metrics, "a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record) + "\n")
-
-    def _forget_after(self, step, evaluation):
-        """Drops the records of updates after `step`, the last one saved.
-
-        With `evaluation`, drops the evaluation after `step`, too.
-        """
-        if not self._metrics.exists():
-            return
-        kept = []
-        for line in self._metrics.read_text(encoding="utf-8").splitlines():
-            if not line.endswith("}"):
-                continue  # the process was killed while writing it
-            record = json.loads(line)
-            # Only records of updates have a loss.
-            last = step - (evaluation and "loss" not in record)
-            if record["step"] <= last:
-                kept.append(f"{line}\n")
-        _write(self._metrics, "".join(kept))
 
 
 def _write(path, text):
@@ -173,3 +142,69 @@ def _flat(settings, prefix=""):
         else:
             flat[prefix + name] = value
     return flat
+
+
+def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
+    """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
+
+    `verb` is a module, `args` the command line that `config` was read from.
+    Writes `summarize` to `seeds.json`. Returns 0, or the exit status of the
+    first run that failed or was stopped.
+    """
+    first, workdir = config.training.seed, config.run.workdir
+    check_positive(seeds=config.seeds)
+    folders = {}
+    for seed in range(first, first + config.seeds):
+        folders[seed] = workdir / f"seed_{seed}"
+        print(f"seed {seed}: {folders[seed]}", file=sys.stderr, flush=True)
+        # These override what `args` say.
+        changes = ["--seeds", "1", "--seed", str(seed)]
+        changes += ["--workdir", str(folders[seed])]
+        command = [sys.executable, "-m", verb, *args, *changes]
+        with subprocess.Popen(command) as process:
+            handlers = {
+                # A terminal's Ctrl-C reaches the process, too.
+                signal.SIGINT: lambda signum, frame: None,
+                signal.SIGTERM: lambda signum, frame: process.terminate(),
+            }
+            with handling(handlers):
+                status = exit_status(process.wait())
+        if status:
+            return status
+    summary = summarize(folders)
+    write_json(workdir / SUMMARY, summary)
+    table = rich.table.Table("figure", "mean", "deviation", "values")
+    for name, figure in summary["figures"].items():
+        numbers = [figure["mean"], figure["deviation"], *figure["values"]]
+        mean, deviation, *values = (
+            "" if number is None else f"{number:.4f}" for number in numbers
+        )
+        table.add_row(name, mean, deviation, " ".join(values))
+    rich.console.Console().print(table)
+    return 0
+
+
+def read_figures(workdir: pathlib.Path) -> dict[str, float]:
+    """Returns the last held-out metrics of a finished run."""
+    path = workdir / "preset" / "run.json"
+    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    return {name: x for name, x in figures.items() if name != "step"}
+
+
+def summarize(folders: dict[int, pathlib.Path]) -> dict:
+    """Summarizes finished runs, given by seed, that differ in nothing else.
+
+    Returns `seeds`, and for each metric of `figures` its `values`, their `mean`
+    and sample `deviation` (over n - 1; None for a single run).
+    """
+    runs = [read_figures(folder) for folder in folders.values()]
+    figures = {}
+    for name in runs[0]:
+        values = [run[name] for run in runs]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        figures[name] = {
+            "values": values,
+            "mean": statistics.fmean(values),
+            "deviation": deviation,
+        }
+    return {"seeds": list(folders), "figures": figures}

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from training.engine.cli import RunFailed, WorkerLost, handling
+from training.engine.strategy import worker_number
 
 # What the remaining workers see when one is gone.
 _LOST = (
@@ -29,8 +29,7 @@ def explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         reason = _reason(error)
-        resolver = getattr(strategy, "cluster_resolver", None)
-        workers = resolver.cluster_spec().num_tasks("worker") if resolver else 1
+        _, workers = worker_number(strategy)
         if isinstance(error, _LOST) and workers > 1:
             raise WorkerLost(
                 f"another worker was lost ({reason}); the same command on "
@@ -60,7 +59,13 @@ class SignalStop:
     def __init__(self, strategy: tf.distribute.Strategy):
         self._strategy = strategy
         self._received = 0
-        self._gather_values = tf.function(self._gather)
+        # `gather` takes outputs of `run`.
+        self._gather = tf.function(
+            lambda values: strategy.gather(
+                strategy.run(tf.identity, args=(values,)), axis=0
+            ),
+            autograph=False,
+        )
 
     def listening(self) -> contextlib.AbstractContextManager:
         """Receives signals until the block is left."""
@@ -83,13 +88,7 @@ class SignalStop:
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
         )
-        return int(tf.reduce_max(self._gather_values(values)))
-
-    def _gather(self, values):
-        # `gather` takes outputs of `run`.
-        return self._strategy.gather(
-            self._strategy.run(tf.identity, args=(values,)), axis=0
-        )
+        return int(tf.reduce_max(self._gather(values)))
 
 
 class RestoredCheckpointManager(tf.train.CheckpointManager):
@@ -108,9 +107,6 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
         say: Callable[[str], None],
         **kwargs: Any,
     ):
-        if directory == source:
-            for leftover in source.glob("ckpt-*_temp"):
-                shutil.rmtree(leftover)
         _restore_newest(checkpoint, source, say)
         super().__init__(
             checkpoint,
@@ -125,19 +121,20 @@ class RestoredCheckpointManager(tf.train.CheckpointManager):
 
 
 def _restore_newest(checkpoint, folder, say):
-    names = [path.name for path in folder.glob("ckpt-*.index")]
-    found = (re.fullmatch(r"ckpt-(\d+)\.index", name) for name in names)
-    steps = sorted((int(match[1]) for match in found if match), reverse=True)
-    for step in steps:
-        prefix = str(folder / f"ckpt-{step}")
+    prefixes = sorted(
+        (path.with_suffix("") for path in folder.glob("ckpt-*.index")),
+        key=lambda path: int(path.name.removeprefix("ckpt-")),
+        reverse=True,
+    )
+    for prefix in prefixes:
         try:
             # Reads everything, and checks it against its checksums.
-            checkpoint.restore(prefix).assert_existing_objects_matched()
+            checkpoint.restore(str(prefix)).assert_existing_objects_matched()
             return
         # The type of the error depends on where the damage is.
         except Exception as error:
             say(f"{prefix} is damaged, going back to the one before: {error}")
-    if steps:
+    if prefixes:
         raise ValueError(
             f"none of the checkpoints in {folder} can be read. Start again in "
             "another `workdir`, or restore a whole checkpoint"

@@ -1,6 +1,5 @@
 """The `tf.distribute` strategies, by name, and how they share data."""
 
-import contextlib
 import functools
 import json
 import os
@@ -9,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -16,35 +16,30 @@ import tensorflow as tf
 from training.engine.cli import WorkerLost
 
 _POLL_INTERVAL = 0.2  # seconds
-_REMINDER_INTERVAL = 60.0  # seconds
-
-STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+_FIRST_REMINDER = 2.0
+_REMINDER_INTERVAL = 60.0
 
 
 # Collective operations of two strategies over the same devices would have the
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
-def get_strategy(name: str) -> tf.distribute.Strategy:
-    """Returns the strategy called `name`, over the devices of this process.
+def get_strategy(
+    name: Literal["one_device", "mirrored", "multi_worker", "tpu"],
+) -> tf.distribute.Strategy:
+    """Returns a strategy over the GPUs of this process, or else its CPUs.
 
-    Without a GPU they are CPUs. The workers of `"multi_worker"` are those of
-    TF_CONFIG; call it before any other TensorFlow operation.
+    The workers of `"multi_worker"` are those of TF_CONFIG; call it before any
+    other TensorFlow operation.
     """
-    if name == "one_device":
-        gpus = tf.config.list_logical_devices("GPU")
-        return tf.distribute.OneDeviceStrategy("gpu:0" if gpus else "cpu:0")
-    if name == "mirrored":
-        devices = tf.config.list_logical_devices(
-            "GPU"
-        ) or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([d.name for d in devices])
     if name == "multi_worker":
         return _multi_worker_strategy()
     if name == "tpu":
         return _tpu_strategy()
-    raise ValueError(
-        f"`strategy` must be one of {', '.join(STRATEGIES)}. Received: {name!r}"
-    )
+    list_devices = tf.config.list_logical_devices
+    devices = [d.name for d in list_devices("GPU") or list_devices("CPU")]
+    if name == "one_device":
+        return tf.distribute.OneDeviceStrategy(devices[0])
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
@@ -115,8 +110,7 @@ def _next_seed(next_seed, ordered=True):
 
 
 def _multi_worker_strategy():
-    addresses, own = _read_tf_config(os.environ.get("TF_CONFIG"))
-    wait_for_workers(addresses, own)
+    wait_for_workers(*_read_tf_config(os.environ.get("TF_CONFIG", "")))
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.OpError as error:
@@ -131,30 +125,18 @@ def _multi_worker_strategy():
 
 def _read_tf_config(text):
     """Returns the addresses of all workers, and of this one."""
-    wanted = (
-        '{"cluster": {"worker": ["host:port", ...]}, '
-        '"task": {"type": "worker", "index": 0}}'
-    )
-    if not text:
-        raise ValueError(
-            "`strategy='multi_worker'` needs the environment variable "
-            f"TF_CONFIG on every worker, of the form {wanted}"
-        )
     try:
         config = json.loads(text)
         task, cluster = config["task"], config["cluster"]
-        addresses = [
-            *cluster.get("chief", []),
-            *cluster.get("worker", []),
-        ]
-        for address in addresses:
-            if not 0 < int(address.rpartition(":")[2]) < 2**16:
-                raise ValueError(address)
+        addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
+        if not all(0 < _split(address)[1] < 2**16 for address in addresses):
+            raise ValueError("a port is not between 1 and 65535")
         return addresses, cluster[task["type"]][task["index"]]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
-            f"TF_CONFIG must be of the form {wanted}, its task one of its "
-            f"cluster's. Received: {text}"
+            "`strategy='multi_worker'` needs TF_CONFIG, on every worker, of "
+            'the form {"cluster": {"worker": ["host:port", ...]}, "task": '
+            f'{{"type": "worker", "index": 0}}}}. Received: {text!r}'
         ) from error
 
 
@@ -177,38 +159,23 @@ def wait_for_workers(addresses: Collection[str], own: str) -> None:
     at this worker's, `own`, and prints which workers are missing.
     """
     missing = {address for address in addresses if address != own}
-    with _listener(own):
-        said = time.monotonic()
+    ipv6 = socket.has_dualstack_ipv6()
+    with socket.create_server(
+        ("", _split(own)[1]),
+        family=socket.AF_INET6 if ipv6 else socket.AF_INET,
+        dualstack_ipv6=ipv6,
+    ):
         # Workers usually start together, within the first reminder.
-        reminder = 10 * _POLL_INTERVAL
+        reminder = time.monotonic() + _FIRST_REMINDER
         while missing := {a for a in missing if not _is_there(a)}:
-            if time.monotonic() - said > reminder:
+            if time.monotonic() > reminder:
                 print(
                     f"waiting for worker {', '.join(sorted(missing))}",
                     file=sys.stderr,
                     flush=True,
                 )
-                said, reminder = time.monotonic(), _REMINDER_INTERVAL
+                reminder = time.monotonic() + _REMINDER_INTERVAL
             time.sleep(_POLL_INTERVAL)
-
-
-@contextlib.contextmanager
-def _listener(address):
-    port = _split(address)[1]
-    try:
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listener = socket.create_server(
-            ("", port), family=family, dualstack_ipv6=both
-        )
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"cannot listen at the port of this worker ({error.strerror})",
-            address,
-        ) from None
-    with listener:
-        yield
 
 
 def _is_there(address):

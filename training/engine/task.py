@@ -32,109 +32,56 @@ from training.engine.configs import (
     check_length,
     check_positive,
 )
-from training.engine.encoder import (
-    check_vocabulary,
+from training.engine.global_batch import ExampleBatches
+from training.engine.preset import (
     copy_encoder,
     make_encoder,
+    preset_sha256,
     read_start,
     read_tokenizer,
 )
-from training.engine.global_batch import ExampleBatches
-from training.engine.preset import preset_sha256
 
 
-class Task(abc.ABC):
-    """What is learned.
+class SequenceTask(abc.ABC):
+    """What is learned, by a model that reads int tensors `[M, T]`.
 
-    `build` sets `model`. `metrics` names the metrics that `loss` returns,
-    `counts` the counts of `totals`; `warnings` are sentences to print.
+    `metrics` names the metrics that `loss` returns, `counts` the counts of
+    `totals`, and `inputs` what the model reads of a batch; `warnings` are
+    sentences to print. `_batches` makes batches of the examples `_training` and
+    `_validation`. A global batch must depend only on its step and the seed, so
+    that a resumed run sees the same batches on any number of devices.
     """
 
+    config: Any
     model: keras.layers.Layer
     metrics: Sequence[str] = ()
-    counts: Sequence[str] = ()
+    counts: Sequence[str] = ("tokens", "examples")
+    inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
     warnings: Sequence[str] = ()
+    _batches: Any
+    _training: Any
+    _validation: Any
 
     @property
+    @abc.abstractmethod
     def settings(self) -> dict:
         """What decides the result beside model and training, as JSON values."""
-        return {}
 
     @abc.abstractmethod
     def build(self) -> None:
         """Sets `model`; called in the strategy's scope."""
 
-    @abc.abstractmethod
     def training_dataset(
         self, context: tf.distribute.InputContext, first_step: int
     ) -> tf.data.Dataset:
-        """Returns endless batches of one replica, from update `first_step` on.
+        """Returns a replica's endless batches, from update `first_step` on."""
+        return self._batches.training(self._training, context, first_step)
 
-        A global batch must depend only on its step and the seed, so that a
-        resumed run sees the same batches on any number of devices.
-        """
-
-    def totals(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Returns counts of a replica's batch, float scalars.
-
-        The loop adds them up over the global batch, and reports the totals
-        `examples` and `tokens` per second.
-        """
-        return {}
-
-    @abc.abstractmethod
-    def loss(
-        self, batch: Any, totals: dict[str, tf.Tensor]
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns contributions to the global batch's mean loss and `metrics`.
-
-        Called in replica context with a batch or some of its rows, and with the
-        `totals` over all replicas. The contributions are scalars; their sums
-        over all replicas and rows are the means.
-        """
-
-    def flops(self, totals: dict[str, float]) -> float | None:
-        """Returns the floating-point operations of an update."""
-        return None
-
-    @abc.abstractmethod
     def evaluation_dataset(
         self, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
         """Returns a replica's evaluation batches; each replica has as many."""
-
-    @abc.abstractmethod
-    def evaluation_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Returns tensors `[M, ...]` from which `figures` computes metrics."""
-
-    @abc.abstractmethod
-    def figures(self, outputs: dict) -> dict[str, float]:
-        """Returns the metrics of the NumPy outputs of all replicas' batches."""
-
-    def attention_inputs(self, batch: Any) -> tuple[keras.Model, dict] | None:
-        """Returns the model that attends, if any, and its inputs of a batch."""
-        return None
-
-    @abc.abstractmethod
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes the preset."""
-
-    def check_data(self, error: tf.errors.OpError) -> None:  # noqa: B027
-        """Raises an error that names the file, if data caused `error`."""
-
-
-class SequenceTask(Task):
-    """A task whose model reads int tensors `[M, T]`, named in `inputs`.
-
-    `_batches` makes them of the examples `_training` and `_validation`.
-    """
-
-    config: Any
-    _batches: Any
-    _training: Any
-    _validation: Any
-    counts: Sequence[str] = ("tokens", "examples")
-    inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
+        return self._batches.evaluation(self._validation, context)
 
     def model_inputs(self, batch: dict) -> dict:
         """Returns the part of a batch that the model reads."""
@@ -156,13 +103,30 @@ class SequenceTask(Task):
         )
 
     def totals(self, batch: dict) -> dict[str, tf.Tensor]:
+        """Returns counts of a replica's batch, float scalars.
+
+        The loop adds them up over the global batch, and reports the totals
+        `examples` and `tokens` per second.
+        """
         real = tf.cast(batch["padding_mask"], tf.float32)
         return {
             "tokens": tf.reduce_sum(real),
             "examples": tf.cast(tf.shape(real)[0], tf.float32),
         }
 
+    @abc.abstractmethod
+    def loss(
+        self, batch: dict, totals: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Returns contributions to the global batch's mean loss and `metrics`.
+
+        Called in replica context with a batch or some of its rows, and with the
+        `totals` over all replicas. The contributions are scalars; their sums
+        over all replicas and rows are the means.
+        """
+
     def flops(self, totals: dict[str, float]) -> float | None:
+        """Returns the floating-point operations of an update, if known."""
         # As if all sequences had the average length. Every token of the last
         # block is computed; the head is negligible.
         tokens = totals["tokens"]
@@ -171,21 +135,24 @@ class SequenceTask(Task):
         )
         return 3 * tokens * of_a_token
 
+    @abc.abstractmethod
+    def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
+        """Returns tensors `[M, ...]` from which `figures` computes metrics."""
+
+    @abc.abstractmethod
+    def figures(self, outputs: dict) -> dict[str, float]:
+        """Returns the metrics of the NumPy outputs of all replicas' batches."""
+
     def attention_inputs(self, batch: dict) -> tuple[keras.Model, dict]:
+        """Returns the model that attends, and its inputs of a batch."""
         return self.model, self.model_inputs(batch)
 
-    def training_dataset(
-        self, context: tf.distribute.InputContext, first_step: int
-    ) -> tf.data.Dataset:
-        return self._batches.training(self._training, context, first_step)
-
-    def evaluation_dataset(
-        self, context: tf.distribute.InputContext
-    ) -> tf.data.Dataset:
-        return self._batches.evaluation(self._validation, context)
-
     def save(self, folder: pathlib.Path) -> None:
+        """Writes the preset."""
         self.model.save_to_preset(str(folder))
+
+    def check_data(self, error: tf.errors.OpError) -> None:  # noqa: B027
+        """Raises an error that names the file, if data caused `error`."""
 
 
 def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -311,8 +278,13 @@ class FinetuningTask(SequenceTask):
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:
         """Reads the tokenizer of `init`, or the options' `vocabulary`."""
-        options = self._options
-        check_vocabulary(options.vocabulary, self._model.init)
+        options, init = self._options, self._model.init
+        if (init is None) != (options.vocabulary is not None):
+            raise ValueError(
+                "`vocabulary` must be a file without `init`, and None with "
+                "it, since the preset has a vocabulary. "
+                f"Received: vocabulary={options.vocabulary}, init={init}"
+            )
         return read_tokenizer(
             self._start, options.vocabulary, options.lowercase
         )

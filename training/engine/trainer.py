@@ -2,6 +2,7 @@
 
 import re
 import time
+import timeit
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 from training.engine.configs import RunConfig
 from training.engine.optimizer import ReduceThenClip
 from training.engine.strategy import distribute
-from training.engine.task import Task
+from training.engine.task import SequenceTask
 
 # Peak of dense products in bfloat16 (float16 on the T4 and the V100), in
 # operations a second, without sparsity, from NVIDIA's data sheets.
@@ -55,11 +56,7 @@ def _measured(dtype, size=1024, repeats=8):
     left = tf.cast(left, dtype)
     product = tf.function(lambda: tf.linalg.matmul(left, left))
     product()
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        product()
-        best = min(best, time.perf_counter() - start)
+    best = min(timeit.repeat(product, repeat=repeats, number=1))
     devices = len(tf.config.list_logical_devices("CPU"))
     return 2 * size**3 / best / devices
 
@@ -69,7 +66,7 @@ class Trainer(orbit.StandardTrainer):
 
     def __init__(
         self,
-        task: Task,
+        task: SequenceTask,
         optimizer: ReduceThenClip,
         strategy: tf.distribute.Strategy,
         run: RunConfig,
@@ -85,14 +82,11 @@ class Trainer(orbit.StandardTrainer):
             self._replica_update = tf.function(
                 self._update, jit_compile=True, autograph=False
             )
-        names = ("loss", *task.metrics, *task.counts)
+        self._names = ("loss", *task.metrics, *task.counts)
         with strategy.scope():
-            self._sums = {
-                name: tf.Variable(0.0, trainable=False) for name in names
-            }
+            self._sums = tf.Variable([0.0] * len(self._names), trainable=False)
             self._steps = tf.Variable(0.0, trainable=False)
-        dtype = task.model.dtype_policy.compute_dtype
-        self._peak_flops = peak_flops(dtype)
+        self._peak_flops = peak_flops(task.model.dtype_policy.compute_dtype)
         self._started = 0.0
 
     def _gradients(self, batch, totals):
@@ -144,39 +138,33 @@ class Trainer(orbit.StandardTrainer):
         gradients = self._gradients if self._parts == 1 else self._accumulated
         losses, gradients = gradients(batch, totals)
         self._optimizer.apply(gradients, self._variables)
-        return losses, [totals[name] for name in self._task.counts]
+        # The totals are the same on each replica.
+        counts = [
+            totals[name] / replica.num_replicas_in_sync
+            for name in self._task.counts
+        ]
+        return tf.concat([losses, tf.cast(counts, losses.dtype)], axis=0)
 
     def train_loop_begin(self) -> None:
-        for variable in (*self._sums.values(), self._steps):
-            variable.assign(0.0)
+        self._sums.assign(tf.zeros_like(self._sums))
+        self._steps.assign(0.0)
         self._started = time.monotonic()
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator: Iterator) -> None:
-        losses, totals = self._strategy.run(
+        values = self._strategy.run(
             self._replica_update, args=(next(iterator),)
         )
-        losses = tf.unstack(
-            self._strategy.reduce(
-                tf.distribute.ReduceOp.SUM, losses, axis=None
-            ),
-            1 + len(self._task.metrics),
+        values = self._strategy.reduce(
+            tf.distribute.ReduceOp.SUM, values, axis=None
         )
-        # The totals are the same on each replica.
-        totals = [
-            self._strategy.experimental_local_results(total)[0]
-            for total in totals
-        ]
-        for variable, value in zip(self._sums.values(), [*losses, *totals]):
-            variable.assign_add(tf.cast(value, tf.float32))
+        self._sums.assign_add(tf.cast(values, tf.float32))
         self._steps.assign_add(1.0)
 
     def train_loop_end(self) -> dict[str, float]:
         steps = float(self._steps.numpy())
-        means = {
-            name: float(variable.numpy()) / steps
-            for name, variable in self._sums.items()
-        }
+        sums = self._sums.numpy().tolist()
+        means = {name: sum / steps for name, sum in zip(self._names, sums)}
         # Reading the results has waited for the updates.
         seconds = (time.monotonic() - self._started) / steps
         totals = {name: means.pop(name) for name in self._task.counts}
@@ -201,7 +189,7 @@ class Trainer(orbit.StandardTrainer):
 class Evaluator(orbit.StandardEvaluator):
     """Gathers the outputs of all replicas, for the task's metrics."""
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy):
+    def __init__(self, task: SequenceTask, strategy: tf.distribute.Strategy):
         super().__init__(distribute(strategy, task.evaluation_dataset))
         self._task = task
         self._strategy = strategy

@@ -19,7 +19,7 @@ from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
 from training.engine.configs import check_positive, check_whole_batch
-from training.engine.encoder import read_tokenizer
+from training.engine.preset import read_tokenizer
 from training.engine.task import FinetuningTask, in_order, mean_share
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig

@@ -25,7 +25,7 @@ from training import finetune, predict
 from training.classification.configs import NAMED_RUNS
 from training.classification.task import ClassificationTask
 from training.corpus.datasets import source_name
-from training.engine.encoder import SHAPE, make_encoder
+from training.engine.preset import SHAPE, make_encoder
 
 # KerasHub's tasks have a compile() of their own.
 pytestmark = pytest.mark.filterwarnings(

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training import workers
+from training.engine import strategy as strategy_module
 from training.engine.strategy import (
     get_strategy,
     is_chief,
@@ -28,11 +29,6 @@ def test_one_device_has_one_replica():
     assert worker_number(strategy) == (0, 1)
 
 
-def test_unknown_name():
-    with pytest.raises(ValueError, match="`strategy` .* Received: 'two'"):
-        get_strategy("two")
-
-
 def tf_config(address="a:1", index=0):
     task = {"type": "worker", "index": index}
     return json.dumps({"cluster": {"worker": [address]}, "task": task})
@@ -45,8 +41,7 @@ def tf_config(address="a:1", index=0):
         "not JSON",
         "[]",
         "{}",
-        '{"cluster": {"worker": ["a:1"]}, "task": {}}',
-        *map(tf_config, ("a", "a:b", "a:0", "a:65536")),
+        *map(tf_config, ("a", "a:0")),
         tf_config(index=1),
     ],
 )
@@ -54,7 +49,7 @@ def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match="TF_CONFIG .* of the form"):
+    with pytest.raises(ValueError, match="TF_CONFIG, .* of the form"):
         get_strategy("multi_worker")
 
 
@@ -96,7 +91,8 @@ def test_batches_divide_over_replicas():
             replica_batch_size(size, 3)
 
 
-def test_waits_for_who_comes_late(capsys):
+def test_waits_for_who_comes_late(capsys, monkeypatch):
+    monkeypatch.setattr(strategy_module, "_FIRST_REMINDER", 0.3)
     addresses = workers.addresses(3)
     waiting = [
         threading.Thread(target=wait_for_workers, args=(addresses, own))
@@ -115,36 +111,6 @@ def test_waits_for_who_comes_late(capsys):
         for thread in waiting:
             thread.join(timeout=30)
             assert not thread.is_alive()
-
-
-def test_signal_ends_the_wait(capsys):
-    def stop(signum, frame):
-        raise KeyboardInterrupt
-
-    addresses = workers.addresses(2)
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 3.0)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            wait_for_workers(addresses, addresses[1])
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert capsys.readouterr().err == f"waiting for worker {addresses[0]}\n"
-
-
-def test_port_that_is_taken():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        own = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(OSError, match=f"cannot listen .* '{own}'"):
-            wait_for_workers([own], own)
-
-
-def test_one_worker_waits_for_nobody():
-    (own,) = workers.addresses(1)
-    begun = time.monotonic()
-    wait_for_workers([own], own)
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.slow

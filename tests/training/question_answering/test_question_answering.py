@@ -15,7 +15,7 @@ from tests.training.task_tests import (
 )
 from training import finetune, predict
 from training.corpus.squad import read_questions
-from training.engine.encoder import SHAPE
+from training.engine.preset import SHAPE
 from training.question_answering.configs import NAMED_RUNS
 from training.question_answering.task import SpanLabelingTask
 

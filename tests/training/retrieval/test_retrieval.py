@@ -9,7 +9,7 @@ from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
 from tests.training.task_tests import Case, TaskTests, first_batch
 from training import finetune
-from training.engine.encoder import SHAPE
+from training.engine.preset import SHAPE
 from training.retrieval.configs import NAMED_RUNS
 from training.retrieval.task import RetrievalTask, retrieval_figures
 

@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -23,9 +22,7 @@ _REMINDER_INTERVAL = 60.0
 # Collective operations of two strategies over the same devices would have the
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
-def get_strategy(
-    name: Literal["one_device", "mirrored", "multi_worker", "tpu"],
-) -> tf.distribute.Strategy:
+def get_strategy(name: str) -> tf.distribute.Strategy:
     """Returns a strategy over the GPUs of this process, or else its CPUs.
 
     The workers of `"multi_worker"` are those of TF_CONFIG; call it before any
@@ -39,7 +36,12 @@ def get_strategy(
     devices = [d.name for d in list_devices("GPU") or list_devices("CPU")]
     if name == "one_device":
         return tf.distribute.OneDeviceStrategy(devices[0])
-    return tf.distribute.MirroredStrategy(devices)
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(devices)
+    raise ValueError(
+        "`strategy` must be one of one_device, mirrored, multi_worker, tpu. "
+        f"Received: {name!r}"
+    )
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

@@ -164,7 +164,7 @@ class Trainer(orbit.StandardTrainer):
     def train_loop_end(self) -> dict[str, float]:
         steps = float(self._steps.numpy())
         sums = self._sums.numpy().tolist()
-        means = {name: sum / steps for name, sum in zip(self._names, sums)}
+        means = {name: x / steps for name, x in zip(self._names, sums)}
         # Reading the results has waited for the updates.
         seconds = (time.monotonic() - self._started) / steps
         totals = {name: means.pop(name) for name in self._task.counts}

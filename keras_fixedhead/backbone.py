@@ -210,43 +210,33 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
-        return_projections: bool = False,
-    ) -> tuple:
+    ) -> tuple[Tensor, Packing]:
         """Encodes the real tokens only; padding costs nothing but attention.
 
         Equals calling the model without its pooler, at the real tokens. For
         `fixed_size` and where this works see `Packing`.
 
         Takes the model's inputs `[B, T]`. Returns the encoded tokens `[P, D]`
-        and the `Packing` whose `pad` returns them to `[B, T, D]`; with
-        `return_projections` also a dictionary of the last block's `query`,
-        `key` and `value`, all heads side by side, `[P, W]`.
+        and the `Packing` whose `pad` returns them to `[B, T, D]`.
         """
 
         def encode(packing):
             x = self._encode_but_last(inputs, packing, training)
             last = self.transformer_layers[-1]
-            names = ("query", "key", "value") if return_projections else ()
-            projections = {
-                name: getattr(last.attention, name)(x) for name in names
-            }
-            return last(x, **self._options(packing, training)), projections
+            return last(x, **self._options(packing, training))
 
         packing = Packing(inputs["padding_mask"], fixed_size)
         # Keras cannot add empty tensors of a static shape.
         empty = 0 in packing.padding_mask.shape
         if training or fixed_size or empty:
-            encoded, projections = encode(packing)
-        else:
-            # Without padding, as in a single query, packing only costs time.
-            encoded, projections = _cond(
-                ops.all(packing.padding_mask),
-                lambda: encode(Packing(packing.padding_mask, fixed_size=True)),
-                lambda: encode(packing),
-            )
-        if not return_projections:
-            return encoded, packing
-        return encoded, packing, projections
+            return encode(packing), packing
+        # Without padding, as in a single query, packing only costs time.
+        encoded = _cond(
+            ops.all(packing.padding_mask),
+            lambda: encode(Packing(packing.padding_mask, fixed_size=True)),
+            lambda: encode(packing),
+        )
+        return encoded, packing
 
     def encode_positions(
         self,

@@ -1,8 +1,7 @@
 """Losses: in-batch contrastive learning of a dual encoder, distillation.
 
 Shape letters: M pairs or texts of this replica, C candidates (those of all
-replicas), H hard negatives of all replicas, D embedding size, K kinds of keys,
-T sequence length, W total width of all heads.
+replicas), H hard negatives of all replicas, D embedding size, K kinds of keys.
 """
 
 from keras import ops
@@ -107,42 +106,6 @@ def similarity_loss(
     return _divergence(
         log_softmax(teacher, teacher_candidates),
         log_softmax(embeddings, candidates),
-    )
-
-
-def relation_loss(
-    projection: Tensor, teacher: Tensor, padding_mask: Tensor, num_heads: int
-) -> Tensor:
-    """Divergence of attention relations from a teacher's, float32 at least.
-
-    The relation of queries (or keys, or values) is the softmax of their
-    scaled products with each other, over heads of its own: the models' heads
-    may differ (MiniLMv2, Wang et al. 2021, section 3.1,
-    https://arxiv.org/abs/2012.15828).
-
-    Takes projections `[M, T, W]` of all heads side by side, the teacher's
-    `[M, T, W_teacher]`, a padding mask `[M, T]` (1 = real token), and a
-    number of heads that divides W and W_teacher. Returns the mean `[M]` over
-    heads and real tokens in nats.
-    """
-    mask = ops.cast(padding_mask, "bool")
-
-    def log_relation(x):
-        size = x.shape[-1] // num_heads
-        shape = (*ops.shape(x)[:2], num_heads, size)
-        x = ops.reshape(at_least_float32(x), shape)
-        logits = ops.einsum("btnh,bsnh->bnts", x, x) / size**0.5
-        return ops.log_softmax(
-            ops.where(mask[:, None, None, :], logits, _EXCLUDED)
-        )
-
-    # [M, N, T] -> [M, T]
-    divergence = ops.mean(
-        _divergence(log_relation(teacher), log_relation(projection)), axis=1
-    )
-    weights = ops.cast(mask, divergence.dtype)
-    return ops.sum(divergence * weights, axis=1) / ops.maximum(
-        ops.sum(weights, axis=1), 1.0
     )
 
 

@@ -205,17 +205,20 @@ class BM25:
     Words of two characters or more are lower-cased and stemmed (Snowball),
     without English stop words. The scoring is Lucene's variant with the
     default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
-    The documents are read once.
+    A larger `k1` makes repeated words count more; a larger `b`, from 0 to 1,
+    penalizes long documents more. The documents are read once.
     """
 
-    def __init__(self, documents: Iterable[str]):
+    def __init__(
+        self, documents: Iterable[str], k1: float = 1.5, b: float = 0.75
+    ):
         words = _tokenize(documents)
         if not words.vocab:
             raise ValueError(
                 "`documents` must hold words other than stop words. "
                 f"Received: {len(words.ids)} documents with none"
             )
-        self._scores = _bm25s().BM25()
+        self._scores = _bm25s().BM25(k1=k1, b=b)
         self._scores.index(words, show_progress=False)
 
     def __len__(self) -> int:
@@ -252,15 +255,19 @@ class BM25:
         )
 
 
-def bm25(documents: Sequence[str], queries: Sequence[str], k: int) -> Ranking:
+def bm25(
+    documents: Sequence[str], queries: Sequence[str], k: int, **options: float
+) -> Ranking:
     """Ranks documents by BM25, for one list of queries; see `BM25`."""
-    return BM25(documents).search(queries, k)
+    return BM25(documents, **options).search(queries, k)
 
 
-def reciprocal_rank_fusion(rankings: Sequence[Ranking], k: int) -> Ranking:
+def reciprocal_rank_fusion(
+    rankings: Sequence[Ranking], k: int, constant: int = 60
+) -> Ranking:
     """Fuses rankings of the same Q queries and documents by their ranks.
 
-    A document scores the sum of 1 / (60 + rank) over the rankings that
+    A document scores the sum of 1 / (constant + rank) over the rankings that
     contain it, ranks counted from 1; equal scores keep the order of the
     documents (Cormack, Clarke and Büttcher 2009, 'Reciprocal Rank Fusion
     Outperforms Condorcet and Individual Rank Learning Methods'). Fuse rankings
@@ -275,7 +282,7 @@ def reciprocal_rank_fusion(rankings: Sequence[Ranking], k: int) -> Ranking:
         )
     documents = np.concatenate([r.documents for r in rankings], axis=1)
     gains = np.concatenate(
-        [1 / (61 + np.arange(r.documents.shape[1])) for r in rankings]
+        [1 / (constant + 1 + np.arange(r.documents.shape[1])) for r in rankings]
     )
     fused = Ranking(
         np.full((len(documents), k), -1, "int64"),

@@ -186,22 +186,10 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
-        return_projections: bool = False,
-    ) -> Any:
-        """The same embeddings, of real tokens only; see `encode_packed`.
-
-        With `return_projections` also returns a dictionary of `query`, `key`
-        and `value`, all heads side by side, `[B, T, W]`.
-        """
-        x, packing, *projections = self.backbone.encode_packed(
-            inputs, training, fixed_size, return_projections
-        )
-        embeddings = self._embed(packing.pad(x), inputs["padding_mask"])
-        if not return_projections:
-            return embeddings
-        return embeddings, {
-            name: packing.pad(x) for name, x in projections[0].items()
-        }
+    ) -> Tensor:
+        """The same embeddings, of real tokens only; see `encode_packed`."""
+        x, packing = self.backbone.encode_packed(inputs, training, fixed_size)
+        return self._embed(packing.pad(x), inputs["padding_mask"])
 
     def encode_text(
         self,

@@ -231,7 +231,7 @@ def test_output_change(make_embedder, inputs):
         *((drop_layers, x, "from 0 to 1.*layers=")
           for x in ([], [0, 1], [1, 1], [2], [-1])),
     ],
-    ids=str,
+    ids=lambda x: getattr(x, "__name__", str(x)),
 )  # fmt: skip
 def test_bad_arguments(make_backbone, change, value, message):
     with pytest.raises(ValueError, match=message):

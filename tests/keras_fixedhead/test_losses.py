@@ -7,7 +7,6 @@ from scipy.special import logsumexp, rel_entr, softmax
 
 from keras_fixedhead.losses import (
     contrastive_loss,
-    relation_loss,
     same_keys,
     similarity_loss,
     symmetric_contrastive_loss,
@@ -122,33 +121,3 @@ def test_similarity_loss_is_the_divergence_over_the_others(distilled, rows):
         temperature=0.3,
     )
     np.testing.assert_allclose(loss, expected, atol=1e-5)
-
-
-def numpy_relation_loss(student, teacher, mask, num_heads):
-    losses = []
-    for row, real in enumerate(mask.astype(bool)):
-        divergences = []
-        for head in range(num_heads if real.any() else 0):
-            relations = []
-            for projection in (teacher, student):
-                tokens = projection[row, real].astype("float64")
-                tokens = np.split(tokens, num_heads, axis=1)[head]
-                logits = tokens @ tokens.T / np.sqrt(tokens.shape[1])
-                relations.append(softmax(logits, axis=1))
-            divergences.extend(rel_entr(*relations).sum(axis=1))
-        losses.append(np.mean(divergences) if divergences else 0.0)
-    return losses
-
-
-@pytest.mark.parametrize("num_heads", [1, 3])
-def test_relation_loss_is_the_mean_divergence_of_real_tokens(inputs, num_heads):
-    rng = np.random.default_rng(7)
-    projections = [
-        rng.normal(size=(5, 13, width)).astype("float32") for width in (6, 15)
-    ]
-    arrays = *projections, inputs["padding_mask"]
-    np.testing.assert_allclose(
-        relation_loss(*tensors(*arrays), num_heads),
-        numpy_relation_loss(*arrays, num_heads),
-        atol=1e-5,
-    )

@@ -1,13 +1,11 @@
 """The embedder: pooling against NumPy, cut embeddings, projections."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.text_embedder import pool
-from tests import tiny_models
 
 
 def numpy_pool(x, mask, mode):
@@ -70,29 +68,3 @@ def test_first_numbers_of_an_embedding(make_embedder, inputs):
 def test_wrong_arguments(make_backbone, options, message):
     with pytest.raises(ValueError, match=message):
         FixedHeadTextEmbedder(make_backbone(causal=True), **options)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("fixed_size", [False, True])
-def test_projections_of_the_last_block(make_embedder, inputs, fixed_size):
-    embedder = make_embedder(head_size=[7, [3, 5, 2]])
-    tensors = tiny_models.tensors(inputs)
-    embeddings, projections = embedder.embed_packed(
-        tensors, fixed_size=fixed_size, return_projections=True
-    )
-    np.testing.assert_array_equal(
-        embeddings, embedder.embed_packed(tensors, fixed_size=fixed_size)
-    )
-    *_, last = embedder.backbone.transformer_layers
-    before_last = keras.Model(embedder.backbone.input, last.input[0])
-    x = ops.convert_to_numpy(before_last(inputs))
-    real = inputs["padding_mask"] == 1
-    assert projections.keys() == {"query", "key", "value"}
-    for name, projection in projections.items():
-        kernel, bias = getattr(last.attention, name).get_weights()
-        assert projection.shape == (5, 13, 10)
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(projection)[real],
-            x[real] @ kernel + bias,
-            atol=1e-5,
-        )

@@ -37,12 +37,8 @@ class FixedHeadTextEmbedderPreprocessor(
             (`"query"`, `"document"`).
         **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
 
-    Call arguments:
-        x: a string, or a list or tensor of B strings.
-
-    Returns:
-        A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
-        `padding_mask` (1 = real token) and `segment_ids`.
+    Call arguments and results are those of
+    `FixedHeadTextClassifierPreprocessor`.
     """
 
     def __init__(

@@ -235,7 +235,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         )
         padding_mask = ops.ones_like(given)
         if stop_token_ids is not None:
-            stops = ops.isin(token_ids, list(stop_token_ids))
+            # Keras's `isin` does not work in a graph of TensorFlow.
+            stops = ops.zeros_like(given)
+            for stop in stop_token_ids:
+                stops = stops | (token_ids == stop)
             stops = ops.cast(stops, "int32") * ops.cast(~given, "int32")
             # A token is real if no stop is before it.
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0

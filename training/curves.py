@@ -68,7 +68,8 @@ def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
                     markersize=3,
                     label=f"{prefix}held out",
                 )
-        axis.legend()
+        # Long names of folders would leave no room for the curves.
+        axis.legend(fontsize="small").set_in_layout(False)
     save_figure(figure, output)
 
 

@@ -190,7 +190,7 @@ class TestAgainstKeras:
             keras_and_ours((B, T, D), (B, T, D), **arguments)
 
     def test_not_built_is_an_error(self):
-        with pytest.raises(ValueError, match="no weights yet"):
+        with pytest.raises(ValueError, match="been called or built"):
             from_multi_head_attention(keras.layers.MultiHeadAttention(N, H))
 
 

@@ -145,15 +145,16 @@ class TrainingVerb:
 
     def parse(self, args: list[str] | None = None) -> ExperimentConfig:
         """Returns the run that `--config` names, changed by the other flags."""
-        chosen = argparse.ArgumentParser(
-            self._name, add_help=False, allow_abbrev=False
-        )
-        chosen.add_argument(
-            "--config",
-            choices=self._named_runs,
-            default=next(iter(self._named_runs)),
-        )
+        chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        chosen.add_argument("--config", default=next(iter(self._named_runs)))
         name = chosen.parse_known_args(args)[0].config
+        if name not in self._named_runs:
+            say_error(
+                self._name,
+                f"--config must be one of {', '.join(self._named_runs)}. "
+                f"Received: {name}",
+            )
+            sys.exit(USAGE)
         listed = ""
         for named, function in self._named_runs.items():
             lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())

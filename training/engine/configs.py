@@ -109,10 +109,8 @@ class RunConfig:
     or CoNLL-U."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""
-    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = (
-        "one_device"
-    )
-    """Devices; multi_worker reads TF_CONFIG."""
+    strategy: str = "one_device"
+    """Devices: one_device, mirrored, multi_worker (TF_CONFIG) or tpu."""
     packed: bool = True
     """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
     accumulation_steps: int = 1

@@ -79,19 +79,13 @@ def paragraph(**changes):
     [
         (b"{", "dev.json must be like SQuAD's JSON"),
         (b'{"data2": []}', r"dev.json must .* KeyError\('data'\)"),
-        (b"\0\xff", "dev.json must be like SQuAD's JSON"),
         ({"data": 3}, r"dev.json must be like .* TypeError"),
-        ({"data": [[]]}, r"data\[0\] must be like .* TypeError"),
         (paragraph(context=7), r"graphs\[0\]: 'context' must be a string"),
         (paragraph(qas=None), r"paragraphs\[0\] must be like .* TypeError"),
         (paragraph(qas=[{}]), r"qas\[0\] must be like .* KeyError\('id'\)"),
         (
             paragraph(qas=[{"id": "a b", "question": "?"}]),
             r"qas\[0\]: 'id' must be a string without whitespace",
-        ),
-        (
-            paragraph(qas=[{"id": "a", "question": 1}]),
-            r"qas\[0\]: 'question' must be a string",
         ),
         (
             paragraph(qas=[{"id": "a", "question": "?"}] * 2),
@@ -216,5 +210,3 @@ def test_tensorflow_datasets(tmp_path, monkeypatch):
     assert "tfds:squad/v2.0: 1 impossible questions, left out" in said
     name = "tfds:squad/v1.1:validation"
     assert read_questions(name, None, folder) == QUESTIONS[2:]
-    with pytest.raises(ValueError, match="Unknown split 'dev'"):
-        read_questions("tfds:squad/v1.1:dev", None, folder)

@@ -111,13 +111,11 @@ def test_checksum_is_of_the_content(tmp_path):
         ("x.tsv", ["text\tlabel", "a"], (), "x.tsv:2: must have 2 .*ved 1"),
         ("x.tsv", ["text\tlabel", "a\t"], (), "x.tsv:2: the label .* ''"),
         ("x.tsv", ["text\tlabel", "a\t-"], (), "x.tsv must hold .*: 1 without"),
-        ("x.tsv", [], (), "x.tsv must hold .*: 0 without"),
         ("x.tsv", ["a\tb"], ("a",), "`columns` must be those .* Received: a"),
         ("x.tsv", ["a\tb", "c\td"], ("c", "b"), "x.tsv:2: .* columns c b. "),
         ("x.tsv", ["a\tb"], ("0", "2"), "x.tsv:1: .* columns 0 2. "),
         ("x.md", ["a"], (), r"x.md: must end in .tsv, .txt, .csv or .jsonl"),
         ("x.csv", ["text,label", '"a'], (), "x.csv:2: unexpected end of data"),
-        ("x.jsonl", ["[]"], (), "x.jsonl:1: .* JSON object"),
         ("x.jsonl", ['{"text": "a"}'], (), "x.jsonl:1: must have the columns"),
         (
             "x.jsonl",
@@ -193,7 +191,6 @@ def test_tensorflow_datasets(tmp_path):
     assert said == ["tfds:titled: 1 left out as blank"]
     assert read_jsonl("tfds:pairs") == [("a", "one", "red", ())]
     for read, name, message in (
-        (read_examples, "inference:dev", "Unknown split 'dev'"),
         (read_examples, "pairs", r"pairs\[0\]: must have the columns"),
         (
             read_texts,
@@ -237,8 +234,6 @@ def test_texts_of_json_lines(tmp_path):
     [
         ("b.txt", b" \n\n", "b.txt has no text in it"),
         ("c.txt", b"red\n\xe9\n", "c.txt is not UTF-8"),
-        ("d.jsonl", b'{"text": "\xe9"}', "d.jsonl:1: .* UTF-8"),
-        ("e.jsonl", b"red", "e.jsonl:1: .* JSON"),
         ("g.jsonl", b'{"title": 3, "text": ""}', "g.jsonl:1: 'title'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

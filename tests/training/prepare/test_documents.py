@@ -98,14 +98,14 @@ def test_jsonl_errors_name_file_and_line(tmp_path, line):
 
 
 @pytest.mark.parametrize("length", [1, 20, 21, 42, 1000])
-@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"text": "b"}\n'])
-def test_jsonl_lines_that_are_too_long(tmp_path, monkeypatch, length, end):
+def test_jsonl_lines_that_are_too_long(tmp_path, monkeypatch, length):
     monkeypatch.setattr(sources, "MAX_JSON_BYTES", 20)
     long = b'{"text": "12345678"' + b" " * length + b"}"
-    content = b'{"text": "1234567"}\n' + long + end
-    found, counts = read(content, tmp_path / "a.jsonl")
-    assert found == [b"1234567", *([b"b"] if b"b" in end else [])]
-    assert counts == {documents.LONG_JSON: 1}
+    for end, more in ((b"\n", []), (b'\n{"text": "b"}\n', [b"b"])):
+        content = b'{"text": "1234567"}\n' + long + end
+        found, counts = read(content, tmp_path / "a.jsonl")
+        assert found == [b"1234567", *more]
+        assert counts == {documents.LONG_JSON: 1}
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbled", "none"])

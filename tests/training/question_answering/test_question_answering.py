@@ -53,13 +53,13 @@ CASE = Case(
         "head_size": 17,
         "dropout": 0.0,
         "head_dropout": 0.0,
-        "steps": 200,
+        "steps": 300,
         "global_batch_size": 32,
         "learning_rate": 0.01,
         "warmup_steps": 20,
         "log_interval": 50,
-        "evaluation_interval": 200,
-        "checkpoint_interval": 200,
+        "evaluation_interval": 300,
+        "checkpoint_interval": 300,
     },
 )
 

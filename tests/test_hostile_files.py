@@ -187,7 +187,7 @@ def test_a_class_in_a_preset(preset, marker, load, file, keys, payload):
     ("content", "says"),
     [
         (None, "Could not locate class 'system'"),
-        ("[]", "has no attribute 'get'|must hold a JSON object"),
+        ("[]", "list indices|has no attribute 'get'|must hold a JSON object"),
         ('{"a":' * 99_999, "recursion"),
     ],
 )

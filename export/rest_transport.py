@@ -23,8 +23,7 @@ from export.protocol import Arrays, ServerError, check_outputs, unusable
 
 # Of several codes of a status the first. 413 and 502 are a proxy's.
 _CODES = {413: "RESOURCE_EXHAUSTED", 502: "UNAVAILABLE"}
-for _code, _status in messages.HTTP_STATUS.items():
-    _CODES.setdefault(_status, _code)
+_CODES |= {s: code for code, s in reversed(messages.HTTP_STATUS.items())}
 # A proxy answers 502 and 504 for a server that is away.
 _TEMPORARY = (429, 502, 503, 504)
 # What reading an answer raises if it is not that of a model.

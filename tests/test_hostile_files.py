@@ -294,39 +294,20 @@ def test_pickled_arrays(tmp_path, marker, file):
             read_stream(tmp_path)
 
 
-def a_pickle_by_another_name(folder, marker):
-    (folder / "model.safetensors").write_bytes(pickled(marker))
-
-
-def shards_elsewhere(folder, marker):
-    (folder / "model.safetensors").rename(folder.parent / "other.safetensors")
-    hugging_face.write_json(
-        folder / "model.safetensors.index.json",
-        {"weight_map": {"pooler.dense.bias": "../other.safetensors"}},
-    )
-
-
-def a_vocabulary_elsewhere(folder, marker):
-    (folder / "vocab.txt").rename(folder.parent / "vocab.txt")
-    hugging_face.write_json(
-        folder / "tokenizer.json",
-        {"model": {"type": "WordPiece", "vocab": "../vocab.txt"}},
-    )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        a_pickle_by_another_name,
-        shards_elsewhere,
-        a_vocabulary_elsewhere,
-    ],
-)
-def test_a_folder_of_hugging_face(tmp_path, marker, change):
+def test_a_folder_of_hugging_face(tmp_path, marker):
     folder = hugging_face.write_model(tmp_path / "theirs")
-    change(folder, marker)
+    weights = folder / "model.safetensors"
+    elsewhere = weights.rename(tmp_path / "other.safetensors")
+    index = folder / "model.safetensors.index.json"
+    shards = {"pooler.dense.bias": f"../{elsewhere.name}"}
+    hugging_face.write_json(index, {"weight_map": shards})
+    options = {"pooling_mode": "mean", "normalize": True}
     with pytest.raises(REFUSED):
-        convert.from_hugging_face(folder, pooling_mode="mean", normalize=True)
+        convert.from_hugging_face(folder, **options)
+    index.unlink()
+    weights.write_bytes(pickled(marker))
+    with pytest.raises(REFUSED):
+        convert.from_hugging_face(folder, **options)
 
 
 def test_nothing_here_reads_a_pickle():

@@ -192,7 +192,17 @@ def _body(environ, limits):
     """Reads the body, unzipped; a body that cannot be unzipped is empty."""
     body = environ["wsgi.input"].read()
     if "gzip" in environ.get("HTTP_CONTENT_ENCODING", ""):
-        body = _unzip(body, limits.max_request_bytes)
+        limit = limits.max_request_bytes
+        unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            body = unzip.decompress(body, limit + 1)
+        except zlib.error:
+            return b""
+        if len(body) > limit:
+            what = f"more than {limit} bytes unzipped"
+            raise TooLarge(what, "max_request_bytes", limit)
+        if not unzip.eof or unzip.unused_data:
+            return b""
     # Python's objects take many times the bytes of their JSON.
     values = sum(body.count(character) for character in b",[{")
     limit = limits.max_request_elements
@@ -200,18 +210,6 @@ def _body(environ, limits):
         what = f"about {values} JSON values"
         raise TooLarge(what, "max_request_elements", limit)
     return body
-
-
-def _unzip(body, limit):
-    unzip = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        body = unzip.decompress(body, limit + 1)
-    except zlib.error:
-        return b""
-    if len(body) > limit:
-        what = f"more than {limit} bytes unzipped"
-        raise TooLarge(what, "max_request_bytes", limit)
-    return body if unzip.eof and not unzip.unused_data else b""
 
 
 def _to_dict(message):

@@ -22,7 +22,9 @@ def normalize_answer(text: str) -> str:
 
 def exact_match(prediction: str, answers: Iterable[str]) -> float:
     """1.0 if a prediction is one of the answers, both normalized, else 0.0."""
-    return float(normalize_answer(prediction) in map(normalize_answer, answers))
+    return float(
+        normalize_answer(prediction) in map(normalize_answer, _some(answers))
+    )
 
 
 def f1(prediction: str, answers: Iterable[str]) -> float:
@@ -33,7 +35,8 @@ def f1(prediction: str, answers: Iterable[str]) -> float:
     """
     words = normalize_answer(prediction).split()
     return max(
-        _f1(words, normalize_answer(answer).split()) for answer in answers
+        _f1(words, normalize_answer(answer).split())
+        for answer in _some(answers)
     )
 
 
@@ -66,6 +69,15 @@ def score_answers(
         "missing": missing,
         "unknown": len(predictions.keys() - answers.keys()),
     }
+
+
+def _some(answers):
+    if isinstance(answers, str) or not (texts := list(answers)):
+        raise ValueError(
+            "`answers` must be a list of at least one string. "
+            f"Received: {answers!r}"
+        )
+    return texts
 
 
 def _f1(words, others):

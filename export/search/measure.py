@@ -14,7 +14,7 @@ import rich.markup
 import rich.table
 from rich.progress import MofNCompleteColumn
 
-from export.index import index_folder
+from export.index import index_folder, manifest
 from export.index.manifest import Options
 from export.model_source import Source
 from export.search.answers import RANKERS, rank, searches_of, tidy
@@ -75,8 +75,10 @@ def measure_collection(
                 made.check(opened)
                 _check_documents(made, found)
             else:
+                kept = manifest.read(output / "index")
+                options = Options(**kept["options"]) if kept else Options()
                 made, embedded = index_folder.update(
-                    output / "index", collection, started, opened, Options()
+                    output / "index", collection, started, opened, options
                 )
             console.print(f"{made}, {embedded:,} of them embedded now")
             with progress(

@@ -149,6 +149,19 @@ def test_bad_arguments(arguments, message):
         FixedMultiHeadAttention(**{"num_heads": 3, "head_size": H, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"key_dim": 64}, "`key_dim`. Pass `head_size`. .*key_dim=64"),
+        ({"flash_attention": True}, "Leave it out"),
+    ],
+    ids=str,
+)
+def test_arguments_of_keras_layer_point_to_ours(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        FixedMultiHeadAttention(3, **arguments)
+
+
 def test_bad_rank():
     with pytest.raises(ValueError, match=r"`query`.* rank 3.*\(5, 11\)"):
         FixedMultiHeadAttention(N, H)(normal(T, D))

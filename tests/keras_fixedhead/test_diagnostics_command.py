@@ -180,6 +180,11 @@ def test_what_is_written_is_the_report(model, sequences, tmp_path):
         found[tag] = event.value
     assert found.pop("attention/seconds") > 0
     assert found == pytest.approx(expected, rel=1e-6)
+    [image] = events.Images("attention")
+    assert image.step == 17
+    assert image.encoded_image_string.startswith(b"\x89PNG")
+    size = np.frombuffer(image.encoded_image_string[16:24], ">u4")
+    assert (image.width, image.height) == tuple(size)
 
 
 def test_callback(model, sequences, tmp_path):

@@ -34,6 +34,7 @@ def drawn(monkeypatch):
                 axis.get_title(): {
                     line.get_label(): (*line.get_xdata(), *line.get_ydata())
                     for line in axis.lines
+                    if not line.get_label().startswith("_")
                 }
                 for axis in figure.axes
             }

@@ -174,7 +174,7 @@ def train_and_evaluate(
             or not first_step % run.evaluation_interval
         )
         stack.enter_context(stop.listening())
-        records.begin(first_step)
+        stack.enter_context(records.running(first_step))
         if not first_step:
             report_attention(0)
         if evaluate_first:

@@ -63,6 +63,8 @@ def test_an_index_from_before_checksums(folder):
         ({"model": {"name": "tiny"}}, "argument: 'version'"),
         ({"options": {"exact": True}}, "argument 'exact'"),
         ({"options": None}, "KeyError.'options'"),
+        ({"index": "../x.faiss"}, "'../x.faiss' is not the name of a file"),
+        ({"bm25": "/etc"}, "'/etc' is not the name of a file"),
     ],
 )
 def test_manifests_that_will_not_do(folder, changes, message):

@@ -138,11 +138,8 @@ class Source:
             for name in ("saved_model", "server", "serve")
         }
         if sum(value is not None for value in given.values()) != 1:
-            received = ", ".join(f"{k}={v}" for k, v in given.items())
             raise ValueError(
-                "Pass one of `saved_model`, a folder of versions, `server`, "
-                "the URL of a running server, or `serve`, a folder of "
-                f"versions to serve; received {received}."
+                f"Pass one of `saved_model`, `server` and `serve`: {given}."
             )
         if self.server is not None and self.model_name is None:
             raise ValueError(
@@ -275,8 +272,7 @@ def _find(saved_model, version):
         wanted = "any" if version is None else version
         raise ValueError(
             f"`saved_model` {saved_model} must be a SavedModel or a folder of "
-            f"versions; versions there: {there}, wanted: {wanted}. "
-            "Export one with `python -m export.saved_model`."
+            f"versions; versions there: {there}, wanted: {wanted}."
         )
     return found[version], version
 

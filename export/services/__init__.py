@@ -13,24 +13,12 @@ import typing
 
 import keras
 
-from export.services.service import (
-    SERVICES,
-    Service,
-    golden_cases,
-    least_cosine,
-    signatures,
-    warmup_requests,
-)
-
-__all__ = [
-    "SERVICES",
-    "Service",
-    "golden_cases",
-    "least_cosine",
-    "of",
-    "signatures",
-    "warmup_requests",
-]
+from export.services.service import SERVICES as SERVICES
+from export.services.service import Service as Service
+from export.services.service import golden_cases as golden_cases
+from export.services.service import least_cosine as least_cosine
+from export.services.service import signatures as signatures
+from export.services.service import warmup_requests as warmup_requests
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -39,10 +27,6 @@ for _module in pkgutil.iter_modules(__path__):
 def of(
     model: keras.Model, preprocessor: keras.layers.Layer, **options: typing.Any
 ) -> Service:
-    """Returns the `Service` of an instance of one of `SERVICES`.
-
-    The preprocessor is that of its kind, and a
-    `FixedHeadTextEmbedderPreprocessor` for a `FixedHeadBackbone`. The options
-    are those of the kind's function.
-    """
+    """Returns the `Service` of an instance of one of `SERVICES`; the options
+    are those of its kind's function."""
     return SERVICES[type(model)](model, preprocessor, **options)

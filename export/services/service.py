@@ -24,7 +24,6 @@ _ROWS = 32  # that the Keras model answers at once
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 # Of golden rows, after the longest ones.
 _LENGTHS = (1, 2, 3, 5, 17, *[128] * 30)
-_MOST_PREFIXES = 40  # to try before a token that continues a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +112,32 @@ def as_float32(outputs: Mapping) -> dict[str, np.ndarray]:
         name: ops.convert_to_numpy(ops.cast(x, "float32"))
         for name, x in outputs.items()
     }
+
+
+def some_at_once(
+    compute: Callable[[slice], Sequence[tf.Tensor]],
+    count: tf.Tensor,
+    rows: tf.Tensor | int,
+    dtypes: Sequence[tf.DType],
+) -> list[tf.Tensor]:
+    """Concatenates what `compute` returns, in a graph, for a few of `count`
+    rows at a time, which bounds the memory of a request."""
+
+    def body(start, found):
+        more = compute(slice(start, start + rows))
+        return start + rows, [tf.concat(x, 0) for x in zip(found, more)]
+
+    _, found = tf.while_loop(
+        lambda start, found: start < count,
+        body,
+        (0, [tf.zeros([0], dtype) for dtype in dtypes]),
+        shape_invariants=(
+            tf.TensorShape([]),
+            [tf.TensorShape([None])] * len(dtypes),
+        ),
+        parallel_iterations=1,
+    )
+    return found
 
 
 def _signature(specs, checks, answer):
@@ -241,10 +266,8 @@ def golden_cases(
     cases = {}
 
     def add(name, inputs, padded):
-        def tell(done):
-            on_start(f"golden answers, {name}: {done}")
-
-        cases[name] = _answered(service, inputs, padded, tell)
+        on_start(f"golden answers, {name}")
+        cases[name] = _answered(service, inputs, padded)
 
     for name, signature in service.texts.items():
         texts = {n: list(column) for n, column in signature.golden.items()}
@@ -273,7 +296,7 @@ def golden_cases(
     return cases
 
 
-def _answered(service, inputs, padded, tell):
+def _answered(service, inputs, padded):
     """Builds the `golden.Case` of inputs, arrays `[N, ...]`.
 
     If the best two answers of a row are closer than the gate's tolerance, a
@@ -282,7 +305,6 @@ def _answered(service, inputs, padded, tell):
     count = len(next(iter(inputs.values())))
     outputs, margins = {}, []
     for start in range(0, count, _ROWS):
-        tell(f"{start} of {count}")
         rows = {n: array[start : start + _ROWS] for n, array in inputs.items()}
         answers = padded(rows)
         for name, array in answers.outputs.items():
@@ -361,27 +383,12 @@ def _token_id_rows(backbone):
 
 
 def _words(tokenizer):
-    """Returns words that have nearly every token, each with its number of
-    tokens.
-
-    A token that continues a word, such as `##ing`, is missing if appending it
-    to one of the first 40 single characters never produces it.
-    """
-    vocabulary = tokenizer.get_vocabulary()
-    mark = tokenizer.suffix_indicator
-    missing = set(range(len(vocabulary)))
-    chosen = []
-
-    def take(words):
-        for word, ids in zip(words, tokenizer(words)):
-            if not missing.isdisjoint(ids):
-                missing.difference_update(ids)
-                chosen.append((word, len(ids)))
-
-    take([token for token in vocabulary if not token.startswith(mark)])
-    prefixes = [t for t in vocabulary if len(t) == 1 and t.isalnum()]
-    for prefix in prefixes[:_MOST_PREFIXES]:
-        ends = [vocabulary[i].removeprefix(mark) for i in sorted(missing)]
-        if ends:
-            take([prefix + end for end in ends])
-    return chosen
+    """Returns a word of each token, with its number of tokens. A token that
+    continues a word, such as `##ing`, follows the first letter."""
+    vocabulary, mark = tokenizer.get_vocabulary(), tokenizer.suffix_indicator
+    letter = next((t for t in vocabulary if len(t) == 1 and t.isalnum()), "")
+    words = [
+        letter + token.removeprefix(mark) if token.startswith(mark) else token
+        for token in vocabulary
+    ]
+    return [(word, len(ids)) for word, ids in zip(words, tokenizer(words))]

@@ -1,8 +1,7 @@
 """What an exported SavedModel must do, one function per check.
 
-A check returns a line for the table or raises an error. Nothing here imports
-TensorFlow's Python. The checks run in a process of their own, `main`, since
-one may crash it.
+A check returns a line for the table or raises an error. The checks run in a
+process of their own, `main`, without TensorFlow's Python: one may crash it.
 
 Shape letters: N golden rows, B batch, T tokens.
 """
@@ -100,12 +99,8 @@ def check_manifest(exported: Exported) -> str:
 
 
 def check_ops(exported: Exported) -> str:
-    """TF Serving, without XLA, has every op; none acts outside the model.
-
-    It links TensorFlow's own and those of tensorflow-text
-    (`SUPPORTED_TENSORFLOW_OPS` in its `model_servers/BUILD`), which the wheels
-    of the same version register too.
-    """
+    """TF Serving, without XLA, has every op; none acts outside the model. Its
+    `model_servers/BUILD` links the ops that the wheels register."""
     content = (exported.folder / "saved_model.pb").read_bytes()
     saved = messages.saved_model_pb2.SavedModel.FromString(content)
     graphs = [meta_graph.graph_def for meta_graph in saved.meta_graphs]

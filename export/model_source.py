@@ -133,11 +133,8 @@ class Source:
 
     def check(self) -> None:
         """Raises a `ValueError` that names the wrong flags."""
-        given = {
-            name: getattr(self, name)
-            for name in ("saved_model", "server", "serve")
-        }
-        if sum(value is not None for value in given.values()) != 1:
+        given = (self.saved_model, self.server, self.serve)
+        if given.count(None) != 2:
             raise ValueError(
                 f"Pass one of `saved_model`, `server` and `serve`: {given}."
             )
@@ -278,11 +275,7 @@ def _find(saved_model, version):
 
 
 def _fingerprint(folder):
-    """Returns the SHA-256 of what the loader reads.
-
-    Not by the digests of the export's manifest: other SavedModels have none,
-    and indexes hold fingerprints made in this way.
-    """
+    """Returns the SHA-256 of what the loader reads; indexes hold it."""
     digest = hashlib.sha256()
     for part in (_SAVED_MODEL, "variables/*", "assets/*"):
         for path in sorted(folder.glob(part)):

@@ -168,10 +168,8 @@ class SavedModelSession:
 
     `op_threads` is how many threads one operation may use, 0 for all cores;
     the first session of a process decides. Several threads may call `run`, but
-    `close` only when none runs.
-
-    `meta_graph` is the `MetaGraphDef` that the loader read, `signatures` its
-    `{name: SignatureDef}` without the initialization op.
+    `close` only when none runs. `signatures` are `{name: SignatureDef}` without
+    the initialization op.
     """
 
     def __init__(self, folder: str | pathlib.Path, op_threads: int = 0):
@@ -187,7 +185,6 @@ class SavedModelSession:
             with _checked(library) as status:
                 size = _Size(len(config))
                 library.TF_SetConfig(options, config, size, status)
-            with _checked(library) as status:
                 session = library.TF_LoadSessionFromSavedModel(
                     options,
                     None,
@@ -236,23 +233,16 @@ class SavedModelSession:
         `KeyError` for an unknown name, a `ValueError` for a dtype that
         TensorFlow lacks, a `StatusError` if the runtime refuses the inputs.
         """
-        definition = self.signatures[signature]
+        definition, library = self.signatures[signature], self._library
         names = list(outputs or definition.outputs)
-        answers = self._run(
-            {definition.inputs[n].name: array for n, array in inputs.items()},
-            [definition.outputs[n].name for n in names],
-        )
-        return dict(zip(names, answers, strict=True))
-
-    def _run(self, feeds, fetches):
-        """Runs the graph: `{tensor name: array}` to a list of arrays."""
-        library = self._library
+        feeds = [definition.inputs[name].name for name in inputs]
+        fetches = [definition.outputs[name].name for name in names]
         sources = (_Output * len(feeds))(*map(self._output, feeds))
         targets = (_Output * len(fetches))(*map(self._output, fetches))
         results = (_Pointer * len(fetches))()
         tensors = (_Pointer * len(feeds))()
         try:
-            for index, array in enumerate(feeds.values()):
+            for index, array in enumerate(inputs.values()):
                 tensors[index] = _new_tensor(array)
             with _checked(library) as status:
                 library.TF_SessionRun(
@@ -261,7 +251,7 @@ class SavedModelSession:
                     *(targets, results, len(fetches)),
                     *(None, 0, None, status),
                 )
-            return [_to_array(result) for result in results]
+            return dict(zip(names, map(_to_array, results)))
         finally:
             for tensor in (*tensors, *results):
                 if tensor:

@@ -44,8 +44,7 @@ def find(corpus: str | os.PathLike) -> pathlib.Path:
         path = path / "corpus.jsonl"
     if not path.is_file():
         raise ValueError(
-            f"`corpus` must be a .jsonl file or a BEIR folder, received "
-            f"{corpus}: {path} is not a file."
+            f"`corpus` must be a .jsonl file or a BEIR folder: {path} is none."
         )
     return path
 

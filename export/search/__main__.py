@@ -51,7 +51,7 @@ class Arguments(model_source.Source):
     output: pathlib.Path | None = None
     """With --queries the file of answers, one JSON object a line; - is
     standard output. The exit status is 1 if an answer is an `error`. With
-    --collection the folder of metrics.json and retrieval.png."""
+    --collection the folder of metrics.json."""
 
     k: int = 10
     """The most hits of a query."""

@@ -4,11 +4,9 @@ Shape letters: Q queries, K documents ranked.
 """
 
 import itertools
-import os
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import rich.console
 import rich.table
 from rich.progress import MofNCompleteColumn
@@ -20,7 +18,6 @@ from export.search.answers import RANKERS, rank, searches_of
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
-from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
 from keras_fixedhead.retrieval import BM25, Ranking
 
@@ -30,8 +27,6 @@ METRICS = {
     "recall@10": "R@10",
     "mrr@10": "RR@10",
 }
-_CURVE = (1, 2, 5, 10, 20, 50, 100)
-_COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
 _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
@@ -44,7 +39,7 @@ def measure_collection(
     ranker: str | None,
     console: rich.console.Console,
 ) -> None:
-    """Measures one ranker or all; prints, writes and draws the metrics.
+    """Measures one ranker or all; prints and writes the metrics.
 
     Without `index` it makes one, in `output`. BM25 alone needs no `source`.
     """
@@ -86,7 +81,6 @@ def measure_collection(
         console.print(f"{requests:,} requests answered by {opened.model}")
     measured = measure_systems(rankings, found.relevant)
     print_metrics(measured, title)
-    draw(output / "retrieval.png", measured, rankings, found.relevant, title)
     write_json(
         output / "metrics.json",
         {
@@ -97,7 +91,7 @@ def measure_collection(
             **measured,
         },
     )
-    console.print(f"metrics and picture in {output}")
+    console.print(f"metrics in {output}")
 
 
 def _check_documents(made, found):
@@ -113,10 +107,8 @@ def _check_documents(made, found):
 def measure_systems(
     rankings: Mapping[str, Ranking], relevant: Sequence[Collection[int]]
 ) -> dict[str, dict[str, float]]:
-    """Returns the `METRICS` of each system's ranking of the same Q queries.
-
-    `relevant` are the row numbers of each query's relevant documents.
-    """
+    """Returns the `METRICS` of each system's ranking of the same Q queries, of
+    which `relevant` are the rows of relevant documents."""
     measured = {}
     for system, ranking in rankings.items():
         found = measure_rankings(ranking.documents, relevant, METRICS.values())
@@ -134,34 +126,3 @@ def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
         numbers = [f"{value:.3f}" for value in values.values()]
         table.add_row(_LABELS[system], *numbers)
     rich.console.Console().print(table)
-
-
-def draw(
-    path: str | os.PathLike,
-    measured: dict[str, dict[str, float]],
-    rankings: Mapping[str, Ranking],
-    relevant: Sequence[Collection[int]],
-    title: str,
-) -> None:
-    """Draws the result of `measure_systems` as bars, and recall against the
-    number of documents read."""
-    picture = new_figure(10, 4)
-    bars, curve = picture.subplots(1, 2)
-    width = 0.8 / len(measured)
-    for index, (system, values) in enumerate(measured.items()):
-        style = {"color": _COLORS[system], "label": _LABELS[system]}
-        places = np.arange(len(METRICS)) + index * width
-        drawn = bars.bar(places, list(values.values()), width, **style)
-        bars.bar_label(drawn, fmt="%.2f")
-        documents = rankings[system].documents
-        depths = [k for k in _CURVE if k <= documents.shape[1]]
-        names = [f"R@{k}" for k in depths]
-        recall = measure_rankings(documents, relevant, names)
-        curve.plot(depths, list(recall.values()), marker="o", **style)
-    bars.set_xticks(range(len(METRICS)), METRICS)
-    curve.set_xscale("log")
-    curve.set_xlabel("k, documents read")
-    curve.set_ylabel("recall@k")
-    curve.legend()
-    picture.suptitle(title)
-    save_figure(picture, path)

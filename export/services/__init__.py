@@ -1,9 +1,8 @@
 """What a model answers when it is served, one file per kind of model.
 
 A file of this folder serves the models that its function names with `@serves`.
-The graph computes real tokens only. The gate compares its answers with those of
-the plain, padded Keras model. An output has an open second dimension only if
-that counts tokens or words. An option of a service is a parameter of
+The graph computes real tokens only. An output has an open second dimension only
+if that counts tokens or words. An option of a service is a parameter of
 `load.load` and a field of `saved_model.Arguments`.
 """
 

@@ -28,15 +28,13 @@ def serve(
     """Serves the likelihood of `text`, string `[B]`, and its continuation.
 
     `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
-    logarithm of the probability of a text and its end, cut as the preprocessor
-    cuts; and `num_tokens`, int32 `[B]`, the number of predicted tokens.
-    `from_token_ids` answers the same for sequences of one segment, padded at
-    their end, whose first token is given.
+    logarithm of the probability of a text, as the preprocessor cuts it, and
+    its end; and `num_tokens`, int32 `[B]`, of how many tokens. `from_token_ids`
+    answers the same for sequences of one segment, padded at their end.
 
     `generate` answers `generated`, string `[B]`: the text and its greedy
-    continuation up to `[SEP]`, without special tokens. It adds at most
-    `max_new_tokens`, by default 64, within the preprocessor's
-    `sequence_length`.
+    continuation up to `[SEP]`, without special tokens, by at most
+    `max_new_tokens` within the preprocessor's `sequence_length`.
     """
     tokenizer, longest = preprocessor.tokenizer, preprocessor.sequence_length
     room = longest - 1  # beside [CLS]
@@ -44,8 +42,8 @@ def serve(
         max_new_tokens = min(_DEFAULT_MAX_NEW_TOKENS, room)
     if not 1 <= max_new_tokens <= room:
         raise ValueError(
-            f"`max_new_tokens` must be from 1 to {room}, since the sequences "
-            f"of this model have {longest} tokens, received {max_new_tokens}."
+            f"`max_new_tokens` must be from 1 to {room}, received "
+            f"{max_new_tokens}."
         )
 
     def limits(given):

@@ -297,11 +297,8 @@ def golden_cases(
 
 
 def _answered(service, inputs, padded):
-    """Builds the `golden.Case` of inputs, arrays `[N, ...]`.
-
-    If the best two answers of a row are closer than the gate's tolerance, a
-    sound export may choose either: the row is undecided.
-    """
+    """Builds the `golden.Case` of inputs, arrays `[N, ...]`. A row is decided
+    if its best two answers differ by more than the gate's tolerance."""
     count = len(next(iter(inputs.values())))
     outputs, margins = {}, []
     for start in range(0, count, _ROWS):
@@ -359,9 +356,8 @@ def _token_id_rows(backbone):
     """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
     every id.
 
-    Ids at padding are not zero. In every second row, the second half has the
-    last segment id. Causal models take one segment, padded at its end; others
-    also get padding between tokens.
+    Ids at padding are not zero. Models that are not causal also get the last
+    segment id, and padding between tokens.
     """
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     # Of a small vocabulary several times, so that there is each length.

@@ -38,7 +38,6 @@ def test_measures(folder, tmp_path, server, oracle, capsys):
     assert figures["encoder"]["recall@10"] == 1
     assert figures["bm25"]["mrr@10"] == 1
     assert figures["fusion"].keys() == figures["encoder"].keys()
-    assert (output / "retrieval.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert "recall@10" in printed
 

@@ -21,7 +21,6 @@ from export.files import golden, warmup
 TOKEN_IDS_SIGNATURE = "from_token_ids"
 _INPUTS = ("token_ids", "padding_mask", "segment_ids")
 _ROWS = 32  # that the Keras model answers at once
-_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 # Of golden rows, after the longest ones.
 _LENGTHS = (1, 2, 3, 5, 17, *[128] * 30)
 
@@ -272,10 +271,11 @@ def golden_cases(
     for name, signature in service.texts.items():
         texts = {n: list(column) for n, column in signature.golden.items()}
         if name == session.DEFAULT_SIGNATURE:
-            room = preprocessor.sequence_length - _SPECIAL_TOKENS
             *others, last = texts
+            # Most words have one token or two.
+            longest = max(preprocessor.sequence_length // 2 - 1, 1)
             words = _words(preprocessor.tokenizer)
-            more = [" ".join(row) for row in _rows(words, room)]
+            more = [" ".join(row) for row in _rows(words, longest)]
             texts[last] += more
             for other in others:
                 texts[other] += [golden.TEXTS[3]] * len(more)
@@ -337,19 +337,15 @@ def _stack(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _rows(items, longest):
-    """Divides pairs of an item and its number of tokens into rows of items."""
+    """Divides items into rows of many lengths, up to `longest`."""
     lengths = itertools.chain(
         (longest, max(longest - 1, 1), max(longest // 2, 1)),
         itertools.cycle(min(length, longest) for length in _LENGTHS),
     )
-    row, room = [], next(lengths)
-    for item, tokens in items:
-        if row and tokens > room:
-            yield row
-            row, room = [], next(lengths)
-        row.append(item)
-        room -= tokens
-    yield row
+    items, rows = iter(items), []
+    while row := list(itertools.islice(items, next(lengths))):
+        rows.append(row)
+    return rows
 
 
 def _token_id_rows(backbone):
@@ -362,7 +358,7 @@ def _token_id_rows(backbone):
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     # Of a small vocabulary several times, so that there is each length.
     count = max(size, 4 * longest)
-    rows = list(_rows(((i % size, 1) for i in range(count)), longest))
+    rows = _rows((i % size for i in range(count)), longest)
     rows.append(longest * [size - 1])
     fill = {"token_ids": size - 1, "padding_mask": 0, "segment_ids": 0}
     shape = len(rows), longest
@@ -379,12 +375,11 @@ def _token_id_rows(backbone):
 
 
 def _words(tokenizer):
-    """Returns a word of each token, with its number of tokens. A token that
-    continues a word, such as `##ing`, follows the first letter."""
+    """Returns a word of each token; one that continues a word, such as
+    `##ing`, follows the first letter of the vocabulary."""
     vocabulary, mark = tokenizer.get_vocabulary(), tokenizer.suffix_indicator
     letter = next((t for t in vocabulary if len(t) == 1 and t.isalnum()), "")
-    words = [
+    return [
         letter + token.removeprefix(mark) if token.startswith(mark) else token
         for token in vocabulary
     ]
-    return [(word, len(ids)) for word, ids in zip(words, tokenizer(words))]

@@ -82,9 +82,7 @@ def reading(
     """Checks the SHA-256 of a file or folder, and names it if it is broken."""
     try:
         if sha256 is not None and digest(path) != sha256:
-            raise ValueError(
-                f"its SHA-256 is not the one that {MANIFEST} states"
-            )
+            raise ValueError(f"its SHA-256 is not that of {MANIFEST}")
         yield
     except (FileNotFoundError, ImportError):
         raise

@@ -16,10 +16,7 @@ def is_integer(value: Any) -> bool:
 def positive_int(
     name: str, value: Any, least: int = 1, optional: bool = False
 ) -> Any:
-    """The value as an int of at least `least`; an optional one may be `None`.
-
-    Errors call the argument `name`.
-    """
+    """The value as an int of at least `least`; an optional one may be `None`."""
     if optional and value is None:
         return None
     if not is_integer(value) or value < least:
@@ -45,7 +42,6 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 def check_head_size(
     head_size: int | Sequence[int] | None, num_heads: int
 ) -> int | tuple[int, ...] | None:
-    """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
     if not isinstance(head_size, (list, tuple)):
         return positive_int("head_size", head_size, optional=True)
     if len(head_size) != num_heads:
@@ -61,8 +57,7 @@ def check_packing(
 ) -> None:
     """Raises for arguments that do not fit `packing` and `query_packing`.
 
-    Only the real tokens attend to each other. With `query_packing`, attention
-    cannot depend on `positions`, which are lost.
+    With `query_packing`, attention cannot depend on `positions`.
     """
     given = [name for name in others if others[name] is not None]
     if query_packing is None and value is not None:

@@ -34,9 +34,9 @@ class TextEncoder:
     """Embeds many texts with a `FixedHeadTextEmbedder`, fast.
 
     On TensorFlow, one graph tokenizes and encodes batches of any shape, on
-    their real tokens only. It is traced again when the model has changed, for
-    example after `quantize`. On JAX, rows and lengths are padded to powers of
-    two, so that few shapes are compiled.
+    their real tokens only. It is traced again when the model has changed. On
+    JAX, rows and lengths are padded to powers of two, so that few shapes are
+    compiled.
 
     `sequence_length` is the most tokens of a text, by default the
     preprocessor's limit; `batch_size` the most texts in a batch, by default

@@ -1,7 +1,6 @@
 """Retrieval collections on disk: JSON lines and BEIR folders.
 
-The format is that of Thakur et al. 2021, 'BEIR: A Heterogeneous Benchmark for
-Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
+The format is that of Thakur et al. 2021, 'BEIR': `corpus.jsonl`,
 `queries.jsonl` and `qrels/SPLIT.tsv`.
 """
 
@@ -31,11 +30,7 @@ class Beir(typing.NamedTuple):
 
 
 def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
-    """Reads a BEIR folder, with `qrels/SPLIT.tsv` or all splits.
-
-    A `ValueError` names the file and the line that is malformed, or that
-    judges an unknown query or document.
-    """
+    """Reads a BEIR folder, with `qrels/SPLIT.tsv` or all splits."""
     folder = pathlib.Path(folder)
     queries = _read_texts(folder / "queries.jsonl")
     documents = _read_texts(folder / "corpus.jsonl")
@@ -190,7 +185,6 @@ def is_blank(text: str) -> bool:
 
 
 def count_blank(names: list[str]) -> str:
-    """States the number of blank documents and the first names."""
     first = ", ".join(map(repr, names[:5]))
     rest = ", ..." if len(names) > 5 else ""
     return f"without {len(names):,} that are blank: {first}{rest}"

@@ -49,10 +49,7 @@ class ContextWindows(Sequence[Window]):
     def span_of(
         self, answer_start: int, answer_text: str
     ) -> tuple[int, int] | None:
-        """The first and the last context token that overlap an answer.
-
-        Returns `None` if no token overlaps it.
-        """
+        """The first and the last context token that overlap an answer, if any."""
         answer_end = answer_start + len(answer_text)
         there = self.context[max(answer_start, 0) : answer_end]
         if there != answer_text:
@@ -113,8 +110,7 @@ def decode(
 
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
-    with equal text counts. But all spans are compared. A context without
-    tokens has the empty answer.
+    with equal text counts. A context without tokens has the empty answer.
     """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)

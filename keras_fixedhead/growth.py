@@ -30,8 +30,8 @@ def grow_head_size(
 ) -> keras.Model:
     """A model with larger heads, all of one size or of one size per layer.
 
-    See `grow_attention` for the new weights. The first training step changes
-    those that are zero only; the random ones have gradients from the second.
+    The first training step changes those of the new weights that are zero
+    only (see `grow_attention`); the random ones have gradients from the second.
     """
     backbone = backbone_of(model)
     present = [
@@ -67,8 +67,7 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """A model for longer sequences, with the same outputs for shorter ones.
 
     Row `i` of the new table of positions is row `i % old length` of the old
-    one, a start for training on longer sequences. Heads keep their size, and
-    a preprocessor its `sequence_length`: set it on that of the new model.
+    one. Heads keep their size, and a preprocessor its `sequence_length`.
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length
@@ -159,10 +158,8 @@ def backbone_of(model: keras.Model) -> FixedHeadBackbone:
 def input_batches(
     inputs: dict, batch_size: int
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Yields a backbone's inputs `[N, T]`, at most `batch_size` rows at once.
-
-    Each batch is a dictionary of int32 arrays `[B, T]`, and a bool array
-    `[B, T]`, true at real tokens.
+    """Yields a backbone's inputs, int32 arrays `[B, T]`, and a bool array
+    `[B, T]`, true at real tokens, of at most `batch_size` rows at once.
     """
     arrays = {
         name: ops.convert_to_numpy(inputs[name]).astype("int32")
@@ -222,7 +219,6 @@ def grow_attention(
 ) -> None:
     """Sets the weights of an attention layer so that it equals a smaller one.
 
-    `after` has as large or larger heads, or more, for the same inputs.
     `logits = scale q k`, so a head's queries are multiplied by
     `old scale / new scale`. In old heads new query columns are zero, new key
     and value columns random; in new heads all three are random; new rows of

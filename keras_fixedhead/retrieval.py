@@ -91,11 +91,9 @@ def new_index(
             for it; `"pca"` the principal components of the sample.
         approximate: search a part of the documents. `"float32"` and `"int8"`
             use a graph (HNSW, Malkov and Yashunin 2018), which adds about 140
-            bytes per document and needs embeddings of unit length;
-            `faiss.omp_set_num_threads(1)` makes it deterministic. With the
-            binary precisions, documents are grouped into cells, at most one
-            per 39 rows of the sample; a search visits a quarter of the cells.
-            This adds 8 bytes per document.
+            bytes per document and needs embeddings of unit length. With the
+            binary precisions, documents are grouped into cells, and a search
+            visits a quarter of them; this adds 8 bytes per document.
     """
     faiss = import_extra("faiss")
     sample = _matrix("sample", sample)
@@ -161,10 +159,7 @@ def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
 
 
 def bytes_per_document(index: "faiss.Index") -> float:
-    """The size of a document in an index, in memory and on disk.
-
-    Leaves out what all documents share, such as directions.
-    """
+    """The size of a document in an index, without what all documents share."""
     faiss = import_extra("faiss")
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -205,8 +200,6 @@ class BM25:
     Words of two characters or more are lower-cased and stemmed (Snowball),
     without English stop words. The scoring is Lucene's variant with the
     default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
-    A larger `k1` makes repeated words count more; a larger `b`, from 0 to 1,
-    penalizes long documents more. The documents are read once.
     """
 
     def __init__(
@@ -269,9 +262,8 @@ def reciprocal_rank_fusion(
 
     A document scores the sum of 1 / (constant + rank) over the rankings that
     contain it, ranks counted from 1; equal scores keep the order of the
-    documents (Cormack, Clarke and Büttcher 2009, 'Reciprocal Rank Fusion
-    Outperforms Condorcet and Individual Rank Learning Methods'). Fuse rankings
-    deeper than `k` (such as 100): a document low in both often ends high.
+    documents (Cormack, Clarke and Büttcher 2009). Fuse rankings deeper than
+    `k` (such as 100): a document low in both often ends high.
     """
     positive_int("k", k)
     queries = {len(ranking.documents) for ranking in rankings}
@@ -363,8 +355,7 @@ def _matrix(name, values):
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
     """The directions in which vectors `[N, D]` extend most, not centred.
 
-    Returns orthonormal columns, float64 `[D, size]`, each with a positive
-    largest entry; columns beyond D are zero.
+    Returns orthonormal columns, float64 `[D, size]`; those beyond D are zero.
     """
     products = np.zeros([vectors.shape[1]] * 2)
     for start in range(0, len(vectors), _ROWS_AT_ONCE):

@@ -160,8 +160,7 @@ class FixedHeadTask:
     class that reaches a base along two paths.
 
     A task's `..._packed` method returns what calling the model returns, but
-    computes real tokens only; see `FixedHeadBackbone.encode_packed` for where
-    it runs, and for its arguments `inputs`, `training` and `fixed_size`.
+    computes real tokens only; see `FixedHeadBackbone.encode_packed`.
     """
 
     backbone_cls = FixedHeadBackbone

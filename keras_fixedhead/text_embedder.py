@@ -29,15 +29,8 @@ class FixedHeadTextEmbedderPreprocessor(
 ):
     """Tokenizes, adds `[CLS]` and `[SEP]`, truncates and pads.
 
-    Args:
-        tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: the most tokens of a sequence, over 2, with `[CLS]`
-            and `[SEP]`; longer texts are truncated.
-        prompts: the text put before every text of a kind, by its name
-            (`"query"`, `"document"`).
-        **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
-
-    Call arguments and results are those of
+    `prompts` are texts to put before every text of a kind, by its name
+    (`"query"`, `"document"`). For the rest see
     `FixedHeadTextClassifierPreprocessor`.
     """
 
@@ -70,10 +63,7 @@ class FixedHeadTextEmbedderPreprocessor(
         prompt: str | None = None,
         sequence_length: int | None = None,
     ) -> Tensors:
-        """As `FixedHeadTextClassifierPreprocessor.pad_to_longest`.
-
-        Puts the prompt of that name before each text.
-        """
+        """As `FixedHeadTextClassifierPreprocessor.pad_to_longest`, prompted."""
         import tensorflow as tf
 
         text = self.prompt(prompt) + tf.convert_to_tensor(text)
@@ -126,7 +116,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             vector before normalization; `None` keeps all D. A model trained
             for it (Kusupati et al. 2022, "Matryoshka Representation
             Learning") loses little accuracy.
-        **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
@@ -196,15 +185,8 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     ) -> np.ndarray:
         """Embeds a string or a list of B strings, float32 `[B, D]`.
 
-        Later calls reuse what the first one compiles; see `TextEncoder`.
-
-        Args:
-            text: a string or a list of strings.
-            prompt: the name of one of the preprocessor's prompts, put before
-                each text.
-            batch_size: the most texts to embed at once; `None` means about
-                2,048 tokens, which is fastest on CPUs.
-            verbose: 0 hides the progress of long lists on standard error.
+        `prompt` names one of the preprocessor's prompts, `batch_size` is that
+        of `TextEncoder`, and `verbose=0` hides the progress of long lists.
         """
         texts = [text] if isinstance(text, str) else list(text)
         encoder = self._encoder

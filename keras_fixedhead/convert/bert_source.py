@@ -67,10 +67,7 @@ def encoder_layers(
     blocks: Iterable[keras.layers.Layer],
     attributes: Iterable[str] = tuple(BLOCK_LAYERS.values()),
 ) -> dict[str, keras.layers.Layer]:
-    """Layers of Transformer blocks by their names in BERT's checkpoints.
-
-    Another library's `attributes` are in the order of `BLOCK_LAYERS`.
-    """
+    """Layers of Transformer blocks by their names in BERT's checkpoints."""
     return {
         f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
         for i, block in enumerate(blocks)
@@ -131,14 +128,13 @@ class BertSource:
     Attributes:
         origin: Where it was read from, for messages.
         config: The arguments of its `FixedHeadBackbone` except `pooler`.
-        tensors: Float arrays under the names of BERT's first checkpoints,
-            dense kernels as `[inputs, outputs]`. A tensor that BERT does not
-            have keeps its own name; `build` refuses it.
+        tensors: Float arrays under the names of BERT's first checkpoints.
+            A tensor that BERT does not have keeps its own name; `build`
+            refuses it.
         spell: Maps a tensor's name to the source's name for it, also if the
             source lacks the tensor.
         vocabulary: Its tokens in the order of their ids.
-        lowercase: Whether its tokenizer lowercases and strips accents.
-        special_tokens_in_strings: See `FixedHeadTokenizer`.
+        lowercase, special_tokens_in_strings: See `FixedHeadTokenizer`.
         pooling_mode, normalize: See `FixedHeadTextEmbedder`.
         sequence_length: The longest input in tokens.
         prompts: Text put before each text, by the prompt's name.
@@ -168,18 +164,12 @@ class BertSource:
     tokenize: Any = None
 
     def build(self, task: str = "text_embedder") -> Model:
-        """Builds a model with the source's weights.
+        """Builds a model with the source's weights, and its preprocessor.
 
-        Args:
-            task: `"text_embedder"`, `"masked_lm"` (with next sentences if
-                the source predicts them) or `"backbone"` (with a pooler if
-                the source has one).
-
-        Returns:
-            A `FixedHeadTextEmbedder` or `FixedHeadMaskedLM` with its
-            preprocessor, or a `FixedHeadBackbone`. A `ValueError` names
-            tensors that are missing, misshaped or unused, and settings that
-            the task needs and the source does not state.
+        `task` is `"text_embedder"`, `"masked_lm"` (with next sentences if the
+        source predicts them) or `"backbone"` (with a pooler if the source has
+        one). A `ValueError` names tensors that are missing, misshaped or
+        unused, and settings that the source does not state.
         """
         if task not in TASKS:
             raise ValueError(
@@ -304,7 +294,6 @@ class BertSource:
 
 
 def check_sequence_length(length: int, longest: int, origin: str) -> None:
-    """Refuses lengths without room for text, or beyond the positions."""
     if not 2 < length <= longest:
         raise ValueError(
             "`sequence_length` must be over 2 (the special tokens) and at "

@@ -83,14 +83,10 @@ def from_hugging_face(
             as text: with `True`, untrusted text can end its own sequence.
         **overrides: values that replace or complete what the folder states:
             `lowercase`, `pooling_mode`, `normalize`, `sequence_length`,
-            `prompts`. See `BertSource`. `truncation_side="right"` accepts a
-            folder that truncates texts on the left.
+            `prompts`. `truncation_side="right"` accepts a folder that
+            truncates texts on the left.
 
-    Returns:
-        A `FixedHeadTextEmbedder`, `FixedHeadMaskedLM` or `FixedHeadBackbone`
-        with the same outputs, whose dropout is `hidden_dropout_prob`. A
-        `ValueError` or `OSError` names what is unsupported, damaged or
-        missing.
+    A `ValueError` or `OSError` names what is unsupported, damaged or missing.
 
     Example:
 
@@ -139,8 +135,7 @@ def read_hugging_face(
 def is_hub_name(source: str | os.PathLike) -> bool:
     """Whether `source` names a repository, `owner/name`, and not a path.
 
-    `owner/name` is a path if the folder `owner` exists here; with `hf://`
-    before it, it never is.
+    With `hf://` before it, it always does.
     """
     source = str(source)
     name = source.removeprefix(_HUB)
@@ -151,7 +146,6 @@ def is_hub_name(source: str | os.PathLike) -> bool:
 
 
 def _local_folder(source):
-    """Returns the folder `source`, downloaded if it names a repository."""
     path = pathlib.Path(source)
     if path.is_dir():
         return path
@@ -180,16 +174,11 @@ def _local_folder(source):
 
 
 def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
-    """Writes a model as a folder that `transformers` loads.
+    """Writes a model as a new folder that `transformers` loads.
 
-    sentence-transformers loads the folder of an embedder, too.
-
-    Args:
-        model: a `FixedHeadBackbone`, `FixedHeadTextEmbedder` or
-            `FixedHeadMaskedLM` with `head_size = hidden_dim / num_heads`.
-            BERT's format has no place for other heads, attention windows,
-            scales or causal attention.
-        folder: the path of the folder to write, which must not exist.
+    sentence-transformers loads the folder of an embedder, too. The head size
+    must be `hidden_dim / num_heads`; BERT's format has no place for other
+    heads, attention windows, scales or causal attention.
     """
     folder = pathlib.Path(folder)
     if folder.exists():

@@ -76,8 +76,7 @@ def read_tokenizer(
 
     `lowercase` decides where files disagree or say nothing, and
     `truncation_side="right"` accepts a tokenizer that truncates on the left.
-    Returns a dictionary of `vocabulary`, `lowercase` and `tokenize`, each
-    `None` if no file says it.
+    Returns `vocabulary`, `lowercase` and `tokenize` of a `BertSource`.
     """
     path, fast_path = folder / _CONFIG, folder / _FAST
     config = _read_config(path)
@@ -131,7 +130,6 @@ def read_tokenizer(
 def write_tokenizer(
     folder: pathlib.Path, tokenizer: FixedHeadTokenizer, sequence_length: int
 ) -> None:
-    """Writes the files of a `FixedHeadTokenizer`."""
     vocabulary = tokenizer.get_vocabulary()
     (folder / _VOCABULARY).write_text(
         "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
@@ -187,7 +185,6 @@ def _tokenize(fast, vocabulary, split_special_tokens):
 
 
 def _read_config(path):
-    """Reads `tokenizer_config.json`, which may be missing."""
     advice = ". Remove it from the file if the model was trained without it"
     config = read_settings(path, advice)
     never_split = read_field(config, "never_split", list, path, [])
@@ -202,7 +199,6 @@ def _read_config(path):
 
 
 def _load_fast(path):
-    """Loads `tokenizer.json`, which may be missing."""
     if not path.exists():
         return None
     try:
@@ -214,8 +210,7 @@ def _load_fast(path):
 def _check_parts(path, fast):
     """Refuses a `tokenizer.json` that is not of BERT's tokenizer.
 
-    Removes truncation and padding. Returns the vocabulary and the normalizer's
-    settings.
+    Returns the vocabulary and the normalizer's settings.
     """
     parts = json.loads(fast.to_str())
     for part, values in _PARTS.items():
@@ -256,7 +251,6 @@ def _check_class(folder, config):
 
 
 def _check_sides(folder, config, fast, truncation_side):
-    """Refuses to truncate or to pad on the left."""
     parts = (None, None) if fast is None else (fast.truncation, fast.padding)
     truncation, padding = (
         config.get(name) or (part or {}).get("direction", "right")
@@ -277,11 +271,7 @@ def _check_sides(folder, config, fast, truncation_side):
 
 
 def _check_added_tokens(folder, in_strings):
-    """Refuses added tokens that the tokenizer here would split.
-
-    A file may add only BERT's five special tokens and, if `in_strings` maps
-    them to ids in texts, the usual way to look for them.
-    """
+    """Refuses added tokens that the tokenizer here would split."""
     for path, field, token in _added_tokens(folder):
         flags = token if isinstance(token, dict) else {"content": token}
         content = flags.get("content")

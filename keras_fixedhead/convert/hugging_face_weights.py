@@ -31,10 +31,7 @@ _TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 def read_weights(
     folder: pathlib.Path,
 ) -> tuple[dict[str, np.ndarray], Callable[[str], str]]:
-    """Reads `tensors` and `spell` of a `BertSource`.
-
-    Arrays are float64 if the file's are, else float32.
-    """
+    """Reads `tensors` and `spell` of a `BertSource`."""
     tensors: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
     for path in _weight_files(folder):
@@ -65,10 +62,7 @@ def read_weights(
 def write_weights(
     path: pathlib.Path, weights: Mapping[str, np.ndarray], prefix: str
 ) -> None:
-    """Writes float arrays, by the names of `BertSource`, as safetensors.
-
-    `prefix` precedes the encoder's names: `"bert."` in models with heads.
-    """
+    """Writes weights by `BertSource`'s names, the encoder's with `prefix`."""
     tensors = {}
     for name, tensor in weights.items():
         theirs = _from_bert(name)

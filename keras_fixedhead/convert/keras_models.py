@@ -77,10 +77,6 @@ def from_multi_head_attention(
             `key_dim`; `None` means `key_dim`.
         seed: int. Seed of the new columns of larger heads, which have no
             effect until they are trained.
-
-    Returns:
-        A built `FixedMultiHeadAttention` that computes the same, dropout
-        included.
     """
     attention = keras.layers.MultiHeadAttention
     if not isinstance(layer, attention) or not layer.built:
@@ -146,25 +142,16 @@ def swap_attention(
 ) -> keras.Model:
     """A copy of a model with every `MultiHeadAttention` replaced.
 
-    Each becomes a `FixedMultiHeadAttention` with the same weights, by
-    `from_multi_head_attention`. Larger heads leave the outputs as they are
-    until they are trained. The copy has its own weights; if the model is
-    compiled, so is the copy, with a new optimizer state.
+    For `head_size` and `seed` see `from_multi_head_attention`. The copy has
+    equal outputs and its own weights; if the model is compiled, so is the copy,
+    with a new optimizer state.
 
     Outputs may differ in one case: if several layers attend to one masked
     tensor, Keras 3.15 applies its implicit mask in only one of them. In the
     copy all of them apply it.
 
-    Args:
-        model: a built functional or `Sequential` model, which may hold other
-            such models. Attention inside a layer of another class cannot be
-            replaced.
-        head_size: int or `None`. The size of each head, at least the
-            `key_dim` of every layer; `None` keeps each layer's `key_dim`.
-        seed: int. Seed of the new columns of larger heads.
-
-    Returns:
-        A `keras.Model` with equal outputs.
+    `model` is a built functional or `Sequential` model, which may hold other
+    such models. Attention inside a layer of another class cannot be replaced.
 
     Example:
 
@@ -221,10 +208,7 @@ def read_bert_backbone(
     tokenizer: keras_hub.models.BertTokenizer | None = None,
     **overrides: Any,
 ) -> BertSource:
-    """Reads a KerasHub BERT and perhaps the tokenizer it was trained with.
-
-    `overrides` are attributes of `BertSource` to replace.
-    """
+    """Reads a KerasHub BERT; `overrides` replace attributes of `BertSource`."""
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(
             "`backbone` must be a keras_hub.models.BertBackbone. "

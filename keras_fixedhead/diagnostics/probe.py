@@ -49,10 +49,10 @@ def attention_report(
     the heads use. Logits are without masks, scores with them. Padding and
     sequences without a real token do not count.
 
-    The model runs without dropout. The report computes queries, keys and
-    values from the inputs of each attention layer, in the compute dtype, and
-    the rest in float64. Figures of a layer that are not finite are NaN. The
-    cost grows with the cube of the length: tens of sequences are enough.
+    The report computes queries, keys and values from the inputs of each
+    attention layer, without dropout, in the compute dtype, and the rest in
+    float64. Figures of a layer that are not finite are NaN. The cost grows with
+    the cube of the length: tens of sequences are enough.
 
     Args:
         model: a built Keras model whose attention layers are
@@ -64,10 +64,6 @@ def attention_report(
             returns those, also a string or a list of strings.
         batch_size: int. How many rows are computed at once.
         verbose: bool. Whether to show a progress bar.
-
-    Raises:
-        ValueError: if `model` computes no such attention of a real token, or
-            `inputs` is text that the model cannot take.
     """
     inputs = _tokenize(model, inputs)
     attentions = [
@@ -172,8 +168,8 @@ def _recorded_calls(
 ) -> Iterator[list]:
     """Yields a list to which each call adds the layer and its `_sequences`.
 
-    Calls over other axes than the second of three are not added, nor calls in
-    a loop or in a compiled function, whose tensors have no values.
+    Calls over other axes than the second of three are not added, nor calls
+    whose tensors have no values.
     """
     calls: list = []
     for layer in layers:
@@ -203,10 +199,7 @@ def _has_values(x):
 
 
 def _sequences(layer, given):
-    """Yields the length, the heads' figures and the condition number.
-
-    One for each sequence of a call that has a real token.
-    """
+    """Yields the length and `_head_figures` of each real sequence."""
     query = given["query"]
     value = query if given["value"] is None else given["value"]
     key = value if given["key"] is None else given["key"]
@@ -295,9 +288,8 @@ def _head_figures(
     """The metrics of the heads of one layer on one sequence.
 
     Of each of the N heads, `queries` `[T, H]`, `keys` `[S, H]`, `values`
-    `[S, H_value]` and the factor of its logits. `allowed` is
-    `[N or 1, T, S]`. Returns an array `[len(METRICS), N]` and the condition
-    number of all heads side by side.
+    `[S, H_value]`; `allowed` is `[N or 1, T, S]`. Returns an array
+    `[len(METRICS), N]` and the condition number of all heads side by side.
     """
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
         return np.full((len(METRICS), len(queries)), np.nan), np.nan

@@ -19,11 +19,8 @@ class AttentionSummaries:
     """Writes attention reports of a model that trains to TensorBoard.
 
     A report is a curve for each layer and metric, means over the heads.
-    TensorBoard must be installed.
-
-    Args:
-        log_dir: folder of the event files; it is created.
-        model, inputs, batch_size: see `attention_report`, also for errors.
+    TensorBoard must be installed. `log_dir` is the folder of the event files;
+    for the other arguments see `attention_report`.
     """
 
     def __init__(
@@ -76,14 +73,10 @@ def _scalars(report):
 
 
 class AttentionReportCallback(keras.callbacks.Callback):
-    """Writes attention reports to TensorBoard every N updates of `fit`.
+    """Writes `AttentionSummaries` every N updates of `fit`.
 
     It writes the first before the first update if the model is built by then,
     and the last after the last update.
-
-    Args:
-        every: int. The updates between two reports.
-        inputs, log_dir, batch_size: see `AttentionSummaries`.
 
     Example:
 

@@ -6,8 +6,7 @@ size, C number of inputs that are tried.
 As in the paper, columns are tokens: inputs X are `[d, n]`, the projections of
 head i are V_q^i, V_k^i, V_v^i `[H, d]`, and V_o is `[d, h H]`. In the standard
 layer, whose matrices are W, the heads together are d wide. That larger heads
-can compute what it does is `convert.from_multi_head_attention`; here is the
-other half: they compute what it cannot.
+can compute what it does is `convert.from_multi_head_attention`.
 """
 
 import dataclasses
@@ -39,8 +38,6 @@ def check_strictness(
     `(V_k^i)^T V_q^i` the same matrix for all heads, of rank H. The layer must
     be built, in float32 or float64, not quantized, with inputs and output of
     one size, without a window and without biases other than 0.
-
-    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
     # A token alone attends to itself.
     positive_int("sequence_length", sequence_length, least=2)
@@ -89,9 +86,6 @@ def strict_layer(
 
     `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
     tokens; all heads have the same queries and keys, with orthonormal rows.
-
-    `hidden_dim` is d, `head_size` H, not above d, and `num_heads` h, above
-    d / H. `dtype` is float32 or float64.
     """
     _check_sizes(hidden_dim, num_heads, head_size)
     layer = FixedMultiHeadAttention(
@@ -121,11 +115,9 @@ def strict_layer(
 class Difference:
     """An input on which two layers differ.
 
-    Attributes:
-        inputs: array `[d, n]`, columns are tokens, in the dtype of the
-            layers; call them on `inputs.T[None]`.
-        relative: the norm of the difference of both outputs, over the norm of
-            the first one's.
+    `inputs` is an array `[d, n]`; call the layers on `inputs.T[None]`.
+    `relative` is the norm of the difference of both outputs, over the norm of
+    the first one's.
     """
 
     inputs: np.ndarray = dataclasses.field(repr=False)
@@ -147,26 +139,16 @@ def find_difference(
 
     Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
     `(V_k^i)^T V_q^i` of all heads times their scale, and `A_i` that of the
-    standard layer's head i.
+    standard layer's head i. If all tokens are the same x, the outputs `M x` and
+    `M' x` differ most for the first right singular vector of `M - M'`.
 
-    If all tokens are the same x, each head returns its value, so the outputs
-    are `M x` and `M' x`. These differ for some x, most for the first right
-    singular vector of `M - M'`, unless M = M'.
-
-    If M = M', take one token x and n - 1 times the token x - v. A head gives
-    x the weight `s(v^T A t)` at the token t, where `s(z) = 1 / (1 + (n - 1)
-    exp(-z))`, so that the outputs there differ by the sum over i of
-    `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`. The `W_o^i W_v^i` add up to M,
-    of rank d, and their ranks to d at most: their images meet in 0 only, and
-    the sum vanishes only if each of its terms does. But the rank of A_i is
-    under H and that of U is H, so `A_i - U` is not 0; with v and t = x its
-    first singular vectors (v moved, if `W_o^i W_v^i v` is 0), the term is not
-    0, because s grows.
-
-    Of inputs of both kinds, at several lengths, the one with the largest
-    difference is returned.
-
-    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
+    If M = M', take one token x and n - 1 times the token x - v. The outputs at
+    a token t differ by the sum over i of
+    `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`, where
+    `s(z) = 1 / (1 + (n - 1) exp(-z))`. The images of the `W_o^i W_v^i` meet in
+    0 only, so each term must vanish; but the rank of A_i is under that of U, so
+    with v and t = x the first singular vectors of `A_i - U` (v moved, if
+    `W_o^i W_v^i v` is 0) it does not.
     """
     check_strictness(layer, sequence_length)
     if isinstance(standard, keras.layers.MultiHeadAttention):
@@ -212,14 +194,14 @@ def find_difference(
 
 
 def _equal_tokens(larger, smaller, length):
-    """Inputs of equal tokens on which layers differ, `[1, d, n]`."""
+    """Inputs of equal tokens, `[1, d, n]`."""
     difference = larger.values.sum(0) - smaller.values.sum(0)
     token = np.linalg.svd(difference)[2][0]
     return np.tile(token[:, np.newaxis], (1, 1, length))
 
 
 def _two_tokens(larger, smaller, length):
-    """Inputs of two tokens on which layers differ, `[C, d, n]`."""
+    """Inputs of two tokens, `[C, d, n]`."""
     differences = smaller.logits - larger.logits[0]
     sizes = np.linalg.norm(differences, axis=(1, 2))
     head = (sizes * np.linalg.norm(smaller.values, axis=(1, 2))).argmax()

@@ -4,6 +4,7 @@ Shape letters: B batch, S key length, D embedding size, W total width of all
 heads.
 """
 
+import math
 import numbers
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -14,17 +15,21 @@ def is_integer(value: Any) -> bool:
 
 
 def positive_int(
-    name: str, value: Any, least: int = 1, optional: bool = False
+    name: str,
+    value: Any,
+    least: int = 1,
+    optional: bool = False,
+    most: float = math.inf,
 ) -> Any:
-    """The value as an int of at least `least`; an optional one may be `None`."""
+    """The value as an int from `least` to `most`, or an optional `None`."""
     if optional and value is None:
         return None
-    if not is_integer(value) or value < least:
-        wanted = (
-            "a positive integer"
-            if least == 1
-            else f"an integer of at least {least}"
-        )
+    if not is_integer(value) or not least <= value <= most:
+        wanted = "a positive integer"
+        if least != 1:
+            wanted = f"an integer of at least {least}"
+        if most < math.inf:
+            wanted += f", at most {most}"
         raise ValueError(
             f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )

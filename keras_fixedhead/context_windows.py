@@ -49,7 +49,7 @@ class ContextWindows(Sequence[Window]):
     def span_of(
         self, answer_start: int, answer_text: str
     ) -> tuple[int, int] | None:
-        """The first and the last context token that overlap an answer, if any."""
+        """The first and last context token that overlap an answer, if any."""
         answer_end = answer_start + len(answer_text)
         there = self.context[max(answer_start, 0) : answer_end]
         if there != answer_text:

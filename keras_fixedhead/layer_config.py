@@ -45,7 +45,7 @@ def refuse_unknown_arguments(model: keras.Model, arguments: dict) -> None:
 def arguments_of(
     cls: type[keras.layers.Layer], layer: keras.layers.Layer
 ) -> dict:
-    """The constructor's arguments, but `dtype`, from attributes of their names."""
+    """The constructor's arguments but `dtype`, from equal attributes."""
     values = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name in ("self", "dtype") or parameter.kind is parameter.VAR_KEYWORD:

@@ -97,10 +97,10 @@ def similarity_loss(
         logits = _float_logits(rows, columns, temperature)
         return ops.log_softmax(ops.where(is_self, _EXCLUDED, logits))
 
-    return _divergence(
-        log_softmax(teacher, teacher_candidates),
-        log_softmax(embeddings, candidates),
-    )
+    target = log_softmax(teacher, teacher_candidates)
+    found = ops.cast(log_softmax(embeddings, candidates), target.dtype)
+    # The Kullback-Leibler divergence.
+    return ops.sum(ops.exp(target) * (target - found), axis=-1)
 
 
 def _float_logits(rows, columns, temperature):
@@ -114,9 +114,3 @@ def _is_label(labels, candidates):
     """bool `[M, C]`, true at each row's own candidate."""
     numbers = ops.arange(ops.shape(candidates)[0], dtype=labels.dtype)
     return ops.equal(ops.expand_dims(labels, 1), numbers)
-
-
-def _divergence(log_target, log_prediction):
-    """Kullback-Leibler divergence along the last axis."""
-    log_prediction = ops.cast(log_prediction, log_target.dtype)
-    return ops.sum(ops.exp(log_target) * (log_target - log_prediction), axis=-1)

@@ -102,12 +102,8 @@ def new_index(
         raise ValueError(f"`sample` must have rows. Received: {sample.shape}")
     one_of("precision", precision, PRECISIONS)
     one_of("reduction", reduction, REDUCTIONS)
+    positive_int("dimension", dimension, optional=True, most=width)
     kept = width if dimension is None else dimension
-    if not 1 <= kept <= width:
-        raise ValueError(
-            f"`dimension` must be None or from 1 to {width}. "
-            f"Received: {dimension}"
-        )
     directions = np.eye(width, kept)  # [D, R]
     if kept < width and reduction == "pca":
         if rows < kept:

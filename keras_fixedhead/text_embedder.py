@@ -11,7 +11,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.attention_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
@@ -144,19 +144,16 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
-        if embedding_dim is not None and not (
-            1 <= embedding_dim <= backbone.hidden_dim
-        ):
-            raise ValueError(
-                "`embedding_dim` must be None or from 1 to the backbone's "
-                f"{backbone.hidden_dim}. Received: "
-                f"embedding_dim={embedding_dim!r}"
-            )
 
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
-        self.embedding_dim = embedding_dim
+        self.embedding_dim = positive_int(
+            "embedding_dim",
+            embedding_dim,
+            optional=True,
+            most=backbone.hidden_dim,
+        )
         self._encoder: TextEncoder | None = None
 
         # === Functional Model ===

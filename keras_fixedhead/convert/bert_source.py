@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
+from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import (
@@ -171,10 +172,7 @@ class BertSource:
         one). A `ValueError` names tensors that are missing, misshaped or
         unused, and settings that the source does not state.
         """
-        if task not in TASKS:
-            raise ValueError(
-                f"`task` must be one of {TASKS}. Received: task={task!r}"
-            )
+        one_of("task", task, TASKS)
         tensors = self.tensors
         pooler = f"{POOLER}/kernel" in tensors
         next_sentence = pooler and f"{NEXT_SENTENCE}/kernel" in tensors
@@ -256,41 +254,39 @@ class BertSource:
     def _assign(self, weights):
         """Checks all tensors, then assigns them to the weights."""
         tensors = self.tensors
-        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-        both = [name for name in weights if name in tensors]
-        misshaped = [
-            f"{self.spell(name)} {tensors[name].shape} instead of "
-            f"{shapes[name]}"
-            for name in both
-            if tensors[name].shape != shapes[name]
-        ]
-        not_finite = [
-            self.spell(name)
-            for name in both
-            if not np.isfinite(tensors[name]).all()
-        ]
-        missing = weights.keys() - tensors.keys()
         unknown = tensors.keys() - weights.keys() - _OPTIONAL
-        for names, problem in (
-            (sorted(map(self.spell, missing)), "lacks"),
+        self._refuse("lacks", map(self.spell, weights.keys() - tensors.keys()))
+        self._refuse(
+            "holds tensors that this architecture has no place for:",
+            map(self.spell, unknown),
+        )
+        self._refuse(
+            "has other shapes than its configuration:",
             (
-                sorted(map(self.spell, unknown)),
-                "holds tensors that this architecture has no place for:",
+                f"{self.spell(name)} {tensors[name].shape} instead of "
+                f"{tuple(weight.shape)}"
+                for name, weight in weights.items()
+                if tensors[name].shape != tuple(weight.shape)
             ),
+        )
+        self._refuse(
+            "is not finite:",
             (
-                misshaped,
-                "has other shapes than its configuration, dense kernels as "
-                "[inputs, outputs]:",
+                self.spell(name)
+                for name in weights
+                if not np.isfinite(tensors[name]).all()
             ),
-            (not_finite, "is not finite:"),
-        ):
-            if names:
-                more = f" and {len(names) - 8} more" if names[8:] else ""
-                raise ValueError(
-                    f"{self.origin} {problem} {', '.join(names[:8])}{more}"
-                )
+        )
         for name, weight in weights.items():
             weight.assign(tensors[name])
+
+    def _refuse(self, problem, names):
+        names = sorted(names)
+        if names:
+            more = f" and {len(names) - 8} more" if names[8:] else ""
+            raise ValueError(
+                f"{self.origin} {problem} {', '.join(names[:8])}{more}"
+            )
 
 
 def check_sequence_length(length: int, longest: int, origin: str) -> None:

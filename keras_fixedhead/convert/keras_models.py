@@ -98,14 +98,8 @@ def from_multi_head_attention(
         supported["output_shape"] = output_shape[:1]
     require_values(config, supported, "`layer`")
     head_size = positive_int(
-        "head_size", key_dim if head_size is None else head_size
+        "head_size", key_dim if head_size is None else head_size, key_dim
     )
-    if head_size < key_dim:
-        raise ValueError(
-            f"`head_size` must not be under the layer's key_dim ({key_dim}): "
-            "smaller heads would not compute the same. "
-            f"Received: head_size={head_size}"
-        )
     shapes = layer.get_build_config()["shapes_dict"]
 
     def build(head_size):

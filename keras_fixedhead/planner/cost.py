@@ -100,16 +100,6 @@ class EncoderShape:
         return tuple(map(sum, self.head_sizes))
 
 
-def check_length(sequence_length: int, max_sequence_length: int) -> None:
-    """Raises `ValueError` unless there are positions for a sequence."""
-    if positive_int("sequence_length", sequence_length) > max_sequence_length:
-        raise ValueError(
-            "`sequence_length` must be at most the "
-            f"{max_sequence_length} positions of the encoder. "
-            f"Received: sequence_length={sequence_length!r}"
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class ParameterCount:
     """The parameters of a `FixedHeadBackbone` and of its pre-training heads."""
@@ -232,7 +222,8 @@ def activation_bytes(
     dropout. Other devices were not measured.
     """
     positive_int("batch_size", batch_size)
-    check_length(sequence_length, shape.max_sequence_length)
+    longest = shape.max_sequence_length
+    positive_int("sequence_length", sequence_length, most=longest)
     positive_int("predictions_per_sequence", predictions_per_sequence, 0)
     tokens = batch_size * sequence_length
     predictions = batch_size * predictions_per_sequence
@@ -311,7 +302,6 @@ class Cost:
     ) -> "Cost":
         """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
-        check_length(sequence_length, shape.max_sequence_length)
         parameters = ParameterCount.of(shape)
         sizes = [size for layer in shape.head_sizes for size in layer]
         d = shape.hidden_dim

@@ -13,7 +13,6 @@ from keras_fixedhead.planner.cost import (
     EncoderShape,
     ParameterCount,
     Shaped,
-    check_length,
 )
 from keras_fixedhead.planner.suggestion import WELL_USED, Suggestion
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
@@ -64,7 +63,7 @@ def suggest(
     """
     positive_int("parameters", parameters)
     positive_int("count", count)
-    check_length(sequence_length, max_sequence_length)
+    positive_int("sequence_length", sequence_length, most=max_sequence_length)
     positive_int("embedding_dim", embedding_dim, optional=True)
     dims = _EMBEDDING_DIMS if embedding_dim is None else [embedding_dim]
     tables = {

@@ -245,20 +245,16 @@ def _heads(name, layer):
         for dense in projections
         if dense.use_bias and ops.convert_to_numpy(dense.bias).any()
     ]
-    for what, unfit in {
-        # Less precision hides a difference.
-        f"dtype {layer.compute_dtype}": layer.compute_dtype
-        not in ("float32", "float64"),
-        "quantized weights": any(x.quantization_mode for x in projections),
-        f"attention_window={layer.attention_window}": layer.attention_window,
-        f"biases in {', '.join(biased)}": biased,
-    }.items():
-        if unfit:
-            raise ValueError(
-                f"`{name}` must compute in float32 or float64, without "
-                "quantization, without a window and without biases other "
-                f"than 0. Received: {what}"
-            )
+    quantized = any(dense.quantization_mode for dense in projections)
+    # Less precision hides a difference.
+    precise = layer.compute_dtype in ("float32", "float64")
+    if biased or quantized or layer.attention_window or not precise:
+        raise ValueError(
+            f"`{name}` must compute in float32 or float64, without a window "
+            "and without biases other than 0, and not be quantized. Received: "
+            f"dtype {layer.compute_dtype}, {quantized=}, attention_window="
+            f"{layer.attention_window}, biases in {', '.join(biased)}"
+        )
     kernels = [ops.convert_to_numpy(dense.kernel) for dense in projections]
     # JAX may have made float32 of float64.
     precision = float(np.finfo(kernels[0].dtype).eps)

@@ -29,7 +29,7 @@ def positive_int(
         if least != 1:
             wanted = f"an integer of at least {least}"
         if most < math.inf:
-            wanted += f", at most {most}"
+            wanted = f"an integer from {least} to {most}"
         raise ValueError(
             f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )

@@ -151,10 +151,8 @@ def _local_folder(source):
         return path
     if not is_hub_name(source):
         raise FileNotFoundError(
-            "`folder` must be a folder in Hugging Face's format, or the name "
-            "of a repository of the Hugging Face Hub such as "
-            "sentence-transformers/all-MiniLM-L6-v2 (with hf:// before it if "
-            f"a folder here has that name). Received: {str(source)!r}"
+            "`folder` must be a folder in Hugging Face's format, or a repo's "
+            f"name on its Hub, [hf://]owner/name. Received: {str(source)!r}"
         )
     import huggingface_hub
 
@@ -167,9 +165,8 @@ def _local_folder(source):
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
             f"{name} is no folder here, and cannot be downloaded "
-            f"({type(error).__name__}: {reason}). On a machine that can, call "
-            f"huggingface_hub.snapshot_download({name!r}) and pass the "
-            "folder that it returns"
+            f"({type(error).__name__}: {reason}). Copy the result of "
+            f"huggingface_hub.snapshot_download({name!r}) from elsewhere"
         ) from error
 
 
@@ -233,13 +230,12 @@ def _read_config(path):
     if adapter.exists():
         raise ValueError(
             f"{adapter} is of an adapter (such as LoRA) to the weights beside "
-            "it. Merge it into them with PEFT's `merge_and_unload`, save "
-            "them, and convert that folder"
+            "it. Merge it into them with PEFT's `merge_and_unload` first"
         )
     if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
-            f"{path} names the model's own code (auto_map), which may compute "
-            "anything. Remove that entry if the model is a BERT"
+            f"{path} names the model's own code (auto_map). Remove that entry "
+            "if the model is a BERT"
         )
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in _ACTIVATIONS:

@@ -229,8 +229,8 @@ def _check_parts(path, fast):
     ):
         raise ValueError(
             f"The post_processor of {path} must put [CLS] and [SEP] around a "
-            "text, all of segment 0. Received: for 'a b' the ids "
-            f"{whole.ids} of the segments {whole.type_ids}"
+            f"text. Received: for 'a b' the ids {whole.ids}, the segments "
+            f"{whole.type_ids}"
         )
     return vocabulary, parts["normalizer"]
 
@@ -244,8 +244,7 @@ def _check_class(folder, config):
     if kind not in _CLASSES + of_a_file:
         raise ValueError(
             f"{folder} names the tokenizer_class {named}. It must be one of "
-            f"{', '.join(_CLASSES)}, or with a {_FAST} one of "
-            f"{', '.join(_OF_A_FILE)}"
+            f"{_CLASSES}, or with a {_FAST} one of {_OF_A_FILE}"
         )
     return kind in of_a_file
 
@@ -264,9 +263,8 @@ def _check_sides(folder, config, fast, truncation_side):
         )
     if padding != "right":
         raise ValueError(
-            f"The tokenizer of {folder} pads on the {padding}, which moves the "
-            "positions of short texts in a batch. Here padding is on the "
-            f'right: to accept that, set `padding_side` in {_CONFIG} to "right"'
+            f"The tokenizer of {folder} pads on the {padding}. Here padding is "
+            f'on the right: set `padding_side` in {_CONFIG} to "right"'
         )
 
 
@@ -278,8 +276,7 @@ def _check_added_tokens(folder, in_strings):
         usual = _SPECIAL_TOKEN_FIELDS.get(field, content)
         if content not in SPECIAL_TOKENS or content != usual:
             raise ValueError(
-                f"{path} adds the token {content!r} (`{field}`), which its "
-                "tokenizer looks for before it splits a text. Only BERT's "
+                f"{path} adds the token {content!r} (`{field}`); only BERT's "
                 f"{', '.join(SPECIAL_TOKENS)} have an equivalent here. Remove "
                 "it from the file if your texts never contain it"
             )

@@ -160,9 +160,8 @@ def swap_attention(
     if hidden:
         raise ValueError(
             "Attention inside another layer cannot be replaced from outside: "
-            "make a FixedMultiHeadAttention in that layer's `__init__` "
-            "(keras_fixedhead.convert.from_bert_backbone converts KerasHub's "
-            f"BERT). Received: {', '.join(hidden)}"
+            "make a FixedMultiHeadAttention in that layer's `__init__`. "
+            f"Received: {', '.join(hidden)}"
         )
     if not found:
         raise ValueError(

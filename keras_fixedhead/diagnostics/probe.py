@@ -6,7 +6,6 @@ Shape letters: B batch, T query length, S key length, N heads, H head size.
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -85,9 +84,9 @@ def attention_report(
     )
     if not found:
         raise ValueError(
-            "`model` must compute attention of a real token in `inputs`, with "
+            "`model` must compute attention of a real token, with "
             "FixedMultiHeadAttention or keras.layers.MultiHeadAttention. "
-            f"Received: {model!r}; left out: {', '.join(left_out) or 'nothing'}"
+            f"Received: {model!r}; left out: {', '.join(left_out)}"
         )
     heads: list[HeadReport] = []
     layers: list[LayerReport] = []
@@ -142,9 +141,8 @@ def _tokenize(model, inputs):
     # That of a masked language model returns labels, too.
     if not isinstance(batch, dict):
         raise ValueError(
-            "Texts need a task whose preprocessor makes the backbone's inputs "
-            "of them. Pass those inputs instead. Received: texts, and a "
-            f"{type(model).__name__} with preprocessor={preprocessor!r}"
+            "Texts need a task whose preprocessor returns the backbone's "
+            f"inputs. Received: {type(model).__name__} with {preprocessor=}"
         )
     return batch
 
@@ -163,15 +161,13 @@ def _is_plain(layer):
 
 
 @contextlib.contextmanager
-def _recorded_calls(
-    layers: Sequence[keras.layers.Layer],
-) -> Iterator[list]:
+def _recorded_calls(layers):
     """Yields a list to which each call adds the layer and its `_sequences`.
 
     Calls over other axes than the second of three are not added, nor calls
     whose tensors have no values.
     """
-    calls: list = []
+    calls = []
     for layer in layers:
         layer.call = functools.partial(_call, layer, layer.call, calls)
     try:
@@ -278,13 +274,7 @@ def _head_reports(number, layer, lengths, figures):
         )
 
 
-def _head_figures(
-    queries: Sequence[np.ndarray],
-    keys: Sequence[np.ndarray],
-    values: Sequence[np.ndarray],
-    scales: Sequence[float],
-    allowed: np.ndarray,
-) -> tuple[np.ndarray, float]:
+def _head_figures(queries, keys, values, scales, allowed):
     """The metrics of the heads of one layer on one sequence.
 
     Of each of the N heads, `queries` `[T, H]`, `keys` `[S, H]`, `values`

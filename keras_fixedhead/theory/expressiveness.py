@@ -50,7 +50,8 @@ def check_strictness(
         )
     [head_size] = sizes
     _check_sizes(dim, layer.num_heads, head_size)
-    rank = _rank(heads.values.sum(0), heads.precision)
+    rounding = dim * heads.precision
+    rank = np.linalg.matrix_rank(heads.values.sum(0), rtol=rounding)
     if rank < dim:
         raise ValueError(
             "V_o [V_v^1; ...; V_v^h] must have full rank: the product of the "
@@ -59,15 +60,14 @@ def check_strictness(
         )
     first = heads.logits[0]
     differences = np.linalg.norm(heads.logits - first, axis=(1, 2))
-    # Rounding is relative to the factors: their product may be small.
-    rounding = _ROUNDING * heads.precision * heads.factors.max()
-    if differences.max() > rounding:
+    # Relative to the factors: their product may be small.
+    if differences.max() > _ROUNDING * heads.precision * heads.factors.max():
         raise ValueError(
             "(V_k^i)^T V_q^i must be the same for all heads. Received: "
             f"head {differences.argmax()} differs from head 0 by "
             f"{differences.max():.3g}, of {np.linalg.norm(first):.3g}"
         )
-    rank = _rank(first, heads.precision)
+    rank = np.linalg.matrix_rank(first, rtol=rounding)
     if rank < head_size:
         raise ValueError(
             "(V_k^i)^T V_q^i must have the rank of the head size. "
@@ -187,8 +187,7 @@ def find_difference(
     if relative[best] <= _ROUNDING * precision:
         raise RuntimeError(
             "No input was found on which the layers differ by more than "
-            f"rounding: the largest difference is {relative[best]:.3g} of the "
-            "output. Layers in float64 are compared more exactly."
+            f"rounding: {relative[best]:.3g} of the output. Try float64."
         )
     return Difference(rows[best].T, float(relative[best]))
 
@@ -291,11 +290,5 @@ def _check_sizes(hidden_dim, num_heads, head_size):
     if num_heads * head_size <= hidden_dim:
         raise ValueError(
             "There must be more heads than the embedding size over the head "
-            f"size ({hidden_dim} / {head_size}): up to there, a standard "
-            f"layer has heads as large. Received: num_heads={num_heads}"
+            f"size ({hidden_dim} / {head_size}). Received: {num_heads=}"
         )
-
-
-def _rank(matrix, precision):
-    singular = np.linalg.svd(matrix, compute_uv=False)
-    return int((singular > len(matrix) * precision * singular[0]).sum())

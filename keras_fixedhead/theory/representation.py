@@ -47,9 +47,8 @@ def construct_projections(
     rank = np.linalg.matrix_rank(inputs)
     if rank < size:
         raise ValueError(
-            "`inputs` must have full column rank: as many linearly "
-            f"independent columns as tokens. Received: rank {rank} and "
-            f"{size} tokens, shape {inputs.shape}"
+            "`inputs` must have full column rank. "
+            f"Received: rank {rank} and {size} tokens, shape {inputs.shape}"
         )
     log, noise = _centred_log(context, size)
     left, singular, right = np.linalg.svd(log)
@@ -59,8 +58,7 @@ def construct_projections(
     elif positive_int("head_size", head_size) < rank:
         raise ValueError(
             f"`head_size` must be at least {rank}, the rank of the context's "
-            "logarithm less the mean of each column; smaller heads cannot "
-            f"compute this context. Received: head_size={head_size}"
+            f"centred logarithm. Received: head_size={head_size}"
         )
     # The factors are [H, n]; their rows above the rank stay zero.
     root = np.sqrt(math.sqrt(head_size) * singular[:rank, np.newaxis])
@@ -211,7 +209,7 @@ def fit_context(
     )
 
 
-def _check_inputs(inputs: ArrayLike) -> np.ndarray:
+def _check_inputs(inputs):
     inputs = np.asarray(inputs, "float64")
     if inputs.ndim != 2 or not inputs.size or not np.isfinite(inputs).all():
         raise ValueError(
@@ -221,9 +219,7 @@ def _check_inputs(inputs: ArrayLike) -> np.ndarray:
     return inputs
 
 
-def _centred_log(
-    context: ArrayLike, size: int | None = None
-) -> tuple[np.ndarray, float]:
+def _centred_log(context, size=None):
     """The centred log `[n, n]` of a context, float64, and its rounding."""
     given = np.asarray(context)
     if (
@@ -232,19 +228,17 @@ def _centred_log(
         or {*given.shape} != {size or len(given)}
     ):
         raise ValueError(
-            "`context` must be a square matrix, [tokens, tokens], with a row "
-            "and a column for each of the tokens of `inputs`. "
-            f"Received: context of shape {given.shape}"
+            "`context` must be a square matrix, [tokens, tokens], for the "
+            f"tokens of `inputs`. Received: context of shape {given.shape}"
         )
     dtype = given.dtype if given.dtype.kind == "f" else "float64"
     array = given.astype("float64")
     sums = array.sum(0)
     if not (array > 0).all() or not np.allclose(sums, 1, 0, _SUM_TOLERANCE):
         raise ValueError(
-            "`context` must be positive, as a softmax is, and each column "
-            "must sum to 1; transpose what has rows that do. Received: a "
-            f"smallest number of {array.min():g}, and columns that sum to "
-            f"{sums.min():.9g} to {sums.max():.9g}"
+            "`context` must be positive, and each column must sum to 1. "
+            f"Received: a smallest number of {array.min():g}, and columns that "
+            f"sum to {sums.min():.9g} to {sums.max():.9g}"
         )
     log = np.log(array)
     noise = len(log) * np.finfo(dtype).eps * max(1.0, abs(log).max())

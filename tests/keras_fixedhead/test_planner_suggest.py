@@ -200,7 +200,7 @@ def test_a_neighbour_is_cited():
     [
         ((10**7, 128, 512), "at least 18,814,140.*size of 512"),
         ((2e8, 128), "`parameters` must be a positive integer.*=2000"),
-        ((10**8, 513), "`sequence_length` must be .*at most 512.*=513"),
+        ((10**8, 513), "`sequence_length` must be .*from 1 to 512.*=513"),
         ((10**8, 128, -3), "`embedding_dim` must be a positive.*=-3"),
         ((10**8, 128, None, 0), "`vocabulary_size` must be.*=0"),
         ((10**8, 128, None, 97, 128, 2, True, 0), "`count` must be.*=0"),

@@ -289,7 +289,6 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return x, tuple(caches)
 
     def _encode_but_last(self, inputs, packing, training):
-        """The real tokens `[P, D]` before the last block."""
         batch, length = ops.shape(inputs["token_ids"])
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
         tokens = self.token_embedding(packing.pack(inputs["token_ids"]))

@@ -139,7 +139,6 @@ class TextEncoder:
         return batches
 
     def _embed(self, texts):
-        """Embeddings `[B, D]` of B texts."""
         if self._graph is not None:
             return self._graph(texts).numpy()
         preprocessor = self.embedder.preprocessor
@@ -159,7 +158,6 @@ class TextEncoder:
         return found[: len(texts)]
 
     def _trace(self):
-        """Makes the graph, unless there is one and the model is the same."""
         import tensorflow as tf
 
         embedder = self.embedder
@@ -193,5 +191,4 @@ class TextEncoder:
 
 
 def _power_of_two(number):
-    """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

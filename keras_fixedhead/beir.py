@@ -143,7 +143,6 @@ def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
 def write_records(
     path: str | os.PathLike, records: Iterable[Mapping[str, str]]
 ) -> None:
-    """Writes one JSON object a line."""
     with open(path, "w", encoding="utf-8") as stream:
         for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -161,7 +160,6 @@ def identifier(value: typing.Any, key: str, where: str) -> str:
 
 
 def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
-    """The string under `key`."""
     value = record.get(key)
     if not isinstance(value, str):
         raise ValueError(
@@ -177,10 +175,7 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether BERT's tokenizer finds no token in a text.
-
-    The embedding of `[CLS] [SEP]` would be close to many queries.
-    """
+    """Whether BERT's tokenizer finds no token in a text."""
     return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
 
@@ -200,7 +195,6 @@ def _normalize():
 
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:
-    """The text to search of a document: its title before its text."""
     title = text({"title": "", **record}, "title", where)
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
@@ -214,7 +208,6 @@ def _read_lines(path):
 
 
 def _read_texts(path):
-    """Reads the queries or the documents of a folder by identifier."""
     texts = {}
     for where, record in read_records(path):
         key = identifier(record.get("_id"), "_id", where)
@@ -225,7 +218,6 @@ def _read_texts(path):
 
 
 def _qrels(path):
-    """Yields ("file:line", judgement)."""
     for number, (where, line) in enumerate(_read_lines(path)):
         if number == 0 and line.startswith(b"query-id\t"):
             continue

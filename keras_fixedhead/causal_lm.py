@@ -183,9 +183,8 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     ) -> Tensors:
         """Continues one batch of sequences; `generate` compiles this.
 
-        Keeps the real tokens of the model's inputs `[B, T]` and generates the
-        others. A row ends with the first generated token of `stop_token_ids`;
-        `None` fills all rows. Returns int `token_ids` `[B, T]`, and a bool
+        A row ends with the first generated token of `stop_token_ids`; `None`
+        fills all rows. Returns int `token_ids` `[B, T]`, and a bool
         `padding_mask` `[B, T]`, false after the end.
         """
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
@@ -234,11 +233,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         cache: Sequence[Tensor],
         cache_update_index: int | Tensor,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Continues sequences whose past is in a cache.
-
-        For the arguments see `FixedHeadBackbone.encode_with_cache`. Returns
-        logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and new caches.
-        """
+        """`encode_with_cache`, and the logits `[B, T, V]` before its results."""
         x, cache = self.backbone.encode_with_cache(
             token_ids, cache, cache_update_index
         )
@@ -258,7 +253,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
 
 def _one_segment(inputs):
-    """A backbone's inputs."""
     return {
         "token_ids": inputs["token_ids"],
         "segment_ids": ops.zeros_like(inputs["token_ids"]),

@@ -63,7 +63,6 @@ class ContextWindows(Sequence[Window]):
         return (first, last) if answer_text and first <= last else None
 
     def text_of(self, start_token: int, end_token: int) -> str:
-        """The text from one context token to another, inclusive."""
         return self.context[self.starts[start_token] : self.ends[end_token]]
 
     @property

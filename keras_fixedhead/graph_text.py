@@ -47,14 +47,12 @@ class CharacterClasses(typing.NamedTuple):
 
 
 def normalizer(**steps: bool) -> Callable[[str], str]:
-    """Some of the steps of BERT's normalization in `tokenizers`."""
     names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
     steps = dict.fromkeys(names, False) | steps
     return tokenizers.normalizers.BertNormalizer(**steps).normalize_str
 
 
 def _class_of(characters):
-    """The content of an RE2 class, with adjacent characters as ranges."""
     ranges = []
     for point in sorted(map(ord, characters)):
         if ranges and ranges[-1][1] == point - 1:

@@ -83,8 +83,7 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
 def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
     """A model without the Transformer blocks of the given numbers, from 0.
 
-    Its outputs differ: `output_change` measures by how much. Train it further.
-
+    Its outputs differ (see `output_change`); train it further.
     Source: Sajjad et al. 2020, https://arxiv.org/abs/2004.03844.
     """
     backbone = backbone_of(model)
@@ -116,10 +115,9 @@ class OutputChange:
 def output_change(
     before: keras.Model, after: keras.Model, inputs: dict, batch_size: int = 32
 ) -> OutputChange:
-    """Compares the outputs of two models of one class, without padding.
+    """Compares the embeddings of two models, or the vectors of real tokens.
 
-    These are the embeddings of a `FixedHeadTextEmbedder`, else the backbone's
-    vectors of real tokens. `inputs` are the backbone's, int arrays `[B, T]`.
+    `inputs` are the backbone's, int arrays `[B, T]`.
     """
     differences, cosines = [], []
     for batch, real in input_batches(inputs, batch_size):
@@ -134,7 +132,6 @@ def output_change(
 
 
 def _vectors(model, batch, real):
-    """Embeddings `[rows with a token, D]`, or vectors `[real tokens, D]`."""
     if isinstance(model, FixedHeadTextEmbedder):
         outputs, chosen = model(batch, training=False), real.any(1)
     else:
@@ -171,7 +168,6 @@ def input_batches(
 
 
 def _rebuild(model, dropped=(), seed=0, **changes):
-    """A copy of a model without the dropped blocks, its backbone changed."""
     for layer in model._flatten_layers():
         if layer.quantization_mode or getattr(layer, "lora_enabled", False):
             raise ValueError(
@@ -268,7 +264,6 @@ def _truncated_normal(rng, shape):
 
 
 def _task_around(backbone, model):
-    """A task like `model`, with random weights around another backbone."""
     config = {**model.get_config(), "backbone": backbone}
     preprocessor = model.preprocessor
     if preprocessor is not None:

@@ -60,8 +60,7 @@ def arguments_of(
 def serialize_dtype(layer: keras.layers.Layer) -> dict:
     """The dtype policy of a layer with sublayers, for its `get_config`.
 
-    `quantize` gives sublayers their own policies. Without these in the
-    config, loading would rebuild float sublayers and not find their weights.
+    `quantize` gives sublayers their own policies, which loading needs.
     """
     policy = layer.dtype_policy
     quantized = {

@@ -104,13 +104,11 @@ def similarity_loss(
 
 
 def _float_logits(rows, columns, temperature):
-    """Scaled products `[M, C]`, in float32 at least."""
     # A sum of exponentials needs more precision than bfloat16.
     scores = at_least_float32(ops.matmul(rows, ops.transpose(columns)))
     return scores / ops.cast(temperature, scores.dtype)
 
 
 def _is_label(labels, candidates):
-    """bool `[M, C]`, true at each row's own candidate."""
     numbers = ops.arange(ops.shape(candidates)[0], dtype=labels.dtype)
     return ops.equal(ops.expand_dims(labels, 1), numbers)

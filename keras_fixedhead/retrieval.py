@@ -55,7 +55,6 @@ class Ranking(typing.NamedTuple):
 
 
 def import_extra(module: str) -> types.ModuleType:
-    """Imports a module of the extra `retrieval`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -136,10 +135,7 @@ def new_index(
 
 
 def check_index(documents: int, size: int, **options: typing.Any) -> None:
-    """Raises the errors of `new_index` before there are embeddings.
-
-    `documents` is the future number of rows of the sample, `size` is D.
-    """
+    """Raises the errors of `new_index` before there are embeddings."""
     new_index(np.eye(min(documents, size), size), **options)
 
 
@@ -214,7 +210,6 @@ class BM25:
         return int(self._scores.scores["num_docs"])
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the index into a new folder."""
         self._scores.save(folder, show_progress=False)
 
     @classmethod
@@ -308,7 +303,6 @@ def _tokenize(texts, **kwargs):
 
 
 def _quantized(faiss, size, precision, approximate, rows):
-    """An untrained index of a precision."""
     # FAISS's recommended number of cells, and its least documents per cell.
     cells = max(1, min(4 * math.isqrt(rows), rows // 39))
     graph = f"HNSW{_NEIGHBOURS},"

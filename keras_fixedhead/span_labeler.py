@@ -185,12 +185,10 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit` and `evaluate`, as `keras.Model.compile`.
+        """As `keras.Model.compile`, for labels `start` and `end`, int `[B]`.
 
-        Labels are a dictionary of int tensors `[B]`, `start` and `end`: the
-        positions of the answer's first and last token. `optimizer="auto"` is
-        Adam with a learning rate of 5e-5; `loss="auto"` is the mean of the
-        cross entropies of starts and of ends, as in BERT's `run_squad.py`.
+        `optimizer="auto"` is Adam with a learning rate of 5e-5; `loss="auto"`
+        is the mean of the cross entropies of starts and of ends.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)

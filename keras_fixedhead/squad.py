@@ -14,13 +14,11 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-cases, and drops ASCII punctuation, articles and extra spaces."""
     text = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> float:
-    """1.0 if a prediction is one of the answers, both normalized, else 0.0."""
     return float(normalize_answer(prediction) in map(normalize_answer, answers))
 
 

@@ -186,7 +186,6 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 def checked_labels(
     num_classes: int, labels: Sequence[str] | None
 ) -> list[str] | None:
-    """`labels`, which must be `None` or a different name of each class."""
     positive_int("num_classes", num_classes, least=2)
     if labels is None:
         return None

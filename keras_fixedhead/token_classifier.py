@@ -125,11 +125,10 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit` and `evaluate`, as `keras.Model.compile`.
+        """As `keras.Model.compile`, for labels int `[B, T]`: a class or -1.
 
-        Labels are int tensors `[B, T]`: a class for the first token of each
-        word, and -1 elsewhere. `optimizer="auto"` is Adam with a learning rate
-        of 5e-5; `loss="auto"` is the cross entropy of the labels but -1.
+        `optimizer="auto"` is Adam with a learning rate of 5e-5; `loss="auto"`
+        is the cross entropy of the labels but -1.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)

@@ -88,7 +88,6 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     @property
     def special_tokens_in_texts(self) -> tuple[str, ...]:
-        """The special tokens to find in texts."""
         return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):

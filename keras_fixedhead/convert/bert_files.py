@@ -120,7 +120,6 @@ def require_values(
 
 
 def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
-    """Reads a BERT's sizes and dropout as `FixedHeadBackbone` arguments."""
     for name in CONFIG_NAMES.values():
         if type(config.get(name)) is not int or config[name] < 1:
             raise ValueError(
@@ -145,7 +144,6 @@ def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
 
 
 def read_vocabulary(path: pathlib.Path) -> list[str]:
-    """Reads the tokens of a `vocab.txt`, one per line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

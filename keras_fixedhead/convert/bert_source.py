@@ -68,7 +68,6 @@ def encoder_layers(
     blocks: Iterable[keras.layers.Layer],
     attributes: Iterable[str] = tuple(BLOCK_LAYERS.values()),
 ) -> dict[str, keras.layers.Layer]:
-    """Layers of Transformer blocks by their names in BERT's checkpoints."""
     return {
         f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
         for i, block in enumerate(blocks)
@@ -103,7 +102,6 @@ def join_heads(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def weight_names(layer_name: str) -> list[str]:
-    """Names of the two weights of a dense or normalization layer."""
     if layer_name.endswith("LayerNorm"):
         return [f"{layer_name}/gamma", f"{layer_name}/beta"]
     return [f"{layer_name}/kernel", f"{layer_name}/bias"]
@@ -197,7 +195,6 @@ class BertSource:
         return model
 
     def tokenizer(self) -> FixedHeadTokenizer:
-        """Returns the source's tokenizer as a `FixedHeadTokenizer`."""
         vocabulary, lowercase = self.vocabulary, self.lowercase
         if vocabulary is None or lowercase is None:
             name = "vocabulary" if vocabulary is None else "lowercase"
@@ -252,7 +249,6 @@ class BertSource:
         )
 
     def _assign(self, weights):
-        """Checks all tensors, then assigns them to the weights."""
         tensors = self.tensors
         unknown = tensors.keys() - weights.keys() - _OPTIONAL
         self._refuse("lacks", map(self.spell, weights.keys() - tensors.keys()))

@@ -168,7 +168,6 @@ def _fast_tokenizer(vocabulary, lowercase):
 
 
 def _tokenize(fast, vocabulary, split_special_tokens):
-    """Returns Hugging Face's own tokenizer as a function."""
     # `transformers` adds special tokens that are missing from the file.
     added = fast.get_added_tokens_decoder().values()
     present = {token.content for token in added}

@@ -189,10 +189,7 @@ def swap_attention(
 def from_bert_backbone(
     backbone: keras_hub.models.BertBackbone,
 ) -> FixedHeadBackbone:
-    """A `FixedHeadBackbone` that computes the same as a KerasHub BERT.
-
-    It has a pooler and `head_size = hidden_dim // num_heads`.
-    """
+    """A `FixedHeadBackbone` that computes the same as a KerasHub BERT."""
     return read_bert_backbone(backbone).build("backbone")
 
 

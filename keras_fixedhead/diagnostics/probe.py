@@ -102,7 +102,6 @@ def attention_report(
 
 
 def _run(model, inputs, layers, batch_size, verbose):
-    """A list of the layers called, each with what `_sequences` yields."""
     inputs = tree.map_structure(
         lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
     )
@@ -321,7 +320,6 @@ def _ranks(matrix, longer):
 
 
 def _entropy(shares):
-    """The entropy of the last axis, nats; 0 log 0 is 0."""
     logs = np.log(np.where(shares > 0, shares, 1.0))
     return -(shares * logs).sum(-1)
 

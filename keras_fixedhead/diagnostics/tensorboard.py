@@ -57,7 +57,6 @@ class AttentionSummaries:
         return report
 
     def close(self) -> None:
-        """Ends the event file."""
         self._writer.close()
 
 

@@ -85,7 +85,6 @@ class PlannerConfig:
 
 
 def _number(text: str) -> int:
-    """Reads 200M as 200,000,000."""
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
         number = decimal.Decimal(text[:-1] if unit else text) * (unit or 1)

@@ -74,8 +74,6 @@ class EncoderShape:
 
     @property
     def head_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """The size of each head of each layer."""
-
         def repeated(value, count):
             many = isinstance(value, (list, tuple))
             return tuple(value) if many else (value,) * count
@@ -90,7 +88,6 @@ class EncoderShape:
 
     @property
     def standard_heads(self) -> bool:
-        """Whether each head size is the embedding size / heads."""
         sizes = itertools.chain(*self.head_sizes)
         return all(size * self.num_heads == self.hidden_dim for size in sizes)
 
@@ -176,10 +173,6 @@ def encoder_flops(
 
 
 def masked_lm_flops(model: Shaped) -> int:
-    """Floating-point operations of predicting one masked token.
-
-    The dense layer of the head, 2 D^2, and the logits, 2 D V.
-    """
     shape = EncoderShape.of(model)
     return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
 
@@ -190,10 +183,7 @@ def forward_flops(model: Shaped, sequence_length: int) -> int:
 
 
 def training_flops(model: Shaped, sequence_length: int) -> int:
-    """Floating-point operations of an update, for each of its sequences.
-
-    Gradients of inputs and of weights each cost another `forward_flops`.
-    """
+    """Those of an update: gradients cost twice a `forward_flops`."""
     return 3 * forward_flops(model, sequence_length)
 
 
@@ -300,7 +290,6 @@ class Cost:
     def of(
         cls, model: Shaped, sequence_length: int, batch_size: int = 32
     ) -> "Cost":
-        """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
         parameters = ParameterCount.of(shape)
         sizes = [size for layer in shape.head_sizes for size in layer]
@@ -337,7 +326,6 @@ class Cost:
 
     @property
     def bottlenecked(self) -> bool:
-        """Whether a head or the embedding is under the sequence length."""
         return self.heads_under_length > 0 or self.embedding_under_length
 
     def as_dict(self) -> dict:

@@ -153,7 +153,6 @@ class _Search:
         return _total(shape) >= WELL_USED * self.parameters
 
     def largest(self, shape_of, most):
-        """The shape of the largest of 1, ..., `most` that fits, or `None`."""
         number = bisect.bisect_right(
             range(1, most + 1),
             self.parameters,
@@ -205,7 +204,6 @@ class _Search:
         return found
 
     def standard(self, dims):
-        """The shape with standard heads, in a list, or an empty one."""
         found = filter(None, map(self.with_standard_heads, dims))
         # The nearest to BERT's feed-forward.
         return sorted(

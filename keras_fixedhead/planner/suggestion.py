@@ -44,7 +44,6 @@ class Suggestion:
 
     @property
     def budget_share(self) -> float:
-        """The fraction of the budget that is used, at most 1."""
         return self.cost.parameters.total / self.budget
 
     @property
@@ -52,7 +51,6 @@ class Suggestion:
         return self.shape.standard_heads
 
     def leaner_than(self, deeper: EncoderShape) -> "Suggestion":
-        """The same, compared to a shape with more layers and fewer heads."""
         shape = self.shape
         return dataclasses.replace(
             self,
@@ -89,7 +87,6 @@ def in_millions(number: int) -> str:
 
 
 def _name(shape):
-    """The name in `presets.PUBLISHED` of a shape, or `None`."""
     for name in presets.PUBLISHED:
         if presets.shape(name) == vars(shape):
             return name

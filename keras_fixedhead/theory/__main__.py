@@ -111,7 +111,6 @@ def _head_sizes(length):
 
 
 def _means(rows):
-    """One row for each length and head size: the means over seeds."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["sequence_length"], row["head_size"]].append(row)
@@ -123,7 +122,6 @@ def _means(rows):
 
 
 def _draw(rows):
-    """A panel for each measure, a line for each length."""
     figure = new_figure(9.6, 3.8)
     left, right = figure.subplots(1, 2)
     left.set(

@@ -233,7 +233,6 @@ class _Heads:
 
 
 def _heads(name, layer):
-    """The matrices of a layer, if it is one that Theorem 2 is about."""
     if not isinstance(layer, FixedMultiHeadAttention) or not layer.built:
         raise ValueError(
             f"`{name}` must be a built attention layer. Received: {layer!r}"

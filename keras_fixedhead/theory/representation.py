@@ -209,7 +209,7 @@ def fit_context(
     )
 
 
-def _check_inputs(inputs):
+def _check_inputs(inputs: ArrayLike) -> np.ndarray:
     inputs = np.asarray(inputs, "float64")
     if inputs.ndim != 2 or not inputs.size or not np.isfinite(inputs).all():
         raise ValueError(

@@ -112,8 +112,7 @@ class TextEncoder:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Embeds documents and queries, float32 `[N, D]` and `[Q, D]`.
 
-        Puts the model's prompts `document` and `query`, if it has them,
-        before the texts. `name` begins the names of the progress bars.
+        Puts the model's prompts `document` and `query` before them, if any.
         """
 
         def embed(texts, prompt, label):

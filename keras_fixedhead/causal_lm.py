@@ -140,11 +140,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         scoring_mode: str = "logits",
         target_ids: Tensor | None = None,
     ) -> Tensor:
-        """Logits `[B, T, V]` of int `token_ids` `[B, T]`, or with
-        `scoring_mode="loss"` the cross entropy of each next token, `target_ids`
-        `[B, T]`, float32 at least.
+        """The logits `[B, T, V]` or the loss of int `token_ids` `[B, T]`.
 
-        Without a `padding_mask` `[B, T]` (1 = real token) all tokens are real.
+        That is the cross entropy of each next token, `target_ids` `[B, T]`,
+        float32 at least. Without a `padding_mask` all tokens are real.
         """
         one_of("scoring_mode", scoring_mode, ("logits", "loss"))
         token_ids = ops.convert_to_tensor(token_ids)
@@ -233,7 +232,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         cache: Sequence[Tensor],
         cache_update_index: int | Tensor,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """`encode_with_cache`, and the logits `[B, T, V]` before its results."""
+        """`encode_with_cache`, and logits `[B, T, V]` before its results."""
         x, cache = self.backbone.encode_with_cache(
             token_ids, cache, cache_update_index
         )

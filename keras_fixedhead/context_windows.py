@@ -15,9 +15,8 @@ from keras_fixedhead.attention_checks import positive_int
 class Window(typing.NamedTuple):
     """One sequence: `[CLS]` question `[SEP]` part of the context `[SEP]`.
 
-    `token_ids` has no padding. The part starts at `context_start` in the
-    sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
-    the C context tokens.
+    The part starts at `context_start` of `token_ids`, and is `token_range`,
+    `(first, end)` with `end` exclusive, of the C context tokens.
     """
 
     token_ids: list[int]
@@ -29,9 +28,7 @@ class Window(typing.NamedTuple):
 class ContextWindows(Sequence[Window]):
     """All sequences of one question: its N windows, at least one.
 
-    `starts` and `ends`, exclusive, are those of the C context tokens in
-    `context`, the text that contains the answer; `question_tokens_cut` is the
-    number of truncated tokens of the question.
+    `starts` and `ends`, exclusive, are those of context tokens in `context`.
     """
 
     context: str

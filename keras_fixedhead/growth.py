@@ -6,8 +6,7 @@ W total width of all heads.
 The weights become part of a larger model that computes the same (as in Chen
 et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641). Models are a
 `FixedHeadBackbone` or a task that holds one, neither quantized nor with LoRA.
-The functions return a new model of the same class whose layers are trainable
-where those of `model` are, without an optimizer's state.
+The functions return a new model, without an optimizer's state.
 """
 
 import dataclasses
@@ -155,9 +154,7 @@ def backbone_of(model: keras.Model) -> FixedHeadBackbone:
 def input_batches(
     inputs: dict, batch_size: int
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Yields a backbone's inputs, int32 arrays `[B, T]`, and a bool array
-    `[B, T]`, true at real tokens, of at most `batch_size` rows at once.
-    """
+    """Yields a backbone's inputs in batches, and where tokens are real."""
     arrays = {
         name: ops.convert_to_numpy(inputs[name]).astype("int32")
         for name in ("token_ids", "segment_ids", "padding_mask")

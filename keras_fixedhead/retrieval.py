@@ -140,10 +140,7 @@ def check_index(documents: int, size: int, **options: typing.Any) -> None:
 
 
 def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
-    """An index of documents `[N, D]`, which are also its sample.
-
-    `options` are those of `new_index`; without any, the index is exact.
-    """
+    """An exact index of documents `[N, D]`, or with the options of `new_index`."""
     embeddings = _matrix("embeddings", embeddings)
     index = new_index(embeddings, **options)
     index.add(embeddings)
@@ -171,10 +168,7 @@ def bytes_per_document(index: "faiss.Index") -> float:
 def search_index(
     index: "faiss.Index", embeddings: np.ndarray, k: int
 ) -> Ranking:
-    """The `min(k, N)` documents with the highest scores for queries `[Q, D]`.
-
-    Scores are the inner products, or the index's estimates of them.
-    """
+    """The `min(k, N)` documents with the highest scores for queries `[Q, D]`."""
     embeddings = _matrix("embeddings", embeddings)
     if embeddings.shape[1] != index.d:
         raise ValueError(

@@ -48,7 +48,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         return rows
 
     def _padding_mask(self, token_ids):
-        """True up to the last id that is not `[PAD]`, which a text may contain."""
+        """True up to the last id that is not `[PAD]`; texts may contain it."""
         tf = sys.modules.get("tensorflow")
         library = ops
         if isinstance(token_ids, np.ndarray):
@@ -101,7 +101,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         return self.pack_in_graph(kept)
 
     def pack_in_graph(self, texts: Sequence[Tensor]) -> Tensors:
-        """Packs int32 `tf.RaggedTensor`s `[B, None]` by TensorFlow operations."""
+        """Packs int32 `tf.RaggedTensor`s `[B, None]` in TensorFlow's graph."""
         import tensorflow as tf
 
         column = tf.ones((texts[0].nrows(out_type="int32"), 1), "int32")
@@ -125,7 +125,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         shape: tuple[int, int],
         seconds: Sequence[int] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Rows of packed ids as the backbone's inputs, int32 arrays `[N, T]`."""
+        """Rows of packed ids as the backbone's inputs, int32 `[N, T]`."""
         inputs = {
             "token_ids": np.full(shape, self.tokenizer.pad_token_id, "int32"),
             "padding_mask": np.zeros(shape, "int32"),

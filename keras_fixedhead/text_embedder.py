@@ -74,11 +74,10 @@ class FixedHeadTextEmbedderPreprocessor(
 
 
 def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
-    """Pools the real tokens of each sequence, in float32 at least.
+    """Pools the real tokens of each sequence `[B, T, D]` to `[B, D]`.
 
-    Takes `[B, T, D]` and a mask `[B, T]`, 1 = real token; `mode` is one of
-    `POOLING_MODES`, where `"cls"` is the first token. Returns `[B, D]`, zero
-    for a sequence without real tokens, unless the mode is `"cls"`.
+    In float32 at least. Without real tokens the result is zero, unless `mode`
+    is `"cls"`, the first token. `padding_mask` is `[B, T]`, 1 = real token.
     """
     one_of("pooling_mode", mode, POOLING_MODES)
     x = at_least_float32(sequence_output)

@@ -66,17 +66,12 @@ def from_multi_head_attention(
 ) -> FixedMultiHeadAttention:
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
 
-    Larger heads compute what smaller ones do (the inclusion of section 3.1 of
-    https://arxiv.org/abs/2002.07028); see `growth.grow_head_size`.
-
-    Args:
-        layer: a built `keras.layers.MultiHeadAttention` over the sequence
-            axis, without a gate or an activity regularizer, whose `value_dim`
-            is its `key_dim` and whose `output_shape` has rank 1.
-        head_size: int or `None`. The size of each head, at least the layer's
-            `key_dim`; `None` means `key_dim`.
-        seed: int. Seed of the new columns of larger heads, which have no
-            effect until they are trained.
+    `layer` is a built `keras.layers.MultiHeadAttention` over the sequence axis,
+    without a gate or an activity regularizer, whose `value_dim` is `key_dim`
+    and whose `output_shape` has rank 1. A `head_size` above its `key_dim`
+    computes the same (the inclusion of section 3.1 of
+    https://arxiv.org/abs/2002.07028) with new columns, random by `seed`, which
+    have no effect until they are trained; see `growth.grow_head_size`.
     """
     attention = keras.layers.MultiHeadAttention
     if not isinstance(layer, attention) or not layer.built:

@@ -58,11 +58,10 @@ def attention_report(
             `FixedMultiHeadAttention` or Keras's or KerasHub's plain
             `MultiHeadAttention`, or a KerasHub task with one as its
             `backbone`. `left_out` names other attention layers of Keras.
-        inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
-            the structure that the model takes; for a task whose preprocessor
-            returns those, also a string or a list of strings.
-        batch_size: int. How many rows are computed at once.
-        verbose: bool. Whether to show a progress bar.
+        inputs: the inputs of the model or of the task's backbone, arrays
+            `[B, ...]`; for a task whose preprocessor returns those, also a
+            string or a list of strings.
+        batch_size: how many rows are computed at once.
     """
     inputs = _tokenize(model, inputs)
     attentions = [

@@ -68,9 +68,8 @@ class HeadReport:
 class LayerReport:
     """What the heads of a layer do together.
 
-    `name` is its path in the model, `condition_number` that of the outputs of
-    all heads side by side `[T, N * H]`, which more heads improve (Theorem 3.2
-    of "Leaner Transformers", https://arxiv.org/abs/2505.20802).
+    `condition_number` is that of the outputs of all heads side by side, which
+    more heads improve ("Leaner Transformers", arXiv 2505.20802).
     """
 
     layer: int
@@ -166,10 +165,7 @@ def _ranks(heads, name):
 def draw_attention_report(
     report: AttentionReport, output: str | os.PathLike
 ) -> None:
-    """Draws four numbers of each head; small heads are marked with a cross.
-
-    The suffix of `output` selects the format. Needs Matplotlib.
-    """
+    """Draws four numbers of each head; small heads are marked with a cross."""
     layers = len(report.layers)
     heads = max(layer.num_heads for layer in report.layers)
     figure = new_figure(

@@ -262,12 +262,10 @@ class Cost:
         state_bytes: weights, gradients and AdamW's moments, in float32, both
             pre-training heads included.
         weight_bytes: by dtype, the encoder's weights. `"int8"` is what Keras's
-            `quantize("int8")` leaves: kernels and the token and segment
-            embeddings in int8 with float32 scales, the rest in float32.
+            `quantize("int8")` leaves.
         document_bytes: by dtype, one embedding of an index.
         heads: of all layers together.
-        heads_under_length: how many are smaller than the sequence and so
-            cannot represent every attention pattern (Theorem 1).
+        heads_under_length: how many are smaller than the sequence.
     """
 
     shape: EncoderShape

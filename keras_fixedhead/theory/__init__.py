@@ -29,10 +29,5 @@ def depth_threshold(hidden_dim: int) -> float:
 
 
 def fitted_depth_threshold(hidden_dim: int) -> float:
-    """The same as measured: `(ln(hidden_dim) - 5.039) / 0.0555`.
-
-    A line through the sizes at which trained language models of different
-    depths were equally good (version 3 of the same paper). Below an embedding
-    size of 155, outside the fit, it is negative.
-    """
+    """The same as measured by the paper's later version, below 0 under 155."""
     return (math.log(positive_int("hidden_dim", hidden_dim)) - 5.039) / 0.0555

@@ -84,8 +84,7 @@ def strict_layer(
 ) -> FixedMultiHeadAttention:
     """A built layer without biases that meets the conditions of Theorem 2.
 
-    `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
-    tokens; all heads have the same queries and keys, with orthonormal rows.
+    Its outputs are averages of tokens; all heads have equal queries and keys.
     """
     _check_sizes(hidden_dim, num_heads, head_size)
     layer = FixedMultiHeadAttention(
@@ -137,18 +136,11 @@ def find_difference(
     `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
     by no more than what may be rounding.
 
-    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
-    `(V_k^i)^T V_q^i` of all heads times their scale, and `A_i` that of the
-    standard layer's head i. If all tokens are the same x, the outputs `M x` and
-    `M' x` differ most for the first right singular vector of `M - M'`.
-
-    If M = M', take one token x and n - 1 times the token x - v. The outputs at
-    a token t differ by the sum over i of
-    `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`, where
-    `s(z) = 1 / (1 + (n - 1) exp(-z))`. The images of the `W_o^i W_v^i` meet in
-    0 only, so each term must vanish; but the rank of A_i is under that of U, so
-    with v and t = x the first singular vectors of `A_i - U` (v moved, if
-    `W_o^i W_v^i v` is 0) it does not.
+    Of equal tokens x, the layers return `M x` and `M' x`, for the sums M and M'
+    of all heads' `V_o^i V_v^i`. If M = M', no head's image cancels another's,
+    so it is enough to find tokens x and x - v that a head i weighs differently:
+    the first singular vectors of `A_i - U`, where U and A_i are the
+    `(V_k^i)^T V_q^i` of both layers times their scale, and A_i has lower rank.
     """
     check_strictness(layer, sequence_length)
     if isinstance(standard, keras.layers.MultiHeadAttention):

@@ -146,10 +146,8 @@ def fit_context(
     Random query and key projections follow Adam, with a learning rate that
     falls to 0 along a cosine, down the Kullback-Leibler divergence of context
     and scores. So this bounds what a head of this size misses from above;
-    `lowest_error` bounds it from below. The result is reproducible.
-
-    `inputs` is an array `[d, n]`, not all zero, by default the identity; it is
-    scaled to columns of a mean square length of 1.
+    `lowest_error` bounds it from below. `inputs`, `[d, n]`, are by default the
+    identity; they are scaled to columns of a mean square length of 1.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")

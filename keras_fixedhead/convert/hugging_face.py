@@ -165,8 +165,8 @@ def _local_folder(source):
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
             f"{name} is no folder here, and cannot be downloaded "
-            f"({type(error).__name__}: {reason}). Copy the result of "
-            f"huggingface_hub.snapshot_download({name!r}) from elsewhere"
+            f"({type(error).__name__}: {reason}). Elsewhere, call "
+            f"huggingface_hub.snapshot_download({name!r}) and pass the folder"
         ) from error
 
 

@@ -226,8 +226,8 @@ def _centred_log(context, size=None):
         or {*given.shape} != {size or len(given)}
     ):
         raise ValueError(
-            "`context` must be a square matrix, [tokens, tokens], for the "
-            f"tokens of `inputs`. Received: context of shape {given.shape}"
+            "`context` must be a square matrix, for each of the tokens of "
+            f"`inputs`. Received: context of shape {given.shape}"
         )
     dtype = given.dtype if given.dtype.kind == "f" else "float64"
     array = given.astype("float64")

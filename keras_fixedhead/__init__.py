@@ -65,10 +65,9 @@ __all__ = [
 def __getattr__(name: str) -> type:
     """Imports the classes when the first one is used; see PEP 562.
 
-    To run `python -m keras_fixedhead.planner`, Python imports this package
-    first, while `sys.argv` begins with "-m". Keras takes seconds to import,
-    which a command's `--help` need not wait for. Anyone else gets the classes
-    at once: loading a `.keras` file needs them registered.
+    Before `python -m keras_fixedhead.planner`, Python imports this package,
+    while `sys.argv` begins with "-m". Its `--help` need not wait for Keras.
+    Anyone else gets the classes at once: loading needs them registered.
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

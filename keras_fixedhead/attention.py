@@ -4,9 +4,9 @@ Shape letters: B batch, T query length, S key length, D embedding size,
 N heads, H head size, W total width of all heads (N * H where heads are equal).
 
 The paper (Bhojanapalli et al. 2020) writes sequences as columns; here they are
-rows. Its V_q^i, V_k^i, V_v^i are the i-th block of H columns of the `query`,
-`key` and `value` kernels, transposed; its d_p is H, its V_o the transposed
-`attention_output` kernel, and its context P the transposed attention scores.
+rows. Its V_q^i, V_k^i, V_v^i are the i-th H columns of the `query`, `key` and
+`value` kernels, its V_o the `attention_output` kernel and its context P the
+scores, all transposed; its d_p is H.
 """
 
 import functools
@@ -46,14 +46,12 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     number of heads. Once that is below the sequence length, a head cannot
     represent every attention pattern (Theorem 1 of the paper). Here the head
     size defaults to the sequence length, and the number of heads need not
-    divide the embedding size: each head computes
-    `softmax((X V_q)(X V_k)^T / sqrt(head_size)) X V_v`, and `V_o` projects
-    the heads side by side (equation 9).
+    divide the embedding size.
 
     The layer replaces `keras.layers.MultiHeadAttention`: same call arguments,
-    same implicit Keras masks. `convert.from_multi_head_attention` converts a
-    built Keras layer. The weights are those of four `keras.layers.Dense`,
-    heads side by side: `query`, `key` and `value` with kernels `(D, W)`,
+    same implicit Keras masks; `convert.from_multi_head_attention` converts a
+    built one. The weights are those of four `keras.layers.Dense`, heads side
+    by side: `query`, `key` and `value` with kernels `(D, W)`,
     `attention_output` with `(W, D_out)`. LoRA and quantization work.
 
     Args:
@@ -66,18 +64,15 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         attention_scale: above 0. Multiplies the attention logits; `None`
             means `1 / sqrt(head_size)` of each head.
         dropout: in `[0, 1)`. Dropout rate of the attention scores.
-        use_bias: whether the four projections have a bias.
         output_dim: the size of the output; `None` means the query's.
-        kernel_initializer, bias_initializer, kernel_regularizer,
+        use_bias, kernel_initializer, bias_initializer, kernel_regularizer,
             bias_regularizer, kernel_constraint, bias_constraint: of each
             projection, as in `keras.layers.Dense`.
         seed: seed of the dropout.
-        **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
     Call arguments:
-        query: float tensor `[B, T, D]`.
-        value: float tensor `[B, S, D_value]`; `None` means `query`.
-        key: float tensor `[B, S, D_key]`; `None` means `value`.
+        query, value, key: float tensors `[B, T, D]`, `[B, S, D_value]` and
+            `[B, S, D_key]`. `value` defaults to `query`, `key` to `value`.
         query_mask, value_mask, key_mask: bool or int tensors `[B, T]`,
             `[B, S]` and `[B, S]`, 1 = attend; a masked query position attends
             to nothing. Default: the implicit Keras masks of their tensors.
@@ -85,7 +80,6 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             `[B, N, T, S]` (each dimension may be 1), 1 = attend.
         return_attention_scores: also return the scores `[B, N, T, S]` before
             dropout.
-        training: whether dropout is applied.
         use_causal_mask: position `i` attends only to positions `j <= i`.
         packing: a `keras_fixedhead.packing.Packing`. With it, `query` holds
             only the real tokens of a padded batch, `[P, D]`, and attends to
@@ -95,11 +89,10 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             describes; the output is `[Q, D_out]`.
         cache: float tensor `[B, 2, S, W]`, the keys and values of a sequence
             of length S. `query`, `key` and `value` then hold a part of that
-            sequence. The layer writes the part into the cache and attends to
-            the whole cache: pass `use_causal_mask=True` to hide positions not
-            written yet. Implicit masks are ignored.
-        cache_update_index: int or int scalar tensor, where in the sequence
-            that part starts.
+            sequence, which starts at `cache_update_index`, an int scalar. The
+            layer writes the part into the cache and attends to the whole
+            cache: pass `use_causal_mask=True` to hide positions not written
+            yet. Implicit masks are ignored.
 
     Returns:
         The output `[B, T, D_out]`; with `return_attention_scores=True` a
@@ -122,7 +115,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     outputs = FixedMultiHeadAttention(num_heads=7)(inputs, inputs)
     ```
 
-    Source: https://arxiv.org/abs/2002.07028, section 3.
+    Source: equation 9 of https://arxiv.org/abs/2002.07028.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ Shape letters: B batch, S key length, D embedding size, W total width of all
 heads.
 """
 
+import math
 import numbers
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -25,20 +26,21 @@ def is_integer(value: Any) -> bool:
 
 
 def positive_int(
-    name: str, value: Any, least: int = 1, optional: bool = False
+    name: str,
+    value: Any,
+    least: int = 1,
+    optional: bool = False,
+    most: float = math.inf,
 ) -> Any:
-    """The value as an int of at least `least`; an optional one may be `None`.
-
-    Errors call the argument `name`.
-    """
+    """The value as an int from `least` to `most`, or an optional `None`."""
     if optional and value is None:
         return None
-    if not is_integer(value) or value < least:
-        wanted = (
-            "a positive integer"
-            if least == 1
-            else f"an integer of at least {least}"
-        )
+    if not is_integer(value) or not least <= value <= most:
+        wanted = "a positive integer"
+        if least != 1:
+            wanted = f"an integer of at least {least}"
+        if most < math.inf:
+            wanted = f"an integer from {least} to {most}"
         raise ValueError(
             f"`{name}` must be {wanted}. Received: {name}={value!r}"
         )
@@ -65,7 +67,6 @@ def refuse_keras_names(arguments: dict) -> None:
 def check_head_size(
     head_size: int | Sequence[int] | None, num_heads: int
 ) -> int | tuple[int, ...] | None:
-    """`head_size` as `None`, an int, or a tuple of `num_heads` ints."""
     if not isinstance(head_size, (list, tuple)):
         return positive_int("head_size", head_size, optional=True)
     if len(head_size) != num_heads:
@@ -81,8 +82,7 @@ def check_packing(
 ) -> None:
     """Raises for arguments that do not fit `packing` and `query_packing`.
 
-    Only the real tokens attend to each other. With `query_packing`, attention
-    cannot depend on `positions`, which are lost.
+    With `query_packing`, attention cannot depend on `positions`.
     """
     given = [name for name in others if others[name] is not None]
     if query_packing is None and value is not None:

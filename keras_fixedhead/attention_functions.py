@@ -28,10 +28,9 @@ def combine_attention_masks(
 ) -> Tensor | None:
     """Combines masks so that all of them must allow a position.
 
-    `target` and `source` are T and S. The other arguments are those of
-    `FixedMultiHeadAttention`. `query_start` is the position of the first
-    query; key positions begin at 0. Returns a bool tensor that broadcasts to
-    `[B, N, T, S]`, or `None` where nothing is masked.
+    `target` and `source` are T and S, `query_start` the position of the first
+    query; the masks are those of `FixedMultiHeadAttention`. Returns a bool
+    tensor that broadcasts to `[B, N, T, S]`, or `None` where nothing is masked.
     """
     masks = []
     for name, mask, axes in (
@@ -89,8 +88,6 @@ def dot_product_attention(
     `1 / sqrt(H)`. Returns the context `[B, T, N, H]` and the scores before
     dropout `[B, N, T, S]`; the softmax is computed in float32 at least. A
     query position that may attend to nothing gets zeros for both.
-
-    Source: equations (1) and (9) of https://arxiv.org/abs/2002.07028.
     """
     dtype = keras.backend.standardize_dtype(query.dtype)
     if scale is None:
@@ -123,11 +120,10 @@ def multi_head_attention(
     dropout: Callable[[Tensor], Tensor] | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attends with heads side by side, of `head_sizes`, which sum up to W.
+    """`dot_product_attention` with heads side by side, of `head_sizes`.
 
-    Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, and returns the context
-    `[B, T, W]` and the scores `[B, N, T, S]`; otherwise like
-    `dot_product_attention`, which computes adjacent heads of one size at once.
+    Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`; returns the context `[B, T, W]`
+    and the scores `[B, N, T, S]`. Equal adjacent heads run at once.
     """
     contexts, scores = [], []
     start, head = 0, 0

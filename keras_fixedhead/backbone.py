@@ -34,19 +34,15 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             token ids, segment ids and position embeddings.
         num_layers, num_heads: of Transformer blocks, and of heads in each.
         hidden_dim: the embedding size; the heads need not divide it.
-        intermediate_dim: the width of the feed-forward layers.
         head_size: the size of all heads, a sequence of one size per block, or
             `None` for `max_sequence_length`, the paper's choice.
-        attention_window, attention_scale: see `FixedMultiHeadAttention`.
         dropout: dropout rate of embeddings, attention and blocks.
-        activation: see `FixedHeadTransformerBlock`.
-        layer_norm_epsilon: epsilon of every norm.
+        intermediate_dim, attention_window, attention_scale, activation,
+            layer_norm_epsilon: see `FixedHeadTransformerBlock`.
         pooler: whether there is a `pooled_output`: a dense layer with tanh on
             the first token.
         causal: whether tokens attend only to themselves and to earlier tokens,
-            as in a language model (`FixedHeadCausalLM`).
-        dtype: the dtype or `keras.DTypePolicy` of all layers.
-        **kwargs: `name`, `trainable`, as in `keras.Model`.
+            as in a language model; excludes `pooler`.
 
     Call arguments:
         inputs: a dictionary of int tensors `[B, T]`: `token_ids`,
@@ -55,11 +51,6 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     Returns:
         A dictionary: `sequence_output` `[B, T, D]` and, with a pooler,
         `pooled_output` `[B, D]`. Outputs at padding positions are undefined.
-
-    Raises:
-        ValueError: if `head_size` does not have one size per layer, a size or
-            the scale is not positive, or a causal backbone has a pooler,
-            whose first token sees no other.
 
     Example:
 
@@ -213,11 +204,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     ) -> tuple[Tensor, Packing]:
         """Encodes the real tokens only; padding costs nothing but attention.
 
-        Equals calling the model without its pooler, at the real tokens. For
-        `fixed_size` and where this works see `Packing`.
-
         Takes the model's inputs `[B, T]`. Returns the encoded tokens `[P, D]`
-        and the `Packing` whose `pad` returns them to `[B, T, D]`.
+        and the `Packing` whose `pad` returns them to `[B, T, D]`. For
+        `fixed_size` and where this works see `Packing`.
         """
 
         def encode(packing):
@@ -246,11 +235,10 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         training: bool = False,
         fixed_size: bool = False,
     ) -> tuple[Tensor, Packing]:
-        """`encode_packed` whose last block computes some positions only.
+        """`encode_packed` whose last block computes some `positions` `[B, K]`.
 
-        Takes int `positions` `[B, K]`, and a bool tensor `real` `[B, K]` of
-        the positions to encode, or `None` for all. Returns the encoded tokens
-        `[Q, D]` and the `Packing` whose `pad` returns them to `[B, K, D]`.
+        With a bool tensor `real` `[B, K]`, those where it is true. Returns the
+        encoded tokens `[Q, D]` and the `Packing` that pads them to `[B, K, D]`.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         if real is None:
@@ -276,9 +264,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Encodes a part of sequences whose keys and values are cached.
 
-        Takes token ids `[B, T]`, one cache `[B, 2, S, W]` per layer, and where
-        in the sequence the part starts. Returns the encoded tokens
-        `[B, T, D]` and the new caches. All tokens are of one segment.
+        Takes token ids `[B, T]`, all of one segment, one cache `[B, 2, S, W]`
+        per layer, and where in the sequence the part starts. Returns the
+        encoded tokens `[B, T, D]` and the new caches.
         """
         tokens = self.token_embedding(token_ids)
         positions = self.position_embedding(
@@ -301,7 +289,6 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return x, tuple(caches)
 
     def _encode_but_last(self, inputs, packing, training):
-        """The real tokens `[P, D]` before the last block."""
         batch, length = ops.shape(inputs["token_ids"])
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
         tokens = self.token_embedding(packing.pack(inputs["token_ids"]))

@@ -34,9 +34,9 @@ class TextEncoder:
     """Embeds many texts with a `FixedHeadTextEmbedder`, fast.
 
     On TensorFlow, one graph tokenizes and encodes batches of any shape, on
-    their real tokens only. It is traced again when the model has changed, for
-    example after `quantize`. On JAX, rows and lengths are padded to powers of
-    two, so that few shapes are compiled.
+    their real tokens only. It is traced again when the model has changed. On
+    JAX, rows and lengths are padded to powers of two, so that few shapes are
+    compiled.
 
     `sequence_length` is the most tokens of a text, by default the
     preprocessor's limit; `batch_size` the most texts in a batch, by default
@@ -112,8 +112,7 @@ class TextEncoder:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Embeds documents and queries, float32 `[N, D]` and `[Q, D]`.
 
-        Puts the model's prompts `document` and `query`, if it has them,
-        before the texts. `name` begins the names of the progress bars.
+        Puts the model's prompts `document` and `query` before them, if any.
         """
 
         def embed(texts, prompt, label):
@@ -139,7 +138,6 @@ class TextEncoder:
         return batches
 
     def _embed(self, texts):
-        """Embeddings `[B, D]` of B texts."""
         if self._graph is not None:
             return self._graph(texts).numpy()
         preprocessor = self.embedder.preprocessor
@@ -159,7 +157,6 @@ class TextEncoder:
         return found[: len(texts)]
 
     def _trace(self):
-        """Makes the graph, unless there is one and the model is the same."""
         import tensorflow as tf
 
         embedder = self.embedder
@@ -193,5 +190,4 @@ class TextEncoder:
 
 
 def _power_of_two(number):
-    """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

@@ -1,7 +1,6 @@
 """Retrieval collections on disk: JSON lines and BEIR folders.
 
-The format is that of Thakur et al. 2021, 'BEIR: A Heterogeneous Benchmark for
-Zero-shot Evaluation of Information Retrieval Models': `corpus.jsonl`,
+The format is that of Thakur et al. 2021, 'BEIR': `corpus.jsonl`,
 `queries.jsonl` and `qrels/SPLIT.tsv`.
 """
 
@@ -31,11 +30,7 @@ class Beir(typing.NamedTuple):
 
 
 def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
-    """Reads a BEIR folder, with `qrels/SPLIT.tsv` or all splits.
-
-    A `ValueError` names the file and the line that is malformed, or that
-    judges an unknown query or document.
-    """
+    """Reads a BEIR folder, with `qrels/SPLIT.tsv` or all splits."""
     folder = pathlib.Path(folder)
     queries = _read_texts(folder / "queries.jsonl")
     documents = _read_texts(folder / "corpus.jsonl")
@@ -148,7 +143,6 @@ def parse_record(line: str | bytes, where: str) -> dict[str, typing.Any]:
 def write_records(
     path: str | os.PathLike, records: Iterable[Mapping[str, str]]
 ) -> None:
-    """Writes one JSON object a line."""
     with open(path, "w", encoding="utf-8") as stream:
         for record in records:
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -166,7 +160,6 @@ def identifier(value: typing.Any, key: str, where: str) -> str:
 
 
 def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
-    """The string under `key`."""
     value = record.get(key)
     if not isinstance(value, str):
         raise ValueError(
@@ -182,15 +175,11 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether BERT's tokenizer finds no token in a text.
-
-    The embedding of `[CLS] [SEP]` would be close to many queries.
-    """
+    """Whether BERT's tokenizer finds no token in a text."""
     return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
 
 def count_blank(names: list[str]) -> str:
-    """States the number of blank documents and the first names."""
     first = ", ".join(map(repr, names[:5]))
     rest = ", ..." if len(names) > 5 else ""
     return f"without {len(names):,} that are blank: {first}{rest}"
@@ -206,7 +195,6 @@ def _normalize():
 
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:
-    """The text to search of a document: its title before its text."""
     title = text({"title": "", **record}, "title", where)
     return f"{title}\n\n{text(record, 'text', where)}".strip()
 
@@ -220,7 +208,6 @@ def _read_lines(path):
 
 
 def _read_texts(path):
-    """Reads the queries or the documents of a folder by identifier."""
     texts = {}
     for where, record in read_records(path):
         key = identifier(record.get("_id"), "_id", where)
@@ -231,7 +218,6 @@ def _read_texts(path):
 
 
 def _qrels(path):
-    """Yields ("file:line", judgement)."""
     for number, (where, line) in enumerate(_read_lines(path)):
         if number == 0 and line.startswith(b"query-id\t"):
             continue

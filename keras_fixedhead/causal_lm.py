@@ -27,17 +27,8 @@ class FixedHeadCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     `[CLS]` starts a text, so that the model also predicts the first word, and
     `[SEP]` ends it, also where the text is truncated. Generated texts have no
     special tokens (including `[UNK]`), and a space between words and
-    punctuation.
-
-    Args:
-        tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: the length T of all sequences.
-        **kwargs: as in `keras_hub.models.CausalLMPreprocessor`:
-            `add_start_token`, `add_end_token`.
-
-    Call arguments:
-        x: a string, or a list or tensor of B strings.
-        sequence_length: replaces the preprocessor's length.
+    punctuation. `sequence_length` is the length T of all sequences; the other
+    arguments are those of `keras_hub.models.CausalLMPreprocessor`.
 
     Returns:
         `(x, y, sample_weight)`: a dictionary of tensors `[B, T]`, `token_ids`
@@ -69,7 +60,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     Args:
         backbone: a `FixedHeadBackbone` with `causal=True`, else `ValueError`.
         preprocessor: a `FixedHeadCausalLMPreprocessor` or `None`.
-        **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
         inputs: a dictionary of int tensors `[B, T]`: `token_ids`, and
@@ -82,7 +72,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     Example:
 
     ```python
-    tokenizer = FixedHeadTokenizer(vocabulary)
     shape = presets.shape("lm1b_d256_p32_h16")
     shape["vocabulary_size"] = tokenizer.vocabulary_size()
     model = FixedHeadCausalLM(
@@ -124,10 +113,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures the model, as `keras_hub.models.CausalLM.compile`.
+        """As `keras_hub.models.CausalLM.compile`, but for `loss="auto"`.
 
-        But `loss="auto"` is the mean cross entropy of real tokens, whose
-        exponential is the perplexity; KerasHub's also counts padding.
+        That is the mean cross entropy of real tokens, whose exponential is the
+        perplexity; KerasHub's also counts padding.
         """
         if loss == "auto":
             loss = keras.losses.SparseCategoricalCrossentropy(
@@ -138,11 +127,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     def predict_packed(
         self, inputs: Tensors, training: bool = False, fixed_size: bool = False
     ) -> tuple[Tensor, Packing]:
-        """The same logits, of real tokens only; see `encode_packed`.
-
-        Returns logits `[P, V]` and the `Packing` whose `pack` makes `[P]` of
-        labels `[B, T]`.
-        """
+        """The logits of real tokens only, `[P, V]`, and their `Packing`."""
         x, packing = self.backbone.encode_packed(
             _one_segment(inputs), training, fixed_size
         )
@@ -155,12 +140,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         scoring_mode: str = "logits",
         target_ids: Tensor | None = None,
     ) -> Tensor:
-        """Scores int `token_ids` `[B, T]`, token by token.
+        """The logits `[B, T, V]` or the loss of int `token_ids` `[B, T]`.
 
-        Without a `padding_mask` `[B, T]` (1 = real token) all tokens are real.
-        The `scoring_mode` `"logits"` returns `[B, T, V]`; `"loss"` the cross
-        entropy of each next token, `target_ids` `[B, T]`, float32 unless the
-        model computes in float64.
+        That is the cross entropy of each next token, `target_ids` `[B, T]`,
+        float32 at least. Without a `padding_mask` all tokens are real.
         """
         one_of("scoring_mode", scoring_mode, ("logits", "loss"))
         token_ids = ops.convert_to_tensor(token_ids)
@@ -180,9 +163,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
         Takes a string or a list of B strings, and `max_length` (at most the
         backbone's `max_sequence_length`), `stop_token_ids` and `strip_prompt`.
-        Returns the texts with their prompts. Without a preprocessor, takes the
-        model's inputs, where `padding_mask` is 1 at the prompt, at the start
-        of each row, and returns a dictionary of int and bool arrays `[B, T]`.
+        Without a preprocessor, takes the model's inputs, where `padding_mask`
+        is 1 at the prompt, at the start of each row, and returns a dictionary
+        of int and bool arrays `[B, T]`.
         """
         if self.preprocessor is None and isinstance(inputs, dict):
             real = ops.convert_to_numpy(inputs["padding_mask"]) != 0
@@ -199,9 +182,8 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
     ) -> Tensors:
         """Continues one batch of sequences; `generate` compiles this.
 
-        Keeps the real tokens of the model's inputs `[B, T]` and generates the
-        others. A row ends with the first generated token of `stop_token_ids`;
-        `None` fills all rows. Returns int `token_ids` `[B, T]`, and a bool
+        A row ends with the first generated token of `stop_token_ids`; `None`
+        fills all rows. Returns int `token_ids` `[B, T]`, and a bool
         `padding_mask` `[B, T]`, false after the end.
         """
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
@@ -250,11 +232,7 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         cache: Sequence[Tensor],
         cache_update_index: int | Tensor,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Continues sequences whose past is in a cache.
-
-        For the arguments see `FixedHeadBackbone.encode_with_cache`. Returns
-        logits `[B, T, V]`, the encoded tokens `[B, T, D]`, and new caches.
-        """
+        """`encode_with_cache`, and logits `[B, T, V]` before its results."""
         x, cache = self.backbone.encode_with_cache(
             token_ids, cache, cache_update_index
         )
@@ -274,7 +252,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
 
 def _one_segment(inputs):
-    """A backbone's inputs."""
     return {
         "token_ids": inputs["token_ids"],
         "segment_ids": ops.zeros_like(inputs["token_ids"]),

@@ -15,9 +15,8 @@ from keras_fixedhead.attention_checks import positive_int
 class Window(typing.NamedTuple):
     """One sequence: `[CLS]` question `[SEP]` part of the context `[SEP]`.
 
-    `token_ids` has no padding. The part starts at `context_start` in the
-    sequence, and is `token_range`, `(first, end)` with `end` exclusive, of
-    the C context tokens.
+    The part starts at `context_start` of `token_ids`, and is `token_range`,
+    `(first, end)` with `end` exclusive, of the C context tokens.
     """
 
     token_ids: list[int]
@@ -29,9 +28,7 @@ class Window(typing.NamedTuple):
 class ContextWindows(Sequence[Window]):
     """All sequences of one question: its N windows, at least one.
 
-    `starts` and `ends`, exclusive, are those of the C context tokens in
-    `context`, the text that contains the answer; `question_tokens_cut` is the
-    number of truncated tokens of the question.
+    `starts` and `ends`, exclusive, are those of context tokens in `context`.
     """
 
     context: str
@@ -49,10 +46,7 @@ class ContextWindows(Sequence[Window]):
     def span_of(
         self, answer_start: int, answer_text: str
     ) -> tuple[int, int] | None:
-        """The first and the last context token that overlap an answer.
-
-        Returns `None` if no token overlaps it.
-        """
+        """The first and last context token that overlap an answer, if any."""
         answer_end = answer_start + len(answer_text)
         there = self.context[max(answer_start, 0) : answer_end]
         if there != answer_text:
@@ -66,7 +60,6 @@ class ContextWindows(Sequence[Window]):
         return (first, last) if answer_text and first <= last else None
 
     def text_of(self, start_token: int, end_token: int) -> str:
-        """The text from one context token to another, inclusive."""
         return self.context[self.starts[start_token] : self.ends[end_token]]
 
     @property
@@ -113,8 +106,7 @@ def decode(
 
     As in `run_squad.py` of Devlin et al. 2018, an answer is found in the
     window where its first token has most context, and only the best of spans
-    with equal text counts. But all spans are compared. A context without
-    tokens has the empty answer.
+    with equal text counts. A context without tokens has the empty answer.
     """
     positive_int("n_best", n_best)
     positive_int("max_answer_length", max_answer_length)

@@ -48,10 +48,7 @@ def write_json(path: pathlib.Path, values: Any) -> None:
 def loading(path: str | os.PathLike, argument: str) -> Iterator[None]:
     """Turns errors of Keras while it loads `path` into a short `ValueError`.
 
-    For a class that is not registered, Keras raises a `TypeError` with the
-    whole configuration; for weights that are no HDF5 file, h5py raises an
-    `OSError` without the file's name. `argument` is what the user calls the
-    preset folder or `.keras` file.
+    `argument` is what the user calls the preset folder or `.keras` file.
     """
     try:
         yield

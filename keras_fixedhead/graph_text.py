@@ -47,14 +47,12 @@ class CharacterClasses(typing.NamedTuple):
 
 
 def normalizer(**steps: bool) -> Callable[[str], str]:
-    """Some of the steps of BERT's normalization in `tokenizers`."""
     names = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
     steps = dict.fromkeys(names, False) | steps
     return tokenizers.normalizers.BertNormalizer(**steps).normalize_str
 
 
 def _class_of(characters):
-    """The content of an RE2 class, with adjacent characters as ranges."""
     ranges = []
     for point in sorted(map(ord, characters)):
         if ranges and ranges[-1][1] == point - 1:
@@ -93,11 +91,7 @@ def character_classes() -> CharacterClasses:
 
 @functools.cache
 def _lower_where_icu_differs():
-    """Maps each character that ICU normalizes differently to its lower case.
-
-    ICU lacks the newest letters' lower case. It also decomposes and reorders
-    characters that the NFD tables of `tokenizers` lack.
-    """
+    """Maps each character that ICU normalizes differently to its lower case."""
     import tensorflow as tf
 
     characters = [chr(i) for points in _RANGES for i in points if i > 0x7F]
@@ -130,10 +124,8 @@ def words(
 ) -> Tensor:
     """Normalizes texts, string `[B]`, and splits them into words.
 
-    Normalization removes control and format characters, bytes that are not
-    UTF-8 and, if `lowercase`, accents, and lower-cases. White space separates
-    words; a punctuation or CJK character is a word. Special tokens become the
-    words of `placeholders`. Returns a string `tf.RaggedTensor` `[B, W]`.
+    Special tokens become the words of `placeholders`. Returns a string
+    `tf.RaggedTensor` `[B, W]`.
     """
     import tensorflow as tf
 

@@ -6,8 +6,7 @@ W total width of all heads.
 The weights become part of a larger model that computes the same (as in Chen
 et al. 2016, "Net2Net", https://arxiv.org/abs/1511.05641). Models are a
 `FixedHeadBackbone` or a task that holds one, neither quantized nor with LoRA.
-The functions return a new model of the same class whose layers are trainable
-where those of `model` are, without an optimizer's state.
+The functions return a new model, without an optimizer's state.
 """
 
 import dataclasses
@@ -30,8 +29,8 @@ def grow_head_size(
 ) -> keras.Model:
     """A model with larger heads, all of one size or of one size per layer.
 
-    See `grow_attention` for the new weights. The first training step changes
-    those that are zero only; the random ones have gradients from the second.
+    The first training step changes those of the new weights that are zero
+    only (see `grow_attention`); the random ones have gradients from the second.
     """
     backbone = backbone_of(model)
     present = [
@@ -67,8 +66,7 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
     """A model for longer sequences, with the same outputs for shorter ones.
 
     Row `i` of the new table of positions is row `i % old length` of the old
-    one, a start for training on longer sequences. Heads keep their size, and
-    a preprocessor its `sequence_length`: set it on that of the new model.
+    one. Heads keep their size, and a preprocessor its `sequence_length`.
     """
     backbone = backbone_of(model)
     present = backbone.max_sequence_length
@@ -84,8 +82,7 @@ def grow_positions(model: keras.Model, max_sequence_length: int) -> keras.Model:
 def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
     """A model without the Transformer blocks of the given numbers, from 0.
 
-    Its outputs differ: `output_change` measures by how much. Train it further.
-
+    Its outputs differ (see `output_change`); train it further.
     Source: Sajjad et al. 2020, https://arxiv.org/abs/2004.03844.
     """
     backbone = backbone_of(model)
@@ -117,10 +114,9 @@ class OutputChange:
 def output_change(
     before: keras.Model, after: keras.Model, inputs: dict, batch_size: int = 32
 ) -> OutputChange:
-    """Compares the outputs of two models of one class, without padding.
+    """Compares the embeddings of two models, or the vectors of real tokens.
 
-    These are the embeddings of a `FixedHeadTextEmbedder`, else the backbone's
-    vectors of real tokens. `inputs` are the backbone's, int arrays `[B, T]`.
+    `inputs` are the backbone's, int arrays `[B, T]`.
     """
     differences, cosines = [], []
     for batch, real in input_batches(inputs, batch_size):
@@ -135,7 +131,6 @@ def output_change(
 
 
 def _vectors(model, batch, real):
-    """Embeddings `[rows with a token, D]`, or vectors `[real tokens, D]`."""
     if isinstance(model, FixedHeadTextEmbedder):
         outputs, chosen = model(batch, training=False), real.any(1)
     else:
@@ -159,11 +154,7 @@ def backbone_of(model: keras.Model) -> FixedHeadBackbone:
 def input_batches(
     inputs: dict, batch_size: int
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Yields a backbone's inputs `[N, T]`, at most `batch_size` rows at once.
-
-    Each batch is a dictionary of int32 arrays `[B, T]`, and a bool array
-    `[B, T]`, true at real tokens.
-    """
+    """Yields a backbone's inputs in batches, and where tokens are real."""
     arrays = {
         name: ops.convert_to_numpy(inputs[name]).astype("int32")
         for name in ("token_ids", "segment_ids", "padding_mask")
@@ -174,7 +165,6 @@ def input_batches(
 
 
 def _rebuild(model, dropped=(), seed=0, **changes):
-    """A copy of a model without the dropped blocks, its backbone changed."""
     for layer in model._flatten_layers():
         if layer.quantization_mode or getattr(layer, "lora_enabled", False):
             raise ValueError(
@@ -222,7 +212,6 @@ def grow_attention(
 ) -> None:
     """Sets the weights of an attention layer so that it equals a smaller one.
 
-    `after` has as large or larger heads, or more, for the same inputs.
     `logits = scale q k`, so a head's queries are multiplied by
     `old scale / new scale`. In old heads new query columns are zero, new key
     and value columns random; in new heads all three are random; new rows of
@@ -272,7 +261,6 @@ def _truncated_normal(rng, shape):
 
 
 def _task_around(backbone, model):
-    """A task like `model`, with random weights around another backbone."""
     config = {**model.get_config(), "backbone": backbone}
     preprocessor = model.preprocessor
     if preprocessor is not None:

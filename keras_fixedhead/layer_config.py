@@ -45,10 +45,7 @@ def refuse_unknown_arguments(model: keras.Model, arguments: dict) -> None:
 def arguments_of(
     cls: type[keras.layers.Layer], layer: keras.layers.Layer
 ) -> dict:
-    """The arguments of a class's constructor, from attributes of their names.
-
-    Leaves out `dtype` and `**kwargs`, which Keras's `get_config` returns.
-    """
+    """The constructor's arguments but `dtype`, from equal attributes."""
     values = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name in ("self", "dtype") or parameter.kind is parameter.VAR_KEYWORD:
@@ -63,8 +60,7 @@ def arguments_of(
 def serialize_dtype(layer: keras.layers.Layer) -> dict:
     """The dtype policy of a layer with sublayers, for its `get_config`.
 
-    `quantize` gives sublayers their own policies. Without these in the
-    config, loading would rebuild float sublayers and not find their weights.
+    `quantize` gives sublayers their own policies, which loading needs.
     """
     policy = layer.dtype_policy
     quantized = {

@@ -13,10 +13,10 @@ _EXCLUDED = -1e9
 
 
 def same_keys(keys: Tensor, candidate_keys: Tensor) -> Tensor:
-    """Finds duplicates of pairs among candidates, bool `[M, C]`.
+    """Duplicates of pairs among candidates, bool `[M, C]`: any key is equal.
 
-    Compares int keys `[M, K]` and `[C, K]` of K identities, such as one of
-    the query and one of the document; any that is equal makes a duplicate.
+    Int keys are `[M, K]` and `[C, K]`, such as one of the query and one of
+    the document.
     """
     # [M, 1, K] == [1, C, K]
     return ops.any(keys[:, None, :] == candidate_keys[None, :, :], axis=-1)
@@ -36,8 +36,7 @@ def contrastive_loss(
 
     Takes `embeddings` `[M, D]`, `candidates` `[C, D]`, the int `labels` `[M]`
     of the true candidates, a `temperature` that divides the scores, and bool
-    `excluded` `[M, C]`, candidates not to count as wrong, such as duplicates;
-    the true ones always count.
+    `excluded` `[M, C]`, candidates not to count as wrong, such as duplicates.
     """
     logits = _float_logits(embeddings, candidates, temperature)
     is_label = _is_label(labels, candidates)
@@ -60,11 +59,9 @@ def symmetric_contrastive_loss(
 ) -> Tensor:
     """Mean of `contrastive_loss` in both directions, for each pair `[M]`.
 
-    Takes `queries` and `documents` `[M, D]` of this replica, the candidates
-    `[C, D]` of all replicas, and `labels`, this replica's pairs among the
-    candidates. `excluded` `[M, C]` applies to both directions. `negatives`
-    `[H, D]` are further documents of all replicas that answer no query;
-    `excluded_negatives` `[M, H]` do not count as wrong.
+    `queries` and `documents` are this replica's. `excluded` `[M, C]` applies to
+    both directions. `negatives` `[H, D]` are further documents of all replicas
+    that answer no query; `excluded_negatives` `[M, H]` do not count as wrong.
     """
     not_documents = excluded
     if negatives is not None:
@@ -91,11 +88,8 @@ def similarity_loss(
 
     Compares the softmax of a text's similarities to the other texts of the
     batch with that of the teacher, in nats, as SEED does (Fang et al. 2021,
-    https://arxiv.org/abs/2101.04731).
-
-    Takes unit-length `embeddings` `[M, D]`, the `candidates` `[C, D]` of the
-    whole batch, the teacher's, the int `labels` `[M]` of this replica's texts
-    among the candidates, and a `temperature` that divides similarities.
+    https://arxiv.org/abs/2101.04731). The arguments are those of
+    `contrastive_loss`, for unit-length embeddings of the model and the teacher.
     """
     is_self = _is_label(labels, candidates)
 
@@ -103,26 +97,18 @@ def similarity_loss(
         logits = _float_logits(rows, columns, temperature)
         return ops.log_softmax(ops.where(is_self, _EXCLUDED, logits))
 
-    return _divergence(
-        log_softmax(teacher, teacher_candidates),
-        log_softmax(embeddings, candidates),
-    )
+    target = log_softmax(teacher, teacher_candidates)
+    found = ops.cast(log_softmax(embeddings, candidates), target.dtype)
+    # The Kullback-Leibler divergence.
+    return ops.sum(ops.exp(target) * (target - found), axis=-1)
 
 
 def _float_logits(rows, columns, temperature):
-    """Scaled products `[M, C]`, in float32 at least."""
     # A sum of exponentials needs more precision than bfloat16.
     scores = at_least_float32(ops.matmul(rows, ops.transpose(columns)))
     return scores / ops.cast(temperature, scores.dtype)
 
 
 def _is_label(labels, candidates):
-    """bool `[M, C]`, true at each row's own candidate."""
     numbers = ops.arange(ops.shape(candidates)[0], dtype=labels.dtype)
     return ops.equal(ops.expand_dims(labels, 1), numbers)
-
-
-def _divergence(log_target, log_prediction):
-    """Kullback-Leibler divergence along the last axis."""
-    log_prediction = ops.cast(log_prediction, log_target.dtype)
-    return ops.sum(ops.exp(log_target) * (log_target - log_prediction), axis=-1)

@@ -26,22 +26,9 @@ from keras_fixedhead.tokenizer import FixedHeadTokenizer
 class FixedHeadMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
     """Tokenizes, packs one or two segments and masks some of their tokens.
 
-    Args:
-        tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: the length T of all sequences.
-        **kwargs: as in `keras_hub.models.MaskedLMPreprocessor`:
-            `mask_selection_rate`, `mask_selection_length`,
-            `mask_token_rate`, `random_token_rate`, `truncate`.
-
-    Call arguments:
-        x: a string, a list or tensor of B strings, or a tuple of these for
-            sequences of several segments. Pass `y=None` with a tuple of two,
-            which KerasHub otherwise takes for inputs and labels.
-
-    Returns:
-        `(x, y, sample_weight)` as in
-        `keras_hub.models.MaskedLMPreprocessor`: a dictionary of int tensors,
-        the ids of the masked tokens, and 1 where a token is masked.
+    Arguments, calls and results are those of
+    `keras_hub.models.MaskedLMPreprocessor`. Pass `y=None` with a tuple of two
+    segments, which KerasHub otherwise takes for inputs and labels.
     """
 
     backbone_cls = FixedHeadBackbone
@@ -60,7 +47,6 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
         next_sentence: whether to also predict if the second segment follows
             the first in its document. Without a pooler, a `ValueError`.
-        **kwargs: as in `keras_hub.models.MaskedLM`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`,
@@ -70,13 +56,6 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         Logits `[B, K, V]`, in the compute dtype. With `next_sentence` a
         dictionary of these, `masked_lm`, and of logits `[B, 2]`,
         `next_sentence` (0 = it follows, 1 = it does not).
-
-    Example:
-
-    ```python
-    masked_lm = FixedHeadMaskedLM.from_preset("runs/novels/train/preset")
-    masked_lm.backbone  # to fine-tune
-    ```
     """
 
     preprocessor_cls = FixedHeadMaskedLMPreprocessor
@@ -130,11 +109,10 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         training: bool = False,
         fixed_size: bool = False,
     ) -> Any:
-        """The same outputs, of real tokens only; see `encode_packed`.
+        """The same outputs; the last block computes the masked positions only.
 
-        The last block computes the masked positions only. With `real`, a bool
-        tensor `[B, K]`, logits of masked tokens are `[P, V]`, for its P true
-        positions, in order.
+        With `real`, a bool tensor `[B, K]`, logits of masked tokens are
+        `[P, V]`, for its P true positions, in order.
         """
         positions, wanted = inputs["mask_positions"], real
         if self.next_sentence:

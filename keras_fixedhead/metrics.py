@@ -21,11 +21,9 @@ def measure_queries(
 
     Takes an int array `[Q, K]` of document numbers, best first, -1 where fewer
     than K were found; for each query its relevant documents, at least one, or
-    a dictionary of their scores, which are over 0; and names of `ir-measures`:
-    `"R@k"`, the fraction of the relevant documents among the first k; `"RR@k"`,
-    the reciprocal rank of the first relevant one; `"AP"`, average precision;
-    `"nDCG@k"` with linear gains (Järvelin and Kekäläinen 2002). K is at least
-    every k, unless there are fewer documents.
+    a dictionary of their scores, which are over 0; and names of `ir-measures`,
+    such as `"R@10"`, `"RR@10"`, `"AP"` and `"nDCG@10"` (linear gains). K is at
+    least every cutoff, unless there are fewer documents.
     """
     ir_measures = import_extra("ir_measures")
     if len(documents) != len(relevant) or not all(map(len, relevant)):

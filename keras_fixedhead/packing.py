@@ -10,15 +10,12 @@ from keras_fixedhead.layer_config import Tensor
 
 
 class Packing:
-    """The places of the real tokens of a padded batch.
+    """The places of the real tokens of a padded batch, by its mask `[B, T]`.
 
-    Dense layers cost the same for a padding token as for a real one. Between
-    `pack` and `pad` they see real tokens only; attention alone needs the
-    padded form. P depends on the data, so this works in eager mode and in
-    TensorFlow graphs (XLA on CPU and GPU included). Under `jax.jit` and on
-    TPUs sizes are fixed: `fixed_size` keeps the padding, P = B * T.
-
-    Takes a bool or int mask `[B, T]`, 1 = real token.
+    Between `pack` and `pad`, dense layers see real tokens only; attention alone
+    needs the padded form. P depends on the data, so this works in eager mode
+    and in TensorFlow graphs (XLA on CPU and GPU included). Under `jax.jit` and
+    on TPUs sizes are fixed: `fixed_size` keeps the padding, P = B * T.
     """
 
     def __init__(self, padding_mask: Tensor, fixed_size: bool = False):

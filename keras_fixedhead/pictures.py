@@ -12,7 +12,6 @@ if typing.TYPE_CHECKING:
 
 
 def new_figure(width: float, height: float) -> "matplotlib.figure.Figure":
-    """An empty figure, its size in inches."""
     try:
         import matplotlib.figure
     except ModuleNotFoundError as error:

@@ -1,16 +1,14 @@
 """Named shapes of `FixedHeadBackbone`: BERT's, and those of the paper.
 
-Bhojanapalli et al. 2020, "Low-Rank Bottleneck in Multi-head Attention Models",
-https://arxiv.org/abs/2002.07028. A name holds the embedding size d, the head
-size p and the number of heads h.
+Bhojanapalli et al. 2020, https://arxiv.org/abs/2002.07028. A name holds the
+embedding size d, the head size p and the number of heads h.
 
 Tables 1, 2 and 3 have 24 layers and the vocabulary and positions of BERT.
 
 Figures 1, 3 and 4 (names with `lm1b`) have 6 layers, 32,000 sub-words, length
 256 and a feed-forward width of 1024. The paper states the ends of each range;
-the points between are chosen here. Its models predict the next word, as does a
-`FixedHeadCausalLM` of `FixedHeadBackbone(**shape(name), causal=True)`, but have
-sinusoidal positions where these have learned ones.
+the points between are chosen here. Its language models have sinusoidal
+positions where `FixedHeadCausalLM` has learned ones.
 """
 
 from keras_fixedhead.attention_checks import one_of
@@ -139,6 +137,5 @@ PUBLISHED = {
 
 
 def shape(name: str) -> dict:
-    """The arguments of a `FixedHeadBackbone`, a copy of `SHAPES[name]`."""
     one_of("name", name, SHAPES)
     return dict(SHAPES[name])

@@ -29,8 +29,7 @@ def progress(
     """Shows progress on standard error, unless `label` is `None`.
 
     Yields a function to call with the amount of `total` just done. An earlier
-    run has done `done` of it. `columns` are shown beside the bar, the
-    percentage and the time left.
+    run has done `done` of it. `columns` are shown beside the default ones.
     """
     console = rich.console.Console(stderr=True, quiet=label is None)
     kept, started = done, time.monotonic()

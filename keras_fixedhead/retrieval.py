@@ -55,7 +55,6 @@ class Ranking(typing.NamedTuple):
 
 
 def import_extra(module: str) -> types.ModuleType:
-    """Imports a module of the extra `retrieval`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -91,11 +90,9 @@ def new_index(
             for it; `"pca"` the principal components of the sample.
         approximate: search a part of the documents. `"float32"` and `"int8"`
             use a graph (HNSW, Malkov and Yashunin 2018), which adds about 140
-            bytes per document and needs embeddings of unit length;
-            `faiss.omp_set_num_threads(1)` makes it deterministic. With the
-            binary precisions, documents are grouped into cells, at most one
-            per 39 rows of the sample; a search visits a quarter of the cells.
-            This adds 8 bytes per document.
+            bytes per document and needs embeddings of unit length. With the
+            binary precisions, documents are grouped into cells, and a search
+            visits a quarter of them; this adds 8 bytes per document.
     """
     faiss = import_extra("faiss")
     sample = _matrix("sample", sample)
@@ -104,12 +101,8 @@ def new_index(
         raise ValueError(f"`sample` must have rows. Received: {sample.shape}")
     one_of("precision", precision, PRECISIONS)
     one_of("reduction", reduction, REDUCTIONS)
+    positive_int("dimension", dimension, optional=True, most=width)
     kept = width if dimension is None else dimension
-    if not 1 <= kept <= width:
-        raise ValueError(
-            f"`dimension` must be None or from 1 to {width}. "
-            f"Received: {dimension}"
-        )
     directions = np.eye(width, kept)  # [D, R]
     if kept < width and reduction == "pca":
         if rows < kept:
@@ -142,18 +135,12 @@ def new_index(
 
 
 def check_index(documents: int, size: int, **options: typing.Any) -> None:
-    """Raises the errors of `new_index` before there are embeddings.
-
-    `documents` is the future number of rows of the sample, `size` is D.
-    """
+    """Raises the errors of `new_index` before there are embeddings."""
     new_index(np.eye(min(documents, size), size), **options)
 
 
 def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
-    """An index of documents `[N, D]`, which are also its sample.
-
-    `options` are those of `new_index`; without any, the index is exact.
-    """
+    """An exact index of documents `[N, D]`, or with the options of `new_index`."""
     embeddings = _matrix("embeddings", embeddings)
     index = new_index(embeddings, **options)
     index.add(embeddings)
@@ -161,10 +148,7 @@ def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
 
 
 def bytes_per_document(index: "faiss.Index") -> float:
-    """The size of a document in an index, in memory and on disk.
-
-    Leaves out what all documents share, such as directions.
-    """
+    """The size of a document in an index, without what all documents share."""
     faiss = import_extra("faiss")
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -184,10 +168,7 @@ def bytes_per_document(index: "faiss.Index") -> float:
 def search_index(
     index: "faiss.Index", embeddings: np.ndarray, k: int
 ) -> Ranking:
-    """The `min(k, N)` documents with the highest scores for queries `[Q, D]`.
-
-    Scores are the inner products, or the index's estimates of them.
-    """
+    """The `min(k, N)` documents with the highest scores for queries `[Q, D]`."""
     embeddings = _matrix("embeddings", embeddings)
     if embeddings.shape[1] != index.d:
         raise ValueError(
@@ -205,8 +186,6 @@ class BM25:
     Words of two characters or more are lower-cased and stemmed (Snowball),
     without English stop words. The scoring is Lucene's variant with the
     default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
-    A larger `k1` makes repeated words count more; a larger `b`, from 0 to 1,
-    penalizes long documents more. The documents are read once.
     """
 
     def __init__(
@@ -225,7 +204,6 @@ class BM25:
         return int(self._scores.scores["num_docs"])
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the index into a new folder."""
         self._scores.save(folder, show_progress=False)
 
     @classmethod
@@ -269,9 +247,8 @@ def reciprocal_rank_fusion(
 
     A document scores the sum of 1 / (constant + rank) over the rankings that
     contain it, ranks counted from 1; equal scores keep the order of the
-    documents (Cormack, Clarke and Büttcher 2009, 'Reciprocal Rank Fusion
-    Outperforms Condorcet and Individual Rank Learning Methods'). Fuse rankings
-    deeper than `k` (such as 100): a document low in both often ends high.
+    documents (Cormack, Clarke and Büttcher 2009). Fuse rankings deeper than
+    `k` (such as 100): a document low in both often ends high.
     """
     positive_int("k", k)
     queries = {len(ranking.documents) for ranking in rankings}
@@ -320,7 +297,6 @@ def _tokenize(texts, **kwargs):
 
 
 def _quantized(faiss, size, precision, approximate, rows):
-    """An untrained index of a precision."""
     # FAISS's recommended number of cells, and its least documents per cell.
     cells = max(1, min(4 * math.isqrt(rows), rows // 39))
     graph = f"HNSW{_NEIGHBOURS},"
@@ -363,8 +339,7 @@ def _matrix(name, values):
 def principal_components(vectors: np.ndarray, size: int) -> np.ndarray:
     """The directions in which vectors `[N, D]` extend most, not centred.
 
-    Returns orthonormal columns, float64 `[D, size]`, each with a positive
-    largest entry; columns beyond D are zero.
+    Returns orthonormal columns, float64 `[D, size]`; those beyond D are zero.
     """
     products = np.zeros([vectors.shape[1]] * 2)
     for start in range(0, len(vectors), _ROWS_AT_ONCE):

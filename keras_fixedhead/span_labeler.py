@@ -24,24 +24,19 @@ from keras_fixedhead.tokenizer import FixedHeadTokenizer
 class FixedHeadSpanLabelerPreprocessor(FixedHeadTextClassifierPreprocessor):
     """Tokenizes questions and contexts, and divides contexts into windows.
 
-    A sequence is `[CLS]` question `[SEP]` part of the context `[SEP]`, packed
-    as by `FixedHeadTextClassifierPreprocessor`. `windows` returns all
-    sequences of one question, to find answers with. Calling returns the first
-    sequence of each question, in TensorFlow's graphs too: for `fit` and
-    `predict` on contexts of one window.
+    A sequence is `[CLS]` question `[SEP]` part of the context `[SEP]`.
+    `windows` returns all sequences of one question, to find answers with.
+    Calling with a tuple of questions and contexts returns the first sequence of
+    each question: for `fit` and `predict` on contexts of one window.
 
     Args:
-        tokenizer: a `FixedHeadTokenizer`.
         sequence_length: the most tokens of a sequence, with room for a context
             beside the longest question and 3 special tokens.
         document_stride: the most tokens between the starts of two windows.
         max_question_length: the most tokens of a question; longer ones are
             truncated.
-        **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
-    Call arguments and results are those of
-    `FixedHeadTextClassifierPreprocessor`; `x` is a tuple of questions and
-    contexts, two lists or tensors of B strings each.
+    For the rest see `FixedHeadTextClassifierPreprocessor`.
     """
 
     def __init__(
@@ -80,8 +75,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadTextClassifierPreprocessor):
         """All sequences of one question about a context.
 
         Windows begin `document_stride` tokens apart, or as many as fit in,
-        until one holds the last token. A context without tokens has one
-        window.
+        until one holds the last token.
         """
         question_ids, _, _ = self.tokenizer.tokenize_with_offsets(question)
         ids, starts, ends = self.tokenizer.tokenize_with_offsets(context)
@@ -105,8 +99,7 @@ class FixedHeadSpanLabelerPreprocessor(FixedHeadTextClassifierPreprocessor):
     ) -> dict[str, np.ndarray]:
         """N windows as inputs of a model, int32 arrays `[N, T]`.
 
-        T is `sequence_length`, by default the preprocessor's, and at least the
-        length of the longest window.
+        T is `sequence_length`, by default the preprocessor's.
         """
         return self.pad_rows(
             [window.token_ids for window in windows],
@@ -135,7 +128,6 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         backbone: a `FixedHeadBackbone`.
         preprocessor: a `FixedHeadSpanLabelerPreprocessor` or `None`.
         dropout: dropout rate of the head's input.
-        **kwargs: `name`, `trainable`, as in `keras.Model`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
@@ -143,7 +135,6 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
     Returns:
         A dictionary of logits `[B, T]`, `start` and `end`, float32 unless the
         model computes in float64; -1e9 at padding.
-        `keras_fixedhead.context_windows.decode` turns them into answers.
 
     Example:
 
@@ -194,12 +185,10 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit` and `evaluate`, as `keras.Model.compile`.
+        """As `keras.Model.compile`, for labels `start` and `end`, int `[B]`.
 
-        Labels are a dictionary of int tensors `[B]`, `start` and `end`: the
-        positions of the answer's first and last token. `optimizer="auto"` is
-        Adam with a learning rate of 5e-5; `loss="auto"` is the mean of the
-        cross entropies of starts and of ends, as in BERT's `run_squad.py`.
+        `optimizer="auto"` is Adam with a learning rate of 5e-5; `loss="auto"`
+        is the mean of the cross entropies of starts and of ends.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)

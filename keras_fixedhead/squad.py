@@ -1,8 +1,7 @@
 """The metrics of SQuAD v1.1: exact match and F1 of answers.
 
-They equal the official ones (Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions
-for Machine Comprehension of Text", https://arxiv.org/abs/1606.05250, section
-6.1, and the evaluation script of version 1.1).
+They equal those of the official script (Rajpurkar et al. 2016,
+https://arxiv.org/abs/1606.05250, section 6.1).
 """
 
 import collections
@@ -15,7 +14,6 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-cases, and drops ASCII punctuation, articles and extra spaces."""
     text = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -28,11 +26,7 @@ def exact_match(prediction: str, answers: Iterable[str]) -> float:
 
 
 def f1(prediction: str, answers: Iterable[str]) -> float:
-    """The F1, from 0 to 1, of a prediction and the answer closest to it.
-
-    The harmonic mean of precision and recall of normalized words, counted as
-    often as they occur; 0 where no word is common, even if there are none.
-    """
+    """The F1, from 0 to 1, of a prediction and the answer closest to it."""
     words = normalize_answer(prediction).split()
     return max(
         _f1(words, normalize_answer(answer).split())
@@ -47,8 +41,7 @@ def score_answers(
 
     `answers` holds at least one answer for each question. Returns
     `exact_match` and `f1` in percent, averaged over all questions, where one
-    without prediction counts as 0; `missing`, the number of these; and
-    `unknown`, the number of predictions for other ids, which are ignored.
+    of the `missing` predictions counts as 0, and the number of `unknown` ids.
     """
     if not answers or not all(answers.values()):
         raise ValueError(

@@ -48,11 +48,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         return rows
 
     def _padding_mask(self, token_ids):
-        """True up to the last id of each row that is not `[PAD]`.
-
-        A text may contain `[PAD]`; every row ends in `[SEP]` before the
-        padding.
-        """
+        """True up to the last id that is not `[PAD]`; texts may contain it."""
         tf = sys.modules.get("tensorflow")
         library = ops
         if isinstance(token_ids, np.ndarray):
@@ -64,10 +60,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         return counts - real < counts[..., -1:]
 
     def room(self, sequence_length: int | None, num_texts: int) -> int:
-        """The tokens of a row that remain beside `[CLS]` and each `[SEP]`.
-
-        `sequence_length` is a limit below the preprocessor's own, or `None`.
-        """
+        """The tokens of a row that remain beside `[CLS]` and each `[SEP]`."""
         limit = self.sequence_length
         if sequence_length is not None:
             limit = min(limit, sequence_length)
@@ -108,11 +101,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         return self.pack_in_graph(kept)
 
     def pack_in_graph(self, texts: Sequence[Tensor]) -> Tensors:
-        """Packs tokens in TensorFlow's graph, padded to the longest row.
-
-        Takes an int32 `tf.RaggedTensor` `[B, None]` for each text of a row,
-        and returns the backbone's inputs, int32 tensors `[B, T]`.
-        """
+        """Packs int32 `tf.RaggedTensor`s `[B, None]` in TensorFlow's graph."""
         import tensorflow as tf
 
         column = tf.ones((texts[0].nrows(out_type="int32"), 1), "int32")
@@ -136,10 +125,7 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
         shape: tuple[int, int],
         seconds: Sequence[int] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Rows of packed ids as the backbone's inputs, int32 arrays `[N, T]`.
-
-        `seconds` is where each row's second text starts.
-        """
+        """Rows of packed ids as the backbone's inputs, int32 `[N, T]`."""
         inputs = {
             "token_ids": np.full(shape, self.tokenizer.pad_token_id, "int32"),
             "padding_mask": np.zeros(shape, "int32"),
@@ -160,8 +146,7 @@ class FixedHeadTask:
     class that reaches a base along two paths.
 
     A task's `..._packed` method returns what calling the model returns, but
-    computes real tokens only; see `FixedHeadBackbone.encode_packed` for where
-    it runs, and for its arguments `inputs`, `training` and `fixed_size`.
+    computes real tokens only; see `FixedHeadBackbone.encode_packed`.
     """
 
     backbone_cls = FixedHeadBackbone
@@ -216,7 +201,6 @@ class FixedHeadTask:
 def dense(
     size: int, name: str, dtype: Any, activation: str | None = None
 ) -> keras.layers.Dense:
-    """A dense layer with BERT's initializer."""
     return keras.layers.Dense(
         size,
         kernel_initializer=kernel_initializer(),

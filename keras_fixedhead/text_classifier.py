@@ -35,7 +35,6 @@ class FixedHeadTextClassifierPreprocessor(
             `[SEP]`; longer texts are truncated.
         truncate: how to shorten a pair: `"round_robin"` keeps a token of each
             text in turn, `"waterfall"` the first text before the second.
-        **kwargs: as in `keras_hub.models.TextClassifierPreprocessor`.
 
     Call arguments:
         x: a string, a list or tensor of B strings, or a tuple of two of
@@ -70,9 +69,8 @@ class FixedHeadTextClassifierPreprocessor(
         second: Tensor | None = None,
         sequence_length: int | None = None,
     ) -> Tensors:
-        """The same as calling, padded only to the longest row.
+        """The same as calling, by TensorFlow operations, padded to the longest.
 
-        TensorFlow graph operations, for `tf.data` and exported signatures.
         Takes one string `tf.Tensor` `[B]`, or two for pairs, and optionally a
         `sequence_length` below the preprocessor's.
         """
@@ -95,9 +93,8 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         preprocessor: a `FixedHeadTextClassifierPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"max"` or, unless the backbone is causal,
             `"cls"`.
-        dropout: dropout rate of the pooled vector.
+        dropout: dropout rate of the head's input.
         labels: C different names of the classes in the order of the logits.
-        **kwargs: as in `keras_hub.models.TextClassifier`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
@@ -189,7 +186,6 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
 def checked_labels(
     num_classes: int, labels: Sequence[str] | None
 ) -> list[str] | None:
-    """`labels`, which must be `None` or a different name of each class."""
     positive_int("num_classes", num_classes, least=2)
     if labels is None:
         return None

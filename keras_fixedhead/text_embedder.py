@@ -11,7 +11,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.attention_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
@@ -29,15 +29,8 @@ class FixedHeadTextEmbedderPreprocessor(
 ):
     """Tokenizes, adds `[CLS]` and `[SEP]`, truncates and pads.
 
-    Args:
-        tokenizer: a `FixedHeadTokenizer`.
-        sequence_length: the most tokens of a sequence, over 2, with `[CLS]`
-            and `[SEP]`; longer texts are truncated.
-        prompts: the text put before every text of a kind, by its name
-            (`"query"`, `"document"`).
-        **kwargs: as in `keras_hub.models.TextEmbedderPreprocessor`.
-
-    Call arguments and results are those of
+    `prompts` are texts to put before every text of a kind, by its name
+    (`"query"`, `"document"`). For the rest see
     `FixedHeadTextClassifierPreprocessor`.
     """
 
@@ -70,10 +63,7 @@ class FixedHeadTextEmbedderPreprocessor(
         prompt: str | None = None,
         sequence_length: int | None = None,
     ) -> Tensors:
-        """As `FixedHeadTextClassifierPreprocessor.pad_to_longest`.
-
-        Puts the prompt of that name before each text.
-        """
+        """As `FixedHeadTextClassifierPreprocessor.pad_to_longest`, prompted."""
         import tensorflow as tf
 
         text = self.prompt(prompt) + tf.convert_to_tensor(text)
@@ -84,11 +74,10 @@ class FixedHeadTextEmbedderPreprocessor(
 
 
 def pool(sequence_output: Tensor, padding_mask: Tensor, mode: str) -> Tensor:
-    """Pools the real tokens of each sequence, in float32 at least.
+    """Pools the real tokens of each sequence `[B, T, D]` to `[B, D]`.
 
-    Takes `[B, T, D]` and a mask `[B, T]`, 1 = real token; `mode` is one of
-    `POOLING_MODES`, where `"cls"` is the first token. Returns `[B, D]`, zero
-    for a sequence without real tokens, unless the mode is `"cls"`.
+    In float32 at least. Without real tokens the result is zero, unless `mode`
+    is `"cls"`, the first token. `padding_mask` is `[B, T]`, 1 = real token.
     """
     one_of("pooling_mode", mode, POOLING_MODES)
     x = at_least_float32(sequence_output)
@@ -126,7 +115,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             vector before normalization; `None` keeps all D. A model trained
             for it (Kusupati et al. 2022, "Matryoshka Representation
             Learning") loses little accuracy.
-        **kwargs: as in `keras_hub.models.TextEmbedder`.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
@@ -155,19 +143,16 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
-        if embedding_dim is not None and not (
-            1 <= embedding_dim <= backbone.hidden_dim
-        ):
-            raise ValueError(
-                "`embedding_dim` must be None or from 1 to the backbone's "
-                f"{backbone.hidden_dim}. Received: "
-                f"embedding_dim={embedding_dim!r}"
-            )
 
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
-        self.embedding_dim = embedding_dim
+        self.embedding_dim = positive_int(
+            "embedding_dim",
+            embedding_dim,
+            optional=True,
+            most=backbone.hidden_dim,
+        )
         self._encoder: TextEncoder | None = None
 
         # === Functional Model ===
@@ -196,15 +181,8 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     ) -> np.ndarray:
         """Embeds a string or a list of B strings, float32 `[B, D]`.
 
-        Later calls reuse what the first one compiles; see `TextEncoder`.
-
-        Args:
-            text: a string or a list of strings.
-            prompt: the name of one of the preprocessor's prompts, put before
-                each text.
-            batch_size: the most texts to embed at once; `None` means about
-                2,048 tokens, which is fastest on CPUs.
-            verbose: 0 hides the progress of long lists on standard error.
+        `prompt` names one of the preprocessor's prompts, `batch_size` is that
+        of `TextEncoder`, and `verbose=0` hides the progress of long lists.
         """
         texts = [text] if isinstance(text, str) else list(text)
         encoder = self._encoder

@@ -36,17 +36,16 @@ class WordWindow(typing.NamedTuple):
 class FixedHeadTokenClassifierPreprocessor(FixedHeadTextClassifierPreprocessor):
     """Tokenizes texts, and sentences that are already divided into words.
 
-    Calling packs texts, for `predict` and exported signatures. `windows` packs
-    the words of a data set, whose labels belong to the first token of each
-    word (Devlin et al. 2018, section 5.3). For all arguments see
-    `FixedHeadTextClassifierPreprocessor`.
+    Calling packs texts, as in `FixedHeadTextClassifierPreprocessor`. `windows`
+    packs the words of a data set, whose labels belong to the first token of
+    each word (Devlin et al. 2018, section 5.3).
     """
 
     def windows(self, words: Sequence[str]) -> list[WordWindow]:
         """Packs the words of one sentence.
 
         Each window has as many whole words as fit; only a word longer than a
-        window is truncated. A sentence without words has one window.
+        window is truncated.
         """
         room = self.room(None, 1)
         start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
@@ -62,10 +61,7 @@ class FixedHeadTokenClassifierPreprocessor(FixedHeadTextClassifierPreprocessor):
         return [*rows, WordWindow([*ids, end], places)]
 
     def pad(self, windows: Sequence[WordWindow]) -> dict[str, np.ndarray]:
-        """Windows as the model's inputs, int32 arrays `[N, T]`.
-
-        T is the length of the longest window.
-        """
+        """Windows as the model's inputs, int32 arrays `[N, T]`."""
         rows = [window.token_ids for window in windows]
         return self.pad_rows(rows, (len(rows), max(map(len, rows), default=0)))
 
@@ -75,18 +71,8 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
     """Labels the tokens of texts with a `FixedHeadBackbone`.
 
     BERT's head for named entities (Devlin et al. 2018, section 5.3): dropout
-    and a dense layer on each token.
-
-    Args:
-        backbone: a `FixedHeadBackbone`.
-        num_classes: C, at least 2.
-        preprocessor: a `FixedHeadTokenClassifierPreprocessor` or `None`.
-        dropout: dropout rate of the head's input.
-        labels: C different names of the classes in the order of the logits.
-        **kwargs: `name`, `trainable`, as in `keras.Model`.
-
-    Call arguments:
-        inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
+    and a dense layer on each token. The arguments are those of
+    `FixedHeadTextClassifier`, without `pooling_mode`.
 
     Returns:
         Logits `[B, T, C]`, float32 unless the model computes in float64; 0 at
@@ -139,11 +125,10 @@ class FixedHeadTokenClassifier(FixedHeadTask, keras_hub.models.Task):
         loss: Any = "auto",
         **kwargs: Any,
     ) -> None:
-        """Configures `fit` and `evaluate`, as `keras.Model.compile`.
+        """As `keras.Model.compile`, for labels int `[B, T]`: a class or -1.
 
-        Labels are int tensors `[B, T]`: a class for the first token of each
-        word, and -1 elsewhere. `optimizer="auto"` is Adam with a learning rate
-        of 5e-5; `loss="auto"` is the cross entropy of the labels but -1.
+        `optimizer="auto"` is Adam with a learning rate of 5e-5; `loss="auto"`
+        is the cross entropy of the labels but -1.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)

@@ -43,14 +43,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         special_tokens_in_strings: whether to map special tokens in a text, as
             in `"title [SEP] abstract"`, to their ids, as Hugging Face's
             tokenizers do. Enable it only for trusted text.
-        **kwargs: `name`, `dtype` as in `keras.layers.Layer`.
 
-    Call arguments:
-        inputs: a string, or a list or tensor of B strings.
-
-    Returns:
-        Lists of ids (a `tf.RaggedTensor` `[B, None]` in TensorFlow graphs),
-        without special tokens.
+    Calling it with a string, or a list or tensor of B strings, returns lists
+    of ids (a `tf.RaggedTensor` `[B, None]` in TensorFlow graphs), without
+    special tokens.
     """
 
     backbone_cls = FixedHeadBackbone
@@ -92,7 +88,6 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
 
     @property
     def special_tokens_in_texts(self) -> tuple[str, ...]:
-        """The special tokens to find in texts."""
         return SPECIAL_TOKENS if self.special_tokens_in_strings else ()
 
     def _set_vocabulary_tf(self):
@@ -114,8 +109,7 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     def tokenize_in_graph(self, text: Tensor) -> Tensor:
         """The same ids by TensorFlow operations, in eager mode too.
 
-        Takes strings `[B]` in UTF-8, and returns an int32 `tf.RaggedTensor`
-        `[B, None]`.
+        Takes strings `[B]`; returns an int32 `tf.RaggedTensor` `[B, None]`.
         """
         import tensorflow as tf
 
@@ -185,12 +179,10 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
     def tokenize_with_offsets(
         self, text: str
     ) -> tuple[list[int], list[int], list[int]]:
-        """The same ids for one text, and the characters of each.
+        """The ids of one text, and where each token starts and ends in it.
 
-        Returns three lists of ints: the ids; where each token starts in
-        `text`; and where it ends, exclusive, including removed accents.
-        Starts and ends never decrease. Tokens may share characters: a Korean
-        syllable can become several.
+        Ends are exclusive and include removed accents. Starts and ends never
+        decrease. Tokens may share characters, such as a Korean syllable.
         """
         (row,) = self._encode([text])
         starts = [start for start, _ in row.offsets]

@@ -28,8 +28,6 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
     (2) of the paper), with dropout before each sum.
 
     Args:
-        num_heads, head_size, attention_window, attention_scale: see
-            `FixedMultiHeadAttention`.
         intermediate_dim: the width of the feed-forward layer.
         dropout: rate for the attention scores and before both sums.
         activation: `"gelu_approximate"` (tanh, as the original BERT),
@@ -37,18 +35,15 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             function that `keras.activations.get` takes.
         layer_norm_epsilon: epsilon of both norms.
         kernel_initializer: initializer of every kernel.
-        **kwargs: `name`, `dtype`, `trainable`, as in `keras.layers.Layer`.
 
     Call arguments:
-        inputs: float tensor `[B, T, D]`.
+        inputs: float tensor `[B, T, D]`, or with `packing` `[P, D]`.
         padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
-        packing: a `Packing`. With it, `inputs` and outputs hold the real
-            tokens only, `[P, D]`.
         queries: float tensor `[Q, D]`, the rows of `inputs` to compute
             outputs for; `None` means all. Needs `packing`.
         query_packing: the `Packing` of `queries`.
-        attention_mask, use_causal_mask, training, cache, cache_update_index:
-            see `FixedMultiHeadAttention`.
+
+    The other arguments are those of `FixedMultiHeadAttention`.
 
     Returns:
         A tensor of the shape of `inputs`, or of `queries` if given; with

@@ -1,9 +1,4 @@
-"""Converts existing BERTs and Keras models to fixed heads, exactly.
-
-An encoder whose head size is `hidden_dim / num_heads` is a fixed-head encoder
-with that head size (the inclusion in the paper's Theorem 2), so its weights
-are copied unchanged and the outputs stay the same.
-"""
+"""Converts existing BERTs and Keras models to fixed heads, exactly."""
 
 from keras_fixedhead.convert.bert_source import BertSource
 from keras_fixedhead.convert.hugging_face import (

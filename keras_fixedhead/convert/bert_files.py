@@ -60,10 +60,7 @@ SUPPORTED: dict[str, dict[str, Any]] = {
 def read_json(
     path: str | os.PathLike, default: Any = None, kind: type = dict
 ) -> Any:
-    """Reads a JSON file that holds a `kind`, `dict` or `list`.
-
-    Without a `default`, a missing file is an error.
-    """
+    """Reads a JSON file of a `kind`; with a `default`, it may be missing."""
     path = pathlib.Path(path)
     if default is not None and not path.exists():
         return default
@@ -94,11 +91,7 @@ def read_field(
     path: str | os.PathLike,
     default: Any = None,
 ) -> Any:
-    """Reads a value from a JSON object of the file `path`.
-
-    `kind` is its Python type, `float` for any number. `default` stands in for
-    a missing value or null.
-    """
+    """Reads a value of type `kind`, `float` for any number, if it is there."""
     value = record.get(name)
     if value is None:
         return default
@@ -127,10 +120,6 @@ def require_values(
 
 
 def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
-    """Reads a BERT's sizes and dropout as `FixedHeadBackbone` arguments.
-
-    `config` is the content of `path`.
-    """
     for name in CONFIG_NAMES.values():
         if type(config.get(name)) is not int or config[name] < 1:
             raise ValueError(
@@ -155,7 +144,6 @@ def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
 
 
 def read_vocabulary(path: pathlib.Path) -> list[str]:
-    """Reads the tokens of a `vocab.txt`, one per line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
+from keras_fixedhead.attention_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import (
@@ -67,10 +68,6 @@ def encoder_layers(
     blocks: Iterable[keras.layers.Layer],
     attributes: Iterable[str] = tuple(BLOCK_LAYERS.values()),
 ) -> dict[str, keras.layers.Layer]:
-    """Layers of Transformer blocks by their names in BERT's checkpoints.
-
-    Another library's `attributes` are in the order of `BLOCK_LAYERS`.
-    """
     return {
         f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
         for i, block in enumerate(blocks)
@@ -105,7 +102,6 @@ def join_heads(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def weight_names(layer_name: str) -> list[str]:
-    """Names of the two weights of a dense or normalization layer."""
     if layer_name.endswith("LayerNorm"):
         return [f"{layer_name}/gamma", f"{layer_name}/beta"]
     return [f"{layer_name}/kernel", f"{layer_name}/bias"]
@@ -131,14 +127,13 @@ class BertSource:
     Attributes:
         origin: Where it was read from, for messages.
         config: The arguments of its `FixedHeadBackbone` except `pooler`.
-        tensors: Float arrays under the names of BERT's first checkpoints,
-            dense kernels as `[inputs, outputs]`. A tensor that BERT does not
-            have keeps its own name; `build` refuses it.
+        tensors: Float arrays under the names of BERT's first checkpoints.
+            A tensor that BERT does not have keeps its own name; `build`
+            refuses it.
         spell: Maps a tensor's name to the source's name for it, also if the
             source lacks the tensor.
         vocabulary: Its tokens in the order of their ids.
-        lowercase: Whether its tokenizer lowercases and strips accents.
-        special_tokens_in_strings: See `FixedHeadTokenizer`.
+        lowercase, special_tokens_in_strings: See `FixedHeadTokenizer`.
         pooling_mode, normalize: See `FixedHeadTextEmbedder`.
         sequence_length: The longest input in tokens.
         prompts: Text put before each text, by the prompt's name.
@@ -168,23 +163,14 @@ class BertSource:
     tokenize: Any = None
 
     def build(self, task: str = "text_embedder") -> Model:
-        """Builds a model with the source's weights.
+        """Builds a model with the source's weights, and its preprocessor.
 
-        Args:
-            task: `"text_embedder"`, `"masked_lm"` (with next sentences if
-                the source predicts them) or `"backbone"` (with a pooler if
-                the source has one).
-
-        Returns:
-            A `FixedHeadTextEmbedder` or `FixedHeadMaskedLM` with its
-            preprocessor, or a `FixedHeadBackbone`. A `ValueError` names
-            tensors that are missing, misshaped or unused, and settings that
-            the task needs and the source does not state.
+        `task` is `"text_embedder"`, `"masked_lm"` (with next sentences if the
+        source predicts them) or `"backbone"` (with a pooler if the source has
+        one). A `ValueError` names tensors that are missing, misshaped or
+        unused, and settings that the source does not state.
         """
-        if task not in TASKS:
-            raise ValueError(
-                f"`task` must be one of {TASKS}. Received: task={task!r}"
-            )
+        one_of("task", task, TASKS)
         tensors = self.tensors
         pooler = f"{POOLER}/kernel" in tensors
         next_sentence = pooler and f"{NEXT_SENTENCE}/kernel" in tensors
@@ -209,7 +195,6 @@ class BertSource:
         return model
 
     def tokenizer(self) -> FixedHeadTokenizer:
-        """Returns the source's tokenizer as a `FixedHeadTokenizer`."""
         vocabulary, lowercase = self.vocabulary, self.lowercase
         if vocabulary is None or lowercase is None:
             name = "vocabulary" if vocabulary is None else "lowercase"
@@ -264,47 +249,43 @@ class BertSource:
         )
 
     def _assign(self, weights):
-        """Checks all tensors, then assigns them to the weights."""
         tensors = self.tensors
-        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-        both = [name for name in weights if name in tensors]
-        misshaped = [
-            f"{self.spell(name)} {tensors[name].shape} instead of "
-            f"{shapes[name]}"
-            for name in both
-            if tensors[name].shape != shapes[name]
-        ]
-        not_finite = [
-            self.spell(name)
-            for name in both
-            if not np.isfinite(tensors[name]).all()
-        ]
-        missing = weights.keys() - tensors.keys()
         unknown = tensors.keys() - weights.keys() - _OPTIONAL
-        for names, problem in (
-            (sorted(map(self.spell, missing)), "lacks"),
+        self._refuse("lacks", map(self.spell, weights.keys() - tensors.keys()))
+        self._refuse(
+            "holds tensors that this architecture has no place for:",
+            map(self.spell, unknown),
+        )
+        self._refuse(
+            "has other shapes than its configuration:",
             (
-                sorted(map(self.spell, unknown)),
-                "holds tensors that this architecture has no place for:",
+                f"{self.spell(name)} {tensors[name].shape} instead of "
+                f"{tuple(weight.shape)}"
+                for name, weight in weights.items()
+                if tensors[name].shape != tuple(weight.shape)
             ),
+        )
+        self._refuse(
+            "is not finite:",
             (
-                misshaped,
-                "has other shapes than its configuration, dense kernels as "
-                "[inputs, outputs]:",
+                self.spell(name)
+                for name in weights
+                if not np.isfinite(tensors[name]).all()
             ),
-            (not_finite, "is not finite:"),
-        ):
-            if names:
-                more = f" and {len(names) - 8} more" if names[8:] else ""
-                raise ValueError(
-                    f"{self.origin} {problem} {', '.join(names[:8])}{more}"
-                )
+        )
         for name, weight in weights.items():
             weight.assign(tensors[name])
 
+    def _refuse(self, problem, names):
+        names = sorted(names)
+        if names:
+            more = f" and {len(names) - 8} more" if names[8:] else ""
+            raise ValueError(
+                f"{self.origin} {problem} {', '.join(names[:8])}{more}"
+            )
+
 
 def check_sequence_length(length: int, longest: int, origin: str) -> None:
-    """Refuses lengths without room for text, or beyond the positions."""
     if not 2 < length <= longest:
         raise ValueError(
             "`sequence_length` must be over 2 (the special tokens) and at "

@@ -83,14 +83,10 @@ def from_hugging_face(
             as text: with `True`, untrusted text can end its own sequence.
         **overrides: values that replace or complete what the folder states:
             `lowercase`, `pooling_mode`, `normalize`, `sequence_length`,
-            `prompts`. See `BertSource`. `truncation_side="right"` accepts a
-            folder that truncates texts on the left.
+            `prompts`. `truncation_side="right"` accepts a folder that
+            truncates texts on the left.
 
-    Returns:
-        A `FixedHeadTextEmbedder`, `FixedHeadMaskedLM` or `FixedHeadBackbone`
-        with the same outputs, whose dropout is `hidden_dropout_prob`. A
-        `ValueError` or `OSError` names what is unsupported, damaged or
-        missing.
+    A `ValueError` or `OSError` names what is unsupported, damaged or missing.
 
     Example:
 
@@ -139,8 +135,7 @@ def read_hugging_face(
 def is_hub_name(source: str | os.PathLike) -> bool:
     """Whether `source` names a repository, `owner/name`, and not a path.
 
-    `owner/name` is a path if the folder `owner` exists here; with `hf://`
-    before it, it never is.
+    With `hf://` before it, it always does.
     """
     source = str(source)
     name = source.removeprefix(_HUB)
@@ -151,16 +146,13 @@ def is_hub_name(source: str | os.PathLike) -> bool:
 
 
 def _local_folder(source):
-    """Returns the folder `source`, downloaded if it names a repository."""
     path = pathlib.Path(source)
     if path.is_dir():
         return path
     if not is_hub_name(source):
         raise FileNotFoundError(
-            "`folder` must be a folder in Hugging Face's format, or the name "
-            "of a repository of the Hugging Face Hub such as "
-            "sentence-transformers/all-MiniLM-L6-v2 (with hf:// before it if "
-            f"a folder here has that name). Received: {str(source)!r}"
+            "`folder` must be a folder in Hugging Face's format, or a repo's "
+            f"name on its Hub, [hf://]owner/name. Received: {str(source)!r}"
         )
     import huggingface_hub
 
@@ -173,23 +165,17 @@ def _local_folder(source):
         reason = str(error).strip().partition("\n")[0]
         raise FileNotFoundError(
             f"{name} is no folder here, and cannot be downloaded "
-            f"({type(error).__name__}: {reason}). On a machine that can, call "
-            f"huggingface_hub.snapshot_download({name!r}) and pass the "
-            "folder that it returns"
+            f"({type(error).__name__}: {reason}). Elsewhere, call "
+            f"huggingface_hub.snapshot_download({name!r}) and pass the folder"
         ) from error
 
 
 def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
-    """Writes a model as a folder that `transformers` loads.
+    """Writes a model as a new folder that `transformers` loads.
 
-    sentence-transformers loads the folder of an embedder, too.
-
-    Args:
-        model: a `FixedHeadBackbone`, `FixedHeadTextEmbedder` or
-            `FixedHeadMaskedLM` with `head_size = hidden_dim / num_heads`.
-            BERT's format has no place for other heads, attention windows,
-            scales or causal attention.
-        folder: the path of the folder to write, which must not exist.
+    sentence-transformers loads the folder of an embedder, too. The head size
+    must be `hidden_dim / num_heads`; BERT's format has no place for other
+    heads, attention windows, scales or causal attention.
     """
     folder = pathlib.Path(folder)
     if folder.exists():
@@ -244,13 +230,12 @@ def _read_config(path):
     if adapter.exists():
         raise ValueError(
             f"{adapter} is of an adapter (such as LoRA) to the weights beside "
-            "it. Merge it into them with PEFT's `merge_and_unload`, save "
-            "them, and convert that folder"
+            "it. Merge it into them with PEFT's `merge_and_unload` first"
         )
     if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
-            f"{path} names the model's own code (auto_map), which may compute "
-            "anything. Remove that entry if the model is a BERT"
+            f"{path} names the model's own code (auto_map). Remove that entry "
+            "if the model is a BERT"
         )
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in _ACTIVATIONS:

@@ -76,8 +76,7 @@ def read_tokenizer(
 
     `lowercase` decides where files disagree or say nothing, and
     `truncation_side="right"` accepts a tokenizer that truncates on the left.
-    Returns a dictionary of `vocabulary`, `lowercase` and `tokenize`, each
-    `None` if no file says it.
+    Returns `vocabulary`, `lowercase` and `tokenize` of a `BertSource`.
     """
     path, fast_path = folder / _CONFIG, folder / _FAST
     config = _read_config(path)
@@ -131,7 +130,6 @@ def read_tokenizer(
 def write_tokenizer(
     folder: pathlib.Path, tokenizer: FixedHeadTokenizer, sequence_length: int
 ) -> None:
-    """Writes the files of a `FixedHeadTokenizer`."""
     vocabulary = tokenizer.get_vocabulary()
     (folder / _VOCABULARY).write_text(
         "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
@@ -170,7 +168,6 @@ def _fast_tokenizer(vocabulary, lowercase):
 
 
 def _tokenize(fast, vocabulary, split_special_tokens):
-    """Returns Hugging Face's own tokenizer as a function."""
     # `transformers` adds special tokens that are missing from the file.
     added = fast.get_added_tokens_decoder().values()
     present = {token.content for token in added}
@@ -187,7 +184,6 @@ def _tokenize(fast, vocabulary, split_special_tokens):
 
 
 def _read_config(path):
-    """Reads `tokenizer_config.json`, which may be missing."""
     advice = ". Remove it from the file if the model was trained without it"
     config = read_settings(path, advice)
     never_split = read_field(config, "never_split", list, path, [])
@@ -202,7 +198,6 @@ def _read_config(path):
 
 
 def _load_fast(path):
-    """Loads `tokenizer.json`, which may be missing."""
     if not path.exists():
         return None
     try:
@@ -214,8 +209,7 @@ def _load_fast(path):
 def _check_parts(path, fast):
     """Refuses a `tokenizer.json` that is not of BERT's tokenizer.
 
-    Removes truncation and padding. Returns the vocabulary and the normalizer's
-    settings.
+    Returns the vocabulary and the normalizer's settings.
     """
     parts = json.loads(fast.to_str())
     for part, values in _PARTS.items():
@@ -234,8 +228,8 @@ def _check_parts(path, fast):
     ):
         raise ValueError(
             f"The post_processor of {path} must put [CLS] and [SEP] around a "
-            "text, all of segment 0. Received: for 'a b' the ids "
-            f"{whole.ids} of the segments {whole.type_ids}"
+            f"text. Received: for 'a b' the ids {whole.ids}, the segments "
+            f"{whole.type_ids}"
         )
     return vocabulary, parts["normalizer"]
 
@@ -249,14 +243,12 @@ def _check_class(folder, config):
     if kind not in _CLASSES + of_a_file:
         raise ValueError(
             f"{folder} names the tokenizer_class {named}. It must be one of "
-            f"{', '.join(_CLASSES)}, or with a {_FAST} one of "
-            f"{', '.join(_OF_A_FILE)}"
+            f"{_CLASSES}, or with a {_FAST} one of {_OF_A_FILE}"
         )
     return kind in of_a_file
 
 
 def _check_sides(folder, config, fast, truncation_side):
-    """Refuses to truncate or to pad on the left."""
     parts = (None, None) if fast is None else (fast.truncation, fast.padding)
     truncation, padding = (
         config.get(name) or (part or {}).get("direction", "right")
@@ -270,26 +262,20 @@ def _check_sides(folder, config, fast, truncation_side):
         )
     if padding != "right":
         raise ValueError(
-            f"The tokenizer of {folder} pads on the {padding}, which moves the "
-            "positions of short texts in a batch. Here padding is on the "
-            f'right: to accept that, set `padding_side` in {_CONFIG} to "right"'
+            f"The tokenizer of {folder} pads on the {padding}. Here padding is "
+            f'on the right: set `padding_side` in {_CONFIG} to "right"'
         )
 
 
 def _check_added_tokens(folder, in_strings):
-    """Refuses added tokens that the tokenizer here would split.
-
-    A file may add only BERT's five special tokens and, if `in_strings` maps
-    them to ids in texts, the usual way to look for them.
-    """
+    """Refuses added tokens that the tokenizer here would split."""
     for path, field, token in _added_tokens(folder):
         flags = token if isinstance(token, dict) else {"content": token}
         content = flags.get("content")
         usual = _SPECIAL_TOKEN_FIELDS.get(field, content)
         if content not in SPECIAL_TOKENS or content != usual:
             raise ValueError(
-                f"{path} adds the token {content!r} (`{field}`), which its "
-                "tokenizer looks for before it splits a text. Only BERT's "
+                f"{path} adds the token {content!r} (`{field}`); only BERT's "
                 f"{', '.join(SPECIAL_TOKENS)} have an equivalent here. Remove "
                 "it from the file if your texts never contain it"
             )

@@ -19,7 +19,6 @@ from keras_fixedhead.convert.bert_source import (
 
 _ONE_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 
 # What `transformers` does not read either.
 _CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -31,10 +30,7 @@ _TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 def read_weights(
     folder: pathlib.Path,
 ) -> tuple[dict[str, np.ndarray], Callable[[str], str]]:
-    """Reads `tensors` and `spell` of a `BertSource`.
-
-    Arrays are float64 if the file's are, else float32.
-    """
+    """Reads `tensors` and `spell` of a `BertSource`."""
     tensors: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
     for path in _weight_files(folder):
@@ -65,10 +61,7 @@ def read_weights(
 def write_weights(
     path: pathlib.Path, weights: Mapping[str, np.ndarray], prefix: str
 ) -> None:
-    """Writes float arrays, by the names of `BertSource`, as safetensors.
-
-    `prefix` precedes the encoder's names: `"bert."` in models with heads.
-    """
+    """Writes weights by `BertSource`'s names, the encoder's with `prefix`."""
     tensors = {}
     for name, tensor in weights.items():
         theirs = _from_bert(name)
@@ -99,15 +92,11 @@ def _weight_files(folder):
                 f"there, or none: {', '.join(x.name for x in missing)}"
             )
         return paths
-    pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
-    if pickles:
-        raise ValueError(
-            f"{folder} has pickled weights only ({', '.join(pickles)}); "
-            "reading a pickle may run any code in it, so it is refused. Take "
-            f"the model's {_ONE_FILE}, or write one with `transformers` if "
-            "you trust the source"
-        )
-    raise FileNotFoundError(f"{folder} has no {_ONE_FILE}")
+    raise FileNotFoundError(
+        f"{folder} has no {_ONE_FILE}. Pickled weights, such as *.bin, are "
+        "refused, as they may run any code: write a "
+        f"{_ONE_FILE} with `transformers` if you trust the source"
+    )
 
 
 def _read_safetensors(path):

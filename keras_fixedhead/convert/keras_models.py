@@ -66,21 +66,12 @@ def from_multi_head_attention(
 ) -> FixedMultiHeadAttention:
     """A `FixedMultiHeadAttention` with the weights of a Keras layer.
 
-    Larger heads compute what smaller ones do (the inclusion of section 3.1 of
-    https://arxiv.org/abs/2002.07028); see `growth.grow_head_size`.
-
-    Args:
-        layer: a built `keras.layers.MultiHeadAttention` over the sequence
-            axis, without a gate or an activity regularizer, whose `value_dim`
-            is its `key_dim` and whose `output_shape` has rank 1.
-        head_size: int or `None`. The size of each head, at least the layer's
-            `key_dim`; `None` means `key_dim`.
-        seed: int. Seed of the new columns of larger heads, which have no
-            effect until they are trained.
-
-    Returns:
-        A built `FixedMultiHeadAttention` that computes the same, dropout
-        included.
+    `layer` is a built `keras.layers.MultiHeadAttention` over the sequence axis,
+    without a gate or an activity regularizer, whose `value_dim` is `key_dim`
+    and whose `output_shape` has rank 1. A `head_size` above its `key_dim`
+    computes the same (the inclusion of section 3.1 of
+    https://arxiv.org/abs/2002.07028) with new columns, random by `seed`, which
+    have no effect until they are trained; see `growth.grow_head_size`.
     """
     attention = keras.layers.MultiHeadAttention
     if not isinstance(layer, attention) or not layer.built:
@@ -102,14 +93,8 @@ def from_multi_head_attention(
         supported["output_shape"] = output_shape[:1]
     require_values(config, supported, "`layer`")
     head_size = positive_int(
-        "head_size", key_dim if head_size is None else head_size
+        "head_size", key_dim if head_size is None else head_size, key_dim
     )
-    if head_size < key_dim:
-        raise ValueError(
-            f"`head_size` must not be under the layer's key_dim ({key_dim}): "
-            "smaller heads would not compute the same. "
-            f"Received: head_size={head_size}"
-        )
     shapes = layer.get_build_config()["shapes_dict"]
 
     def build(head_size):
@@ -146,25 +131,16 @@ def swap_attention(
 ) -> keras.Model:
     """A copy of a model with every `MultiHeadAttention` replaced.
 
-    Each becomes a `FixedMultiHeadAttention` with the same weights, by
-    `from_multi_head_attention`. Larger heads leave the outputs as they are
-    until they are trained. The copy has its own weights; if the model is
-    compiled, so is the copy, with a new optimizer state.
+    For `head_size` and `seed` see `from_multi_head_attention`. The copy has
+    equal outputs and its own weights; if the model is compiled, so is the copy,
+    with a new optimizer state.
 
     Outputs may differ in one case: if several layers attend to one masked
     tensor, Keras 3.15 applies its implicit mask in only one of them. In the
     copy all of them apply it.
 
-    Args:
-        model: a built functional or `Sequential` model, which may hold other
-            such models. Attention inside a layer of another class cannot be
-            replaced.
-        head_size: int or `None`. The size of each head, at least the
-            `key_dim` of every layer; `None` keeps each layer's `key_dim`.
-        seed: int. Seed of the new columns of larger heads.
-
-    Returns:
-        A `keras.Model` with equal outputs.
+    `model` is a built functional or `Sequential` model, which may hold other
+    such models. Attention inside a layer of another class cannot be replaced.
 
     Example:
 
@@ -179,9 +155,8 @@ def swap_attention(
     if hidden:
         raise ValueError(
             "Attention inside another layer cannot be replaced from outside: "
-            "make a FixedMultiHeadAttention in that layer's `__init__` "
-            "(keras_fixedhead.convert.from_bert_backbone converts KerasHub's "
-            f"BERT). Received: {', '.join(hidden)}"
+            "make a FixedMultiHeadAttention in that layer's `__init__`. "
+            f"Received: {', '.join(hidden)}"
         )
     if not found:
         raise ValueError(
@@ -209,10 +184,7 @@ def swap_attention(
 def from_bert_backbone(
     backbone: keras_hub.models.BertBackbone,
 ) -> FixedHeadBackbone:
-    """A `FixedHeadBackbone` that computes the same as a KerasHub BERT.
-
-    It has a pooler and `head_size = hidden_dim // num_heads`.
-    """
+    """A `FixedHeadBackbone` that computes the same as a KerasHub BERT."""
     return read_bert_backbone(backbone).build("backbone")
 
 
@@ -221,10 +193,7 @@ def read_bert_backbone(
     tokenizer: keras_hub.models.BertTokenizer | None = None,
     **overrides: Any,
 ) -> BertSource:
-    """Reads a KerasHub BERT and perhaps the tokenizer it was trained with.
-
-    `overrides` are attributes of `BertSource` to replace.
-    """
+    """Reads a KerasHub BERT; `overrides` replace attributes of `BertSource`."""
     if not isinstance(backbone, keras_hub.models.BertBackbone):
         raise ValueError(
             "`backbone` must be a keras_hub.models.BertBackbone. "

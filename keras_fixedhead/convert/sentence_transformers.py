@@ -36,10 +36,7 @@ def transformer_folder(folder: pathlib.Path) -> pathlib.Path:
 def read_sentence_transformer(
     folder: pathlib.Path, max_sequence_length: int, lowercase: bool | None
 ) -> dict[str, Any]:
-    """Reads `BertSource`'s pooling, normalization, length and prompts.
-
-    The folder may lack `modules.json`. `lowercase` is the tokenizer's.
-    """
+    """Reads `BertSource`'s pooling, normalization, length and prompts."""
     encoder = transformer_folder(folder)
     if not (folder / _MODULES).exists():
         length = _read_length(encoder, {}, max_sequence_length)
@@ -77,7 +74,6 @@ def read_sentence_transformer(
 def write_sentence_transformer(
     folder: pathlib.Path, embedder: FixedHeadTextEmbedder
 ) -> None:
-    """Writes the pooling, length and prompts of a `FixedHeadTextEmbedder`."""
     modules = ["", _POOLING] + (["2_Normalize"] if embedder.normalize else [])
     write_json(
         folder / _MODULES,
@@ -136,7 +132,6 @@ def _modules(folder):
 
 
 def _read_length(encoder, lengths, longest):
-    """Returns the most tokens of a text, or `None` if it is not stated."""
     tokenizer = read_json(encoder / _TOKENIZER, default={})
     # Written by sentence-transformers before version 6, by version 6, and by
     # `transformers` before version 3.

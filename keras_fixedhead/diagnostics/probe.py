@@ -6,7 +6,6 @@ Shape letters: B batch, T query length, S key length, N heads, H head size.
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -49,25 +48,20 @@ def attention_report(
     the heads use. Logits are without masks, scores with them. Padding and
     sequences without a real token do not count.
 
-    The model runs without dropout. The report computes queries, keys and
-    values from the inputs of each attention layer, in the compute dtype, and
-    the rest in float64. Figures of a layer that are not finite are NaN. The
-    cost grows with the cube of the length: tens of sequences are enough.
+    The report computes queries, keys and values from the inputs of each
+    attention layer, without dropout, in the compute dtype, and the rest in
+    float64. Figures of a layer that are not finite are NaN. The cost grows with
+    the cube of the length: tens of sequences are enough.
 
     Args:
         model: a built Keras model whose attention layers are
             `FixedMultiHeadAttention` or Keras's or KerasHub's plain
             `MultiHeadAttention`, or a KerasHub task with one as its
             `backbone`. `left_out` names other attention layers of Keras.
-        inputs: the model's inputs (a task's backbone's), arrays `[B, ...]` in
-            the structure that the model takes; for a task whose preprocessor
-            returns those, also a string or a list of strings.
-        batch_size: int. How many rows are computed at once.
-        verbose: bool. Whether to show a progress bar.
-
-    Raises:
-        ValueError: if `model` computes no such attention of a real token, or
-            `inputs` is text that the model cannot take.
+        inputs: the inputs of the model or of the task's backbone, arrays
+            `[B, ...]`; for a task whose preprocessor returns those, also a
+            string or a list of strings.
+        batch_size: how many rows are computed at once.
     """
     inputs = _tokenize(model, inputs)
     attentions = [
@@ -89,9 +83,9 @@ def attention_report(
     )
     if not found:
         raise ValueError(
-            "`model` must compute attention of a real token in `inputs`, with "
+            "`model` must compute attention of a real token, with "
             "FixedMultiHeadAttention or keras.layers.MultiHeadAttention. "
-            f"Received: {model!r}; left out: {', '.join(left_out) or 'nothing'}"
+            f"Received: {model!r}; left out: {', '.join(left_out)}"
         )
     heads: list[HeadReport] = []
     layers: list[LayerReport] = []
@@ -107,7 +101,6 @@ def attention_report(
 
 
 def _run(model, inputs, layers, batch_size, verbose):
-    """A list of the layers called, each with what `_sequences` yields."""
     inputs = tree.map_structure(
         lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
     )
@@ -146,9 +139,8 @@ def _tokenize(model, inputs):
     # That of a masked language model returns labels, too.
     if not isinstance(batch, dict):
         raise ValueError(
-            "Texts need a task whose preprocessor makes the backbone's inputs "
-            "of them. Pass those inputs instead. Received: texts, and a "
-            f"{type(model).__name__} with preprocessor={preprocessor!r}"
+            "Texts need a task whose preprocessor returns the backbone's "
+            f"inputs. Received: {type(model).__name__} with {preprocessor=}"
         )
     return batch
 
@@ -167,15 +159,13 @@ def _is_plain(layer):
 
 
 @contextlib.contextmanager
-def _recorded_calls(
-    layers: Sequence[keras.layers.Layer],
-) -> Iterator[list]:
+def _recorded_calls(layers):
     """Yields a list to which each call adds the layer and its `_sequences`.
 
-    Calls over other axes than the second of three are not added, nor calls in
-    a loop or in a compiled function, whose tensors have no values.
+    Calls over other axes than the second of three are not added, nor calls
+    whose tensors have no values.
     """
-    calls: list = []
+    calls = []
     for layer in layers:
         layer.call = functools.partial(_call, layer, layer.call, calls)
     try:
@@ -203,10 +193,7 @@ def _has_values(x):
 
 
 def _sequences(layer, given):
-    """Yields the length, the heads' figures and the condition number.
-
-    One for each sequence of a call that has a real token.
-    """
+    """Yields the length and `_head_figures` of each real sequence."""
     query = given["query"]
     value = query if given["value"] is None else given["value"]
     key = value if given["key"] is None else given["key"]
@@ -285,19 +272,12 @@ def _head_reports(number, layer, lengths, figures):
         )
 
 
-def _head_figures(
-    queries: Sequence[np.ndarray],
-    keys: Sequence[np.ndarray],
-    values: Sequence[np.ndarray],
-    scales: Sequence[float],
-    allowed: np.ndarray,
-) -> tuple[np.ndarray, float]:
+def _head_figures(queries, keys, values, scales, allowed):
     """The metrics of the heads of one layer on one sequence.
 
     Of each of the N heads, `queries` `[T, H]`, `keys` `[S, H]`, `values`
-    `[S, H_value]` and the factor of its logits. `allowed` is
-    `[N or 1, T, S]`. Returns an array `[len(METRICS), N]` and the condition
-    number of all heads side by side.
+    `[S, H_value]`; `allowed` is `[N or 1, T, S]`. Returns an array
+    `[len(METRICS), N]` and the condition number of all heads side by side.
     """
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
         return np.full((len(METRICS), len(queries)), np.nan), np.nan
@@ -339,7 +319,6 @@ def _ranks(matrix, longer):
 
 
 def _entropy(shares):
-    """The entropy of the last axis, nats; 0 log 0 is 0."""
     logs = np.log(np.where(shares > 0, shares, 1.0))
     return -(shares * logs).sum(-1)
 

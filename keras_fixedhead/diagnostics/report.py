@@ -43,9 +43,7 @@ class HeadReport:
     Attributes:
         layer, head: numbers from 0; layers are in the order of computation.
         mean_length, longest_length: the real tokens of a sequence.
-        bottleneck: whether the head is smaller than the longest sequence, and
-            so cannot represent every attention pattern of it (Theorem 1 of
-            https://arxiv.org/abs/2002.07028).
+        bottleneck: whether the head is smaller than the longest sequence.
         logit_rank: the numerical rank of the logits `[T, S]`.
         logit_effective_rank: the exponential of the entropy of the normalized
             singular values (Roy & Vetterli 2007, "The effective rank").
@@ -74,9 +72,8 @@ class HeadReport:
 class LayerReport:
     """What the heads of a layer do together.
 
-    `name` is its path in the model, `condition_number` that of the outputs of
-    all heads side by side `[T, N * H]`, which more heads improve (Theorem 3.2
-    of "Leaner Transformers", https://arxiv.org/abs/2505.20802).
+    `condition_number` is that of the outputs of all heads side by side, which
+    more heads improve ("Leaner Transformers", arXiv 2505.20802).
     """
 
     layer: int
@@ -90,8 +87,8 @@ class AttentionReport:
     """What the heads of a model do. Printed, a table of its layers.
 
     `sequences` is their number. `left_out` are the paths of attention layers
-    that are not in the report: they attend in a way of their own, over other
-    axes than the sequence, in a loop, or were not called.
+    that attend in a way of their own, over other axes than the sequence, in a
+    loop, or were not called.
     """
 
     heads: tuple[HeadReport, ...]
@@ -100,16 +97,13 @@ class AttentionReport:
     left_out: tuple[str, ...]
 
     def rows(self) -> list[dict]:
-        """The reports of the heads as dictionaries."""
         return [dataclasses.asdict(head) for head in self.heads]
 
     def heads_of(self, layer: int) -> list[HeadReport]:
-        """The reports of the heads of a layer, by its number."""
         return [head for head in self.heads if head.layer == layer]
 
     @property
     def summary(self) -> str:
-        """How many sequences of which length, and how many small heads."""
         small = sum(head.bottleneck for head in self.heads)
         some = "All" if small == len(self.heads) else f"{small} of"
         text = (
@@ -163,7 +157,6 @@ class AttentionReport:
 
 
 def mean(heads: Sequence[HeadReport], name: str) -> float:
-    """The mean of an attribute over heads."""
     return float(np.mean([getattr(head, name) for head in heads]))
 
 

@@ -22,11 +22,8 @@ class AttentionSummaries:
 
     A report is a curve for each layer and metric, means over the heads; a
     picture of all heads, where Matplotlib is installed; and the seconds that
-    it took. TensorBoard must be installed.
-
-    Args:
-        log_dir: folder of the event files; it is created.
-        model, inputs, batch_size: see `attention_report`, also for errors.
+    it took. TensorBoard must be installed. `log_dir` is the folder of the
+    event files; for the other arguments see `attention_report`.
     """
 
     def __init__(
@@ -75,7 +72,6 @@ class AttentionSummaries:
         return report
 
     def close(self) -> None:
-        """Ends the event file."""
         self._writer.close()
 
 
@@ -91,14 +87,10 @@ def _scalars(report):
 
 
 class AttentionReportCallback(keras.callbacks.Callback):
-    """Writes attention reports to TensorBoard every N updates of `fit`.
+    """Writes `AttentionSummaries` every N updates of `fit`.
 
     It writes the first before the first update if the model is built by then,
     and the last after the last update.
-
-    Args:
-        every: int. The updates between two reports.
-        inputs, log_dir, batch_size: see `AttentionSummaries`.
 
     Example:
 

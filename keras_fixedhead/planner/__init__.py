@@ -5,10 +5,9 @@ from keras_fixedhead.command import public_names
 __getattr__, __all__ = public_names(
     __name__,
     cost=(
-        "Cost activation_bytes encoder_flops forward_flops masked_lm_flops "
-        "state_bytes training_flops"
+        "Cost EncoderShape ParameterCount activation_bytes encoder_flops "
+        "forward_flops masked_lm_flops state_bytes training_flops"
     ),
     search="leaner suggest",
-    shape="EncoderShape ParameterCount",
     suggestion="Suggestion",
 )

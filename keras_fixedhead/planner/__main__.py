@@ -16,9 +16,8 @@ import tyro
 
 from keras_fixedhead import command, presets
 from keras_fixedhead.attention_checks import one_of
-from keras_fixedhead.planner.cost import Cost
+from keras_fixedhead.planner.cost import Cost, EncoderShape
 from keras_fixedhead.planner.search import leaner, suggest
-from keras_fixedhead.planner.shape import EncoderShape
 from keras_fixedhead.planner.suggestion import Suggestion, in_millions
 
 _PROG = "python -m keras_fixedhead.planner"
@@ -86,7 +85,6 @@ class PlannerConfig:
 
 
 def _number(text: str) -> int:
-    """Reads 200M as 200,000,000."""
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
         number = decimal.Decimal(text[:-1] if unit else text) * (unit or 1)

@@ -1,4 +1,4 @@
-"""What a shape costs: operations, bytes and depth.
+"""The shape of an encoder, and what it costs: operations, bytes and depth.
 
 Operations are those of matrix products alone, as usual; a multiplication with
 its addition counts as two.
@@ -9,20 +9,143 @@ positions of a sequence, V vocabulary size.
 """
 
 import dataclasses
+import itertools
 import math
+import typing
 
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.planner.shape import (
-    EncoderShape,
-    ParameterCount,
-    Shaped,
-    check_length,
-)
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
+
+if typing.TYPE_CHECKING:
+    from keras_fixedhead.backbone import FixedHeadBackbone
+
+# What has a shape.
+Shaped: typing.TypeAlias = "EncoderShape | FixedHeadBackbone"
 
 # BERT masks and predicts this fraction of the tokens.
 _PREDICTED = 0.15
 _FLOAT_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderShape:
+    """The sizes of a `FixedHeadBackbone`, named like its arguments.
+
+    `head_size` may also have a sequence of one int per head for a layer.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    head_size: int | tuple | None = None
+    max_sequence_length: int = 512
+    num_segments: int = 2
+    dropout: float = 0.1
+    pooler: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name not in ("head_size", "dropout", "pooler"):
+                positive_int(name, value)
+        lengths = [len(layer) for layer in self.head_sizes]
+        if lengths != [self.num_heads] * self.num_layers:
+            raise ValueError(
+                "`head_size` must be a positive integer, or one for each of "
+                f"the {self.num_layers} layers, each an integer or one for "
+                f"each of the {self.num_heads} heads. "
+                f"Received: head_size={self.head_size!r}"
+            )
+        for size in itertools.chain(*self.head_sizes):
+            positive_int("head_size", size)
+
+    @classmethod
+    def of(cls, model: Shaped) -> "EncoderShape":
+        if isinstance(model, cls):
+            return model
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not all(hasattr(model, name) for name in names):
+            raise ValueError(
+                "`model` must be an EncoderShape or a FixedHeadBackbone. "
+                f"Received: model={model!r}"
+            )
+        return cls(**{name: getattr(model, name) for name in names})
+
+    @property
+    def head_sizes(self) -> tuple[tuple[int, ...], ...]:
+        def repeated(value, count):
+            many = isinstance(value, (list, tuple))
+            return tuple(value) if many else (value,) * count
+
+        sizes = self.head_size
+        if sizes is None:
+            sizes = self.max_sequence_length
+        return tuple(
+            repeated(layer, self.num_heads)
+            for layer in repeated(sizes, self.num_layers)
+        )
+
+    @property
+    def standard_heads(self) -> bool:
+        sizes = itertools.chain(*self.head_sizes)
+        return all(size * self.num_heads == self.hidden_dim for size in sizes)
+
+    @property
+    def attention_widths(self) -> tuple[int, ...]:
+        """W of each layer."""
+        return tuple(map(sum, self.head_sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterCount:
+    """The parameters of a `FixedHeadBackbone` and of its pre-training heads."""
+
+    token_embedding: int
+    position_embedding: int
+    segment_embedding: int
+    norms: int  # of the embeddings and of the layers, 2 D each
+    query: int
+    key: int
+    value: int
+    attention_output: int
+    feed_forward: int
+    pooler: int
+    masked_lm_head: int  # a dense layer, a norm, and a bias for each word
+    next_sentence_head: int  # on the pooler
+
+    @classmethod
+    def of(cls, model: Shaped) -> "ParameterCount":
+        shape = EncoderShape.of(model)
+        d, layers = shape.hidden_dim, shape.num_layers
+        norm = 2 * d
+        width = sum(shape.attention_widths)  # of all layers
+        projection = (d + 1) * width
+        inner = shape.intermediate_dim
+        return cls(
+            token_embedding=shape.vocabulary_size * d,
+            position_embedding=shape.max_sequence_length * d,
+            segment_embedding=shape.num_segments * d,
+            norms=(1 + 2 * layers) * norm,
+            query=projection,
+            key=projection,
+            value=projection,
+            attention_output=(width + layers) * d,
+            feed_forward=layers * ((d + 1) * inner + (inner + 1) * d),
+            pooler=(d + 1) * d if shape.pooler else 0,
+            masked_lm_head=(d + 1) * d + norm + shape.vocabulary_size,
+            next_sentence_head=(d + 1) * 2 if shape.pooler else 0,
+        )
+
+    @property
+    def encoder(self) -> int:
+        """Those of the `FixedHeadBackbone` alone."""
+        return self.total - self.masked_lm_head - self.next_sentence_head
+
+    @property
+    def total(self) -> int:
+        """All, with both pre-training heads: what the paper counts."""
+        return sum(dataclasses.astuple(self))
 
 
 def encoder_flops(
@@ -32,8 +155,7 @@ def encoder_flops(
 
     Per layer 8 D N H for the projections of attention, 4 T N H for its scores
     and sums, and 4 D F for the feed-forward layers. The last block may compute
-    only `last_block_share` of the tokens, as in
-    `FixedHeadBackbone.encode_positions`.
+    only `last_block_share` of the tokens, as in `encode_positions`.
     """
     shape = EncoderShape.of(model)
     d = shape.hidden_dim
@@ -51,10 +173,6 @@ def encoder_flops(
 
 
 def masked_lm_flops(model: Shaped) -> int:
-    """Floating-point operations of predicting one masked token.
-
-    The dense layer of the head, 2 D^2, and the logits, 2 D V.
-    """
     shape = EncoderShape.of(model)
     return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
 
@@ -65,10 +183,7 @@ def forward_flops(model: Shaped, sequence_length: int) -> int:
 
 
 def training_flops(model: Shaped, sequence_length: int) -> int:
-    """Floating-point operations of an update, for each of its sequences.
-
-    Gradients of inputs and of weights each cost another `forward_flops`.
-    """
+    """Those of an update: gradients cost twice a `forward_flops`."""
     return 3 * forward_flops(model, sequence_length)
 
 
@@ -80,30 +195,25 @@ def activation_bytes(
 ) -> int:
     """Bytes of activations at the peak of a training step, in float32.
 
-    `batch_size` is B on one device, `sequence_length` T with padding, and
-    `predictions_per_sequence` P of `FixedHeadMaskedLM`, or 0 for the backbone
-    alone. A dropout above 0 counts, its rate does not.
-
-    At the peak, the end of the forward pass, the step keeps
+    `batch_size` is B on one device, `predictions_per_sequence` P, or 0 for the
+    backbone alone. A dropout above 0 counts, its rate does not. At the peak,
+    the end of the forward pass, the step keeps
 
     `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
     + B P (7 D + 3 V))`, and with dropout
     `8 (B T (2 L + 1) D + L B N T^2)` more.
 
-    This excludes `state_bytes`, the inputs, and whatever is smaller by a factor
-    of D, T or H, such as the statistics of a row.
-
     XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
-    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md). It allots up
-    to 16% less for fewer tokens, where it computes two of the 6 B T D of a norm
-    anew; 26% less and more for gradients without an update where B T <= 2 D, as
-    activations share memory with gradients; 7% more for GELU with erf; and 35%
-    more for W = 128 F. mixed_bfloat16 takes as much as float32 on CPUs. XLA for
-    TPUs (v5e, libtpu 0.0.52), compiled and not run, allots a quarter of it for
-    2 layers without dropout. Other devices were not measured.
+    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md); up to 16%
+    less for fewer tokens, 26% less and more for gradients without an update
+    where B T <= 2 D, 7% more for GELU with erf, and 35% more for W = 128 F.
+    mixed_bfloat16 takes as much as float32 on CPUs. XLA for TPUs (v5e, libtpu
+    0.0.52), compiled and not run, allots a quarter of it for 2 layers without
+    dropout. Other devices were not measured.
     """
     positive_int("batch_size", batch_size)
-    check_length(sequence_length, shape.max_sequence_length)
+    longest = shape.max_sequence_length
+    positive_int("sequence_length", sequence_length, most=longest)
     positive_int("predictions_per_sequence", predictions_per_sequence, 0)
     tokens = batch_size * sequence_length
     predictions = batch_size * predictions_per_sequence
@@ -134,9 +244,7 @@ def state_bytes(num_parameters: int, moments: int = 2) -> int:
     """Bytes of weights, gradients and the optimizer's numbers, in float32.
 
     `moments` is how many numbers the optimizer keeps for each weight: 2 for
-    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0. A jitted step on JAX
-    stores gradients where it frees activations: if these are larger, its peak
-    is little more than `activation_bytes` and the state without gradients.
+    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0.
     """
     positive_int("num_parameters", num_parameters)
     positive_int("moments", moments, 0)
@@ -149,20 +257,15 @@ class Cost:
 
     Attributes:
         forward_flops, training_flops: of one sequence.
-        batch_size: the sequences of a training step on one device.
-        activation_bytes: the peak of such a step of pre-training, which
-            predicts 15% of the tokens, rounded up.
+        activation_bytes: the peak of a step of pre-training with `batch_size`
+            sequences on one device, which predicts 15% of the tokens.
         state_bytes: weights, gradients and AdamW's moments, in float32, both
             pre-training heads included.
         weight_bytes: by dtype, the encoder's weights. `"int8"` is what Keras's
-            `quantize("int8")` leaves: kernels and the token and segment
-            embeddings in int8 with float32 scales, the rest in float32.
+            `quantize("int8")` leaves.
         document_bytes: by dtype, one embedding of an index.
         heads: of all layers together.
-        heads_under_length: how many are smaller than the sequence and so
-            cannot represent every attention pattern (Theorem 1 of
-            https://arxiv.org/abs/2002.07028).
-        depth_threshold, fitted_depth_threshold: see `keras_fixedhead.theory`.
+        heads_under_length: how many are smaller than the sequence.
     """
 
     shape: EncoderShape
@@ -185,9 +288,7 @@ class Cost:
     def of(
         cls, model: Shaped, sequence_length: int, batch_size: int = 32
     ) -> "Cost":
-        """The costs of an `EncoderShape` or a `FixedHeadBackbone`."""
         shape = EncoderShape.of(model)
-        check_length(sequence_length, shape.max_sequence_length)
         parameters = ParameterCount.of(shape)
         sizes = [size for layer in shape.head_sizes for size in layer]
         d = shape.hidden_dim
@@ -223,7 +324,6 @@ class Cost:
 
     @property
     def bottlenecked(self) -> bool:
-        """Whether a head or the embedding is under the sequence length."""
         return self.heads_under_length > 0 or self.embedding_under_length
 
     def as_dict(self) -> dict:

@@ -9,11 +9,10 @@ import math
 
 from keras_fixedhead import presets
 from keras_fixedhead.attention_checks import positive_int
-from keras_fixedhead.planner.shape import (
+from keras_fixedhead.planner.cost import (
     EncoderShape,
     ParameterCount,
     Shaped,
-    check_length,
 )
 from keras_fixedhead.planner.suggestion import WELL_USED, Suggestion
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
@@ -24,6 +23,7 @@ _DEEPEST = 24
 _WIDEST_HEADS = 4096  # all heads of a layer together
 _WIDEST = 8  # times the embedding size; heads, or the feed-forward
 _SMALLEST_HEAD = 32
+_LEANER_DEPTH = 0.6  # of the layers, kept by `leaner`
 # BERT's, for the shapes with standard heads.
 _STANDARD_HEAD = 64
 _FEED_FORWARD = 4  # times the embedding size
@@ -52,23 +52,18 @@ def suggest(
     embedding size two with heads as large as the sequence is long, more of
     them than d / p, and a feed-forward of 4 d: the fewest layers with which
     heads can use the budget, and the most that the thresholds allow; and the
-    one nearest to BERT's with standard heads (64 each, or the next size that
-    divides d), its feed-forward widened with what layers leave. None has more
-    than 24 layers, or heads or a feed-forward wider than 8 d, or heads wider
-    than 4096 together: the paper's tables measured nothing beyond that.
+    one nearest to BERT's with standard heads, its feed-forward widened with
+    what layers leave. None exceeds what the paper's tables measured: 24 layers,
+    heads or a feed-forward of 8 d, heads of 4096 together.
 
     `parameters` is the budget, which no suggestion exceeds; like the paper's
     counts it includes both pre-training heads. `embedding_dim` fixes d. The
-    other arguments are a `FixedHeadBackbone`'s.
-
-    Returns `count` suggestions or fewer, best first, and after these the one
-    with standard heads, unless it is among them or not one of its layers fits.
-    Raises `ValueError` for a sequence longer than `max_sequence_length` and for
-    a budget that is too small for any shape.
+    other arguments are a `FixedHeadBackbone`'s. Returns at most `count`
+    suggestions, best first, and after these the one with standard heads.
     """
     positive_int("parameters", parameters)
     positive_int("count", count)
-    check_length(sequence_length, max_sequence_length)
+    positive_int("sequence_length", sequence_length, most=max_sequence_length)
     positive_int("embedding_dim", embedding_dim, optional=True)
     dims = _EMBEDDING_DIMS if embedding_dim is None else [embedding_dim]
     tables = {
@@ -104,20 +99,14 @@ def suggest(
 def leaner(
     model: Shaped,
     sequence_length: int,
-    share: float = 1.0,
-    depth_share: float = 0.6,
 ) -> Suggestion:
-    """A shape with fewer layers and more heads of the same size.
+    """A shape with three fifths of the layers and more heads of the same size.
 
     'Leaner Transformers: More Heads, Less Depth' (arXiv 2505.20802): more
     heads improve the conditioning of attention, so that 30-50% of the layers
     can go. Its published variants also widen the embedding; here it stays,
-    which is untested, and the suggestion says so.
-
-    `model` must have at least two layers and one head size. `share`, in
-    (0, 1], is the fraction of its parameters to spend, both pre-training heads
-    included, and `depth_share`, in (0, 1), the fraction of its layers to keep,
-    rounded down. Raises `ValueError` if this leaves no room for more heads.
+    which is untested, and the suggestion says so. `model` must have at least
+    two layers and one head size; its parameters are the budget.
     """
     shape = EncoderShape.of(model)
     sizes = {size for layer in shape.head_sizes for size in layer}
@@ -126,17 +115,8 @@ def leaner(
             "`model` must have at least two layers, and heads of one size. "
             f"Received: model={model!r}"
         )
-    if not 0 < share <= 1:
-        raise ValueError(
-            f"`share` must be over 0 and at most 1. Received: share={share!r}"
-        )
-    if not 0 < depth_share < 1:
-        raise ValueError(
-            "`depth_share` must be over 0 and under 1. "
-            f"Received: depth_share={depth_share!r}"
-        )
-    budget = math.floor(share * _total(shape))
-    layers = max(1, math.floor(depth_share * shape.num_layers))
+    budget = _total(shape)
+    layers = max(1, math.floor(_LEANER_DEPTH * shape.num_layers))
 
     def with_heads(heads):
         return dataclasses.replace(
@@ -145,13 +125,6 @@ def leaner(
 
     one = _total(with_heads(1))
     heads = 1 + (budget - one) // (_total(with_heads(2)) - one)
-    if heads <= shape.num_heads:
-        needed = _total(with_heads(shape.num_heads + 1)) / _total(shape)
-        raise ValueError(
-            f"`share` must leave room for more than {shape.num_heads} heads "
-            f"in {layers} layers. The smallest that does is {needed:.3f}. "
-            f"Received: share={share!r}"
-        )
     found = Suggestion.of(with_heads(heads), sequence_length, budget)
     return found.leaner_than(shape)
 
@@ -180,7 +153,6 @@ class _Search:
         return _total(shape) >= WELL_USED * self.parameters
 
     def largest(self, shape_of, most):
-        """The shape of the largest of 1, ..., `most` that fits, or `None`."""
         number = bisect.bisect_right(
             range(1, most + 1),
             self.parameters,
@@ -189,7 +161,6 @@ class _Search:
         return shape_of(number) if number else None
 
     def published(self, hidden_dim):
-        """The blocks of the paper's shapes that use the budget well."""
         shapes = (
             EncoderShape(**{**presets.shape(name), **self.tables})
             for name in presets.PUBLISHED
@@ -233,7 +204,6 @@ class _Search:
         return found
 
     def standard(self, dims):
-        """The shape with standard heads, in a list, or an empty one."""
         found = filter(None, map(self.with_standard_heads, dims))
         # The nearest to BERT's feed-forward.
         return sorted(

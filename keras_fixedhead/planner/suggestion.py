@@ -4,8 +4,7 @@ import dataclasses
 import math
 
 from keras_fixedhead import presets
-from keras_fixedhead.planner.cost import Cost
-from keras_fixedhead.planner.shape import EncoderShape, ParameterCount
+from keras_fixedhead.planner.cost import Cost, EncoderShape, ParameterCount
 
 # From this fraction on a budget is well used.
 WELL_USED = 0.9
@@ -15,10 +14,8 @@ WELL_USED = 0.9
 class Suggestion:
     """A shape with its costs and the reasons for and against it.
 
-    Attributes:
-        cost: its `shape` is what is suggested.
-        budget: the parameters to spend, both pre-training heads included.
-        published: the name in `presets.PUBLISHED` of exactly this shape.
+    `cost.shape` is what is suggested, `published` its name in
+    `presets.PUBLISHED`. The `budget` includes both pre-training heads.
     """
 
     cost: Cost
@@ -31,7 +28,6 @@ class Suggestion:
     def of(
         cls, shape: EncoderShape, sequence_length: int, budget: int
     ) -> "Suggestion":
-        """The suggestion of a shape, with its reasons."""
         cost = Cost.of(shape, sequence_length)
         good: list[str] = []
         bad: list[str] = []
@@ -48,7 +44,6 @@ class Suggestion:
 
     @property
     def budget_share(self) -> float:
-        """The fraction of the budget that is used, at most 1."""
         return self.cost.parameters.total / self.budget
 
     @property
@@ -56,7 +51,6 @@ class Suggestion:
         return self.shape.standard_heads
 
     def leaner_than(self, deeper: EncoderShape) -> "Suggestion":
-        """The same, compared to a shape with more layers and fewer heads."""
         shape = self.shape
         return dataclasses.replace(
             self,
@@ -76,7 +70,6 @@ class Suggestion:
         )
 
     def as_dict(self) -> dict:
-        """The suggestion as JSON values."""
         return {
             "budget": self.budget,
             "budget_share": self.budget_share,
@@ -94,7 +87,6 @@ def in_millions(number: int) -> str:
 
 
 def _name(shape):
-    """The name in `presets.PUBLISHED` of a shape, or `None`."""
     for name in presets.PUBLISHED:
         if presets.shape(name) == vars(shape):
             return name

@@ -23,6 +23,14 @@ from keras_fixedhead.pictures import check_picture, new_figure, save_figure
 
 # Three of those in Table 2(B) of https://arxiv.org/abs/2002.07028.
 _PAPER_HEAD_SIZES = (32, 64, 128)
+# What the table shows.
+_COLUMNS = (
+    "sequence_length",
+    "head_size",
+    "relative_lowest_error",
+    "total_variation",
+    "largest_total_variation",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +111,6 @@ def _head_sizes(length):
 
 
 def _means(rows):
-    """One row for each length and head size: the means over seeds."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["sequence_length"], row["head_size"]].append(row)
@@ -114,24 +121,7 @@ def _means(rows):
     ]
 
 
-def _table(means):
-    columns = {
-        "tokens": "{sequence_length}",
-        "head size": "{head_size}",
-        "lowest error": "{relative_lowest_error:.1%}",
-        "total variation": "{total_variation:.4f}",
-        "of the worst token": "{largest_total_variation:.4f}",
-    }
-    table = rich.table.Table()
-    for title in columns:
-        table.add_column(title, justify="right")
-    for row in means:
-        table.add_row(*(text.format(**row) for text in columns.values()))
-    return table
-
-
 def _draw(rows):
-    """A panel for each measure, a line for each length."""
     figure = new_figure(9.6, 3.8)
     left, right = figure.subplots(1, 2)
     left.set(
@@ -145,7 +135,6 @@ def _draw(rows):
     lines = collections.defaultdict(list)
     for row in rows:
         lines[row["sequence_length"]].append(row)
-    sizes = [row["head_size"] for row in rows]
     for axis, name in (
         (left, "relative_lowest_error"),
         (right, "total_variation"),
@@ -157,10 +146,6 @@ def _draw(rows):
                 marker=".",
                 label=f"{length} tokens",
             )
-        for size in _PAPER_HEAD_SIZES:
-            if min(sizes) <= size <= max(sizes):
-                axis.axvline(size, color="grey", linestyle=":")
-        axis.plot([], ":", color="grey", label="the paper's head sizes")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
         axis.set(xlabel="head size", ylim=(0, None))
@@ -176,7 +161,10 @@ def _run(config):
     check_picture(picture)
     rows = fit_random_contexts(config)
     means = _means(rows)
-    rich.console.Console().print(_table(means))
+    table = rich.table.Table(*_COLUMNS)
+    for row in means:
+        table.add_row(*(f"{row[name]:.4g}" for name in _COLUMNS))
+    rich.console.Console().print(table)
     record = {
         **dataclasses.asdict(config),
         "output": picture.name,

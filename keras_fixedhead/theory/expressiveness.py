@@ -6,8 +6,7 @@ size, C number of inputs that are tried.
 As in the paper, columns are tokens: inputs X are `[d, n]`, the projections of
 head i are V_q^i, V_k^i, V_v^i `[H, d]`, and V_o is `[d, h H]`. In the standard
 layer, whose matrices are W, the heads together are d wide. That larger heads
-can compute what it does is `convert.from_multi_head_attention`; here is the
-other half: they compute what it cannot.
+can compute what it does is `convert.from_multi_head_attention`.
 """
 
 import dataclasses
@@ -39,8 +38,6 @@ def check_strictness(
     `(V_k^i)^T V_q^i` the same matrix for all heads, of rank H. The layer must
     be built, in float32 or float64, not quantized, with inputs and output of
     one size, without a window and without biases other than 0.
-
-    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
     """
     # A token alone attends to itself.
     positive_int("sequence_length", sequence_length, least=2)
@@ -53,7 +50,8 @@ def check_strictness(
         )
     [head_size] = sizes
     _check_sizes(dim, layer.num_heads, head_size)
-    rank = _rank(heads.values.sum(0), heads.precision)
+    rounding = dim * heads.precision
+    rank = np.linalg.matrix_rank(heads.values.sum(0), rtol=rounding)
     if rank < dim:
         raise ValueError(
             "V_o [V_v^1; ...; V_v^h] must have full rank: the product of the "
@@ -62,15 +60,14 @@ def check_strictness(
         )
     first = heads.logits[0]
     differences = np.linalg.norm(heads.logits - first, axis=(1, 2))
-    # Rounding is relative to the factors: their product may be small.
-    rounding = _ROUNDING * heads.precision * heads.factors.max()
-    if differences.max() > rounding:
+    # Relative to the factors: their product may be small.
+    if differences.max() > _ROUNDING * heads.precision * heads.factors.max():
         raise ValueError(
             "(V_k^i)^T V_q^i must be the same for all heads. Received: "
             f"head {differences.argmax()} differs from head 0 by "
             f"{differences.max():.3g}, of {np.linalg.norm(first):.3g}"
         )
-    rank = _rank(first, heads.precision)
+    rank = np.linalg.matrix_rank(first, rtol=rounding)
     if rank < head_size:
         raise ValueError(
             "(V_k^i)^T V_q^i must have the rank of the head size. "
@@ -87,11 +84,7 @@ def strict_layer(
 ) -> FixedMultiHeadAttention:
     """A built layer without biases that meets the conditions of Theorem 2.
 
-    `V_o [V_v^1; ...; V_v^h]` is the identity, so that outputs are averages of
-    tokens; all heads have the same queries and keys, with orthonormal rows.
-
-    `hidden_dim` is d, `head_size` H, not above d, and `num_heads` h, above
-    d / H. `dtype` is float32 or float64.
+    Its outputs are averages of tokens; all heads have equal queries and keys.
     """
     _check_sizes(hidden_dim, num_heads, head_size)
     layer = FixedMultiHeadAttention(
@@ -121,11 +114,9 @@ def strict_layer(
 class Difference:
     """An input on which two layers differ.
 
-    Attributes:
-        inputs: array `[d, n]`, columns are tokens, in the dtype of the
-            layers; call them on `inputs.T[None]`.
-        relative: the norm of the difference of both outputs, over the norm of
-            the first one's.
+    `inputs` is an array `[d, n]`; call the layers on `inputs.T[None]`.
+    `relative` is the norm of the difference of both outputs, over the norm of
+    the first one's.
     """
 
     inputs: np.ndarray = dataclasses.field(repr=False)
@@ -145,28 +136,11 @@ def find_difference(
     `layer`. Raises `ValueError` if not, and `RuntimeError` if the layers differ
     by no more than what may be rounding.
 
-    Let M be the sum of `V_o^i V_v^i`, M' the sum of `W_o^i W_v^i`, U the
-    `(V_k^i)^T V_q^i` of all heads times their scale, and `A_i` that of the
-    standard layer's head i.
-
-    If all tokens are the same x, each head returns its value, so the outputs
-    are `M x` and `M' x`. These differ for some x, most for the first right
-    singular vector of `M - M'`, unless M = M'.
-
-    If M = M', take one token x and n - 1 times the token x - v. A head gives
-    x the weight `s(v^T A t)` at the token t, where `s(z) = 1 / (1 + (n - 1)
-    exp(-z))`, so that the outputs there differ by the sum over i of
-    `W_o^i W_v^i v (s(v^T A_i t) - s(v^T U t))`. The `W_o^i W_v^i` add up to M,
-    of rank d, and their ranks to d at most: their images meet in 0 only, and
-    the sum vanishes only if each of its terms does. But the rank of A_i is
-    under H and that of U is H, so `A_i - U` is not 0; with v and t = x its
-    first singular vectors (v moved, if `W_o^i W_v^i v` is 0), the term is not
-    0, because s grows.
-
-    Of inputs of both kinds, at several lengths, the one with the largest
-    difference is returned.
-
-    Source: Theorem 2 of https://arxiv.org/abs/2002.07028.
+    Of equal tokens x, the layers return `M x` and `M' x`, for the sums M and M'
+    of all heads' `V_o^i V_v^i`. If M = M', no head's image cancels another's,
+    so it is enough to find tokens x and x - v that a head i weighs differently:
+    the first singular vectors of `A_i - U`, where U and A_i are the
+    `(V_k^i)^T V_q^i` of both layers times their scale, and A_i has lower rank.
     """
     check_strictness(layer, sequence_length)
     if isinstance(standard, keras.layers.MultiHeadAttention):
@@ -205,21 +179,20 @@ def find_difference(
     if relative[best] <= _ROUNDING * precision:
         raise RuntimeError(
             "No input was found on which the layers differ by more than "
-            f"rounding: the largest difference is {relative[best]:.3g} of the "
-            "output. Layers in float64 are compared more exactly."
+            f"rounding: {relative[best]:.3g} of the output. Try float64."
         )
     return Difference(rows[best].T, float(relative[best]))
 
 
 def _equal_tokens(larger, smaller, length):
-    """Inputs of equal tokens on which layers differ, `[1, d, n]`."""
+    """Inputs of equal tokens, `[1, d, n]`."""
     difference = larger.values.sum(0) - smaller.values.sum(0)
     token = np.linalg.svd(difference)[2][0]
     return np.tile(token[:, np.newaxis], (1, 1, length))
 
 
 def _two_tokens(larger, smaller, length):
-    """Inputs of two tokens on which layers differ, `[C, d, n]`."""
+    """Inputs of two tokens, `[C, d, n]`."""
     differences = smaller.logits - larger.logits[0]
     sizes = np.linalg.norm(differences, axis=(1, 2))
     head = (sizes * np.linalg.norm(smaller.values, axis=(1, 2))).argmax()
@@ -252,7 +225,6 @@ class _Heads:
 
 
 def _heads(name, layer):
-    """The matrices of a layer, if it is one that Theorem 2 is about."""
     if not isinstance(layer, FixedMultiHeadAttention) or not layer.built:
         raise ValueError(
             f"`{name}` must be a built attention layer. Received: {layer!r}"
@@ -263,20 +235,16 @@ def _heads(name, layer):
         for dense in projections
         if dense.use_bias and ops.convert_to_numpy(dense.bias).any()
     ]
-    for what, unfit in {
-        # Less precision hides a difference.
-        f"dtype {layer.compute_dtype}": layer.compute_dtype
-        not in ("float32", "float64"),
-        "quantized weights": any(x.quantization_mode for x in projections),
-        f"attention_window={layer.attention_window}": layer.attention_window,
-        f"biases in {', '.join(biased)}": biased,
-    }.items():
-        if unfit:
-            raise ValueError(
-                f"`{name}` must compute in float32 or float64, without "
-                "quantization, without a window and without biases other "
-                f"than 0. Received: {what}"
-            )
+    quantized = any(dense.quantization_mode for dense in projections)
+    # Less precision hides a difference.
+    precise = layer.compute_dtype in ("float32", "float64")
+    if biased or quantized or layer.attention_window or not precise:
+        raise ValueError(
+            f"`{name}` must compute in float32 or float64, without a window "
+            "and without biases other than 0, and not be quantized. Received: "
+            f"dtype {layer.compute_dtype}, {quantized=}, attention_window="
+            f"{layer.attention_window}, biases in {', '.join(biased)}"
+        )
     kernels = [ops.convert_to_numpy(dense.kernel) for dense in projections]
     # JAX may have made float32 of float64.
     precision = float(np.finfo(kernels[0].dtype).eps)
@@ -313,11 +281,5 @@ def _check_sizes(hidden_dim, num_heads, head_size):
     if num_heads * head_size <= hidden_dim:
         raise ValueError(
             "There must be more heads than the embedding size over the head "
-            f"size ({hidden_dim} / {head_size}): up to there, a standard "
-            f"layer has heads as large. Received: num_heads={num_heads}"
+            f"size ({hidden_dim} / {head_size}). Received: {num_heads=}"
         )
-
-
-def _rank(matrix, precision):
-    singular = np.linalg.svd(matrix, compute_uv=False)
-    return int((singular > len(matrix) * precision * singular[0]).sum())

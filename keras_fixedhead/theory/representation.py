@@ -3,15 +3,12 @@
 Shape letters: d embedding size, n sequence length, H head size.
 
 As in the paper, columns are tokens: inputs X are `[d, n]`, and column j of a
-context P `[n, n]`, which is positive, says how much token j attends to each of
-the others, so it sums to 1. The attention scores of the Keras layer are P
-transposed.
+context P `[n, n]`, which is positive and sums to 1, says how much token j
+attends to each of the others. The scores of the Keras layer are P transposed.
 
 A softmax ignores a constant that is added to a column. A context is therefore
 determined by its logarithm less the mean of each column, the *centred log*
 below; its rank is n - 1 at most.
-
-Errors are `ValueError`s that name the argument and the condition it violates.
 """
 
 import dataclasses
@@ -38,27 +35,20 @@ def construct_projections(
     """Projections whose head attends to `inputs` exactly as `context` says.
 
     `inputs` X is an array `[d, n]` of full column rank, so `d >= n`, and
-    `context` P an array `[n, n]`. `head_size`, H, is n by default; n - 1 is
-    always enough, and the least is the rank of the centred log, to the
-    precision of the context's dtype.
+    `context` P an array `[n, n]`. `head_size`, H, is n by default; the least is
+    the rank of the centred log, to the precision of the context's dtype.
 
     The projections meet `(W_k X)^T (W_q X) = sqrt(H) log(P D_0)`, where the
-    diagonal D_0 centres the logarithm: the singular value decomposition splits
-    it into two factors of equal size, and the pseudoinverse of X carries them
-    from tokens to embeddings.
-
-    Returns `(W_q, W_k)`, float64 arrays `[H, d]`.
-
-    Source: Theorem 1 and equation (6) of https://arxiv.org/abs/2002.07028.
+    diagonal D_0 centres the logarithm (equation (6) of the paper). Returns
+    `(W_q, W_k)`, float64 arrays `[H, d]`.
     """
     inputs = _check_inputs(inputs)
     size = inputs.shape[1]
     rank = np.linalg.matrix_rank(inputs)
     if rank < size:
         raise ValueError(
-            "`inputs` must have full column rank: as many linearly "
-            f"independent columns as tokens. Received: rank {rank} and "
-            f"{size} tokens, shape {inputs.shape}"
+            "`inputs` must have full column rank. "
+            f"Received: rank {rank} and {size} tokens, shape {inputs.shape}"
         )
     log, noise = _centred_log(context, size)
     left, singular, right = np.linalg.svd(log)
@@ -68,8 +58,7 @@ def construct_projections(
     elif positive_int("head_size", head_size) < rank:
         raise ValueError(
             f"`head_size` must be at least {rank}, the rank of the context's "
-            "logarithm less the mean of each column; smaller heads cannot "
-            f"compute this context. Received: head_size={head_size}"
+            f"centred logarithm. Received: head_size={head_size}"
         )
     # The factors are [H, n]; their rows above the rank stay zero.
     root = np.sqrt(math.sqrt(head_size) * singular[:rank, np.newaxis])
@@ -85,12 +74,10 @@ def attention_layer(
     key_projection: ArrayLike,
     dtype: str = "float32",
 ) -> FixedMultiHeadAttention:
-    """A built layer of one head, without biases, that has these projections.
+    """A built layer of one head, without biases, with projections `[H, d]`.
 
-    `query_projection` is W_q and `key_projection` W_k, arrays `[H, d]`. Then
     `layer(inputs.T[None], return_attention_scores=True)[1][0, 0]` is the
-    context, transposed. Values are the first H numbers of a token, so the
-    output shows what was attended to.
+    context, transposed. Values are the first H numbers of a token.
     """
     shapes = np.shape(query_projection), np.shape(key_projection)
     if len(shapes[0]) != 2 or shapes[0] != shapes[1]:
@@ -119,10 +106,8 @@ def lowest_error(context: ArrayLike, head_size: int) -> float:
     The logits of a head have rank `head_size` at most. Of all such matrices,
     with any constant added to each column, the nearest to `log(context)`
     misses it by the centred log's singular values beyond `head_size`
-    (Eckart and Young 1936).
-
-    Returns the root of the sum of the squared differences of logits, in nats:
-    0, but for rounding, from a `head_size` of n - 1.
+    (Eckart and Young 1936). Returns the root of the sum of the squared
+    differences, in nats.
     """
     head_size = positive_int("head_size", head_size)
     log, _ = _centred_log(context)
@@ -138,8 +123,7 @@ class ContextFit:
         total_variation: in `[0, 1]`. Half the absolute differences of context
             and scores, summed over a column; the mean over columns.
         largest_total_variation: the same for the worst column.
-        log_error: the root of the sum of the squared differences of both
-            centred logs, in nats; never under `lowest_error`.
+        log_error: as in `lowest_error`, and never under it.
         scores: float32 array `[n, n]`, the context that the layer computes.
     """
 
@@ -161,13 +145,9 @@ def fit_context(
 
     Random query and key projections follow Adam, with a learning rate that
     falls to 0 along a cosine, down the Kullback-Leibler divergence of context
-    and scores. So this bounds what a head of this size misses from above, and
-    depends on the optimizer; `lowest_error` bounds it from below. The result
-    is reproducible, and global random states stay as they are.
-
-    `inputs` is an array `[d, n]`, not all zero, by default the identity; it is
-    scaled to columns of a mean square length of 1. If its rank is under n, no
-    head size is enough in general.
+    and scores. So this bounds what a head of this size misses from above;
+    `lowest_error` bounds it from below. `inputs`, `[d, n]`, are by default the
+    identity; they are scaled to columns of a mean square length of 1.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")
@@ -237,14 +217,8 @@ def _check_inputs(inputs: ArrayLike) -> np.ndarray:
     return inputs
 
 
-def _centred_log(
-    context: ArrayLike, size: int | None = None
-) -> tuple[np.ndarray, float]:
-    """The centred log `[n, n]` of a context, float64, and its rounding.
-
-    A singular value up to the second is rounding. `size`, if given, is what n
-    has to be.
-    """
+def _centred_log(context, size=None):
+    """The centred log `[n, n]` of a context, float64, and its rounding."""
     given = np.asarray(context)
     if (
         given.ndim != 2
@@ -252,19 +226,17 @@ def _centred_log(
         or {*given.shape} != {size or len(given)}
     ):
         raise ValueError(
-            "`context` must be a square matrix, [tokens, tokens], with a row "
-            "and a column for each of the tokens of `inputs`. "
-            f"Received: context of shape {given.shape}"
+            "`context` must be a square matrix, for each of the tokens of "
+            f"`inputs`. Received: context of shape {given.shape}"
         )
     dtype = given.dtype if given.dtype.kind == "f" else "float64"
     array = given.astype("float64")
     sums = array.sum(0)
     if not (array > 0).all() or not np.allclose(sums, 1, 0, _SUM_TOLERANCE):
         raise ValueError(
-            "`context` must be positive, as a softmax is, and each column "
-            "must sum to 1; transpose what has rows that do. Received: a "
-            f"smallest number of {array.min():g}, and columns that sum to "
-            f"{sums.min():.9g} to {sums.max():.9g}"
+            "`context` must be positive, and each column must sum to 1. "
+            f"Received: a smallest number of {array.min():g}, and columns that "
+            f"sum to {sums.min():.9g} to {sums.max():.9g}"
         )
     log = np.log(array)
     noise = len(log) * np.finfo(dtype).eps * max(1.0, abs(log).max())

@@ -155,7 +155,7 @@ def index(path):
     [
         (lambda path: path.unlink(), OSError, "no model.safetensors"),
         (damaged, ValueError, "model.safetensors is damaged"),
-        (pickled, ValueError, "pytorch_model.bin.*refused"),
+        (pickled, OSError, r"\*.bin, are refused"),
         (index, OSError, "shards in its `weight_map`"),
     ],
 )

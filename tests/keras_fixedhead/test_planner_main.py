@@ -95,7 +95,7 @@ def test_leaner(capsys):
         ("--preset bert_base --count 0", "`count` does not go with `preset`"),
         ("--parameters 9M --preset bert_base", "`preset` does not go"),
         ("--parameters 9M --leaner", "`leaner` does not go"),
-        ("--preset lm1b_d256_p32_h8 --sequence_length 512", "at most the 256"),
+        ("--preset lm1b_d256_p32_h8 --sequence_length 512", "from 1 to 256"),
         (SIZES.replace("5", "-5"), "`num_heads` must be a positive"),
         *(
             (f"--parameters {x}", f"whole number.*Received: parameters='{x}'")

@@ -172,7 +172,7 @@ def test_every_part_by_hand():
     "numbers, message",
     [
         ((True, 13), "`batch_size`.*batch_size=True"),
-        ((5, 513), "`sequence_length` must be at most the 512 .*Received: s"),
+        ((5, 513), "`sequence_length` must be .*from 1 to 512.*Received: s"),
         ((5, 13, -1), "`predictions_per_sequence`.*at least 0.*=-1"),
     ],
 )

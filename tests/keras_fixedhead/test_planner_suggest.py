@@ -38,11 +38,9 @@ def total(**sizes):
 @pytest.mark.parametrize(
     ("millions", "dim", "length"),
     [
-        (10, None, 64),
         (30, 193, 512),
         (110, None, 128),
         (110, 768, 512),
-        (340, 193, 64),
         (340, 1024, 128),
     ],
 )
@@ -133,9 +131,7 @@ def test_no_figures_are_cited_for_another_vocabulary():
         assert suggestion.shape.vocabulary_size == 30000
 
 
-@pytest.mark.parametrize(
-    ("millions", "dim"), [(30, 256), (110, 256), (110, 512), (340, 768)]
-)
+@pytest.mark.parametrize(("millions", "dim"), [(30, 256), (110, 512)])
 def test_heads_before_layers(millions, dim):
     """The fewest layers with which heads use the budget, found by trying."""
     budget = millions * MILLION
@@ -201,8 +197,6 @@ def test_a_neighbour_is_cited():
         ((10**7, 128, 512), "at least 18,814,140.*size of 512"),
         ((2e8, 128), "`parameters` must be a positive integer.*=2000"),
         ((10**8, 513), "`sequence_length` must be at most.*512.*=513"),
-        ((10**8, 128, -3), "`embedding_dim` must be a positive.*=-3"),
-        ((10**8, 128, None, 0), "`vocabulary_size` must be.*=0"),
         ((10**8, 128, None, 97, 128, 2, True, 0), "`count` must be.*=0"),
     ],
 )
@@ -254,10 +248,7 @@ class TestLeaner:
         with pytest.raises(ValueError, match=message):
             leaner(self.shape, 128, **arguments)
 
-    @pytest.mark.parametrize(
-        "arguments", [{"num_layers": 1}, {"head_size": (64, 128) * 12}]
-    )
-    def test_no_such_shape(self, arguments):
-        shape = dataclasses.replace(self.shape, **arguments)
+    def test_no_such_shape(self):
+        shape = dataclasses.replace(self.shape, num_layers=1)
         with pytest.raises(ValueError, match="at least two layers.*Received"):
             leaner(shape, 128)

@@ -28,10 +28,7 @@ _SHOWN = (
 
 
 class RunRecords:
-    """The records of one run of `steps` updates, in its work directory.
-
-    Only the `chief` of the workers writes and prints.
-    """
+    """A run's records, which only the `chief` of the workers makes."""
 
     def __init__(self, workdir: pathlib.Path, steps: int, chief: bool):
         self.workdir = workdir
@@ -44,8 +41,7 @@ class RunRecords:
     def claim(self, settings: dict) -> None:
         """Raises a `ValueError` if the work directory has another run.
 
-        `settings`, JSON values, decide the result of a run. They are written in
-        `begin`, so that a run that fails before does not bind the next one.
+        `begin` writes the settings: a run that fails before binds no other.
         """
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))
@@ -59,10 +55,9 @@ class RunRecords:
         self._settings = settings
 
     def begin(self, first_step: int) -> None:
-        """Records that the run goes on after `first_step`, the last one saved.
+        """Drops what a killed run recorded after `first_step`, the last saved.
 
-        Drops what a run that was killed recorded later. The evaluation after
-        `first_step` is repeated.
+        The evaluation after `first_step` is repeated.
         """
         if not self.chief:
             return
@@ -147,9 +142,7 @@ def _flat(settings, prefix=""):
 def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
-    `verb` is a module, `args` the command line that `config` was read from.
-    Writes `summarize` to `seeds.json`. Returns 0, or the exit status of the
-    first run that failed or was stopped.
+    Returns 0, or the exit status of the first run that failed or was stopped.
     """
     first, workdir = config.training.seed, config.run.workdir
     check_positive(seeds=config.seeds)
@@ -192,19 +185,14 @@ def read_figures(workdir: pathlib.Path) -> dict[str, float]:
 
 
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
-    """Summarizes finished runs, given by seed, that differ in nothing else.
-
-    Returns `seeds`, and for each metric of `figures` its `values`, their `mean`
-    and sample `deviation` (over n - 1; None for a single run).
-    """
+    """Returns means and sample deviations of finished runs, given by seed."""
     runs = [read_figures(folder) for folder in folders.values()]
     figures = {}
     for name in runs[0]:
         values = [run[name] for run in runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
         figures[name] = {
             "values": values,
             "mean": statistics.fmean(values),
-            "deviation": deviation,
+            "deviation": statistics.stdev(values) if len(runs) > 1 else None,
         }
     return {"seeds": list(folders), "figures": figures}

@@ -29,6 +29,7 @@ from keras_fixedhead.progress import progress
 from training.engine.configs import (
     FinetuneConfig,
     HeadConfig,
+    check_fraction,
     check_length,
     check_positive,
 )
@@ -45,17 +46,14 @@ from training.engine.preset import (
 class SequenceTask(abc.ABC):
     """What is learned, by a model that reads int tensors `[M, T]`.
 
-    `metrics` names the metrics that `loss` returns, `counts` the counts of
-    `totals`, and `inputs` what the model reads of a batch; `warnings` are
-    sentences to print. `_batches` makes batches of the examples `_training` and
-    `_validation`. A global batch must depend only on its step and the seed, so
-    that a resumed run sees the same batches on any number of devices.
+    A global batch must depend only on its step and the seed, so that a resumed
+    run sees the same batches on any number of devices.
     """
 
     config: Any
     model: keras.layers.Layer
-    metrics: Sequence[str] = ()
-    counts: Sequence[str] = ("tokens", "examples")
+    metrics: Sequence[str] = ()  # those that `loss` returns
+    counts: Sequence[str] = ("tokens", "examples")  # those of `totals`
     inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
     warnings: Sequence[str] = ()
     _batches: Any
@@ -103,11 +101,7 @@ class SequenceTask(abc.ABC):
         )
 
     def totals(self, batch: dict) -> dict[str, tf.Tensor]:
-        """Returns counts of a replica's batch, float scalars.
-
-        The loop adds them up over the global batch, and reports the totals
-        `examples` and `tokens` per second.
-        """
+        """Returns counts of a replica's batch, which the loop adds up."""
         real = tf.cast(batch["padding_mask"], tf.float32)
         return {
             "tokens": tf.reduce_sum(real),
@@ -118,11 +112,10 @@ class SequenceTask(abc.ABC):
     def loss(
         self, batch: dict, totals: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns contributions to the global batch's mean loss and `metrics`.
+        """Returns scalars whose sums are the global batch's loss and `metrics`.
 
         Called in replica context with a batch or some of its rows, and with the
-        `totals` over all replicas. The contributions are scalars; their sums
-        over all replicas and rows are the means.
+        `totals` over all replicas.
         """
 
     def flops(self, totals: dict[str, float]) -> float | None:
@@ -156,10 +149,7 @@ class SequenceTask(abc.ABC):
 
 
 def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the outputs of each example once, in order, as `[N, ...]`.
-
-    `index` in `outputs` has the numbers of the examples, -1 for padding.
-    """
+    """Returns the outputs by their `index`, `[N, ...]`, without padding's."""
     index = outputs["index"]
     order = np.argsort(index, kind="stable")[(index < 0).sum() :]
     return {name: x[order] for name, x in outputs.items() if name != "index"}
@@ -168,11 +158,7 @@ def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def losses_and_hits(
     logits: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns losses in nats, and 1 where the highest logit is the label's.
-
-    `logits` are `[..., C]`, `labels` integers `[...]`; the results are
-    `[...]`, in float32 or float64.
-    """
+    """Returns losses in nats and hits, `[...]`, of logits `[..., C]`."""
     if logits.dtype != tf.float64:
         # bfloat16 is too coarse for a sum of exponentials.
         logits = tf.cast(logits, tf.float32)
@@ -193,15 +179,13 @@ def outputs_of_all(
     batch_size: int,
     label: str,
 ) -> Any:
-    """Returns the outputs of N sequences in their order, `[N, ...]`.
+    """Returns the outputs `[N, ...]`, filled up with zeros, of N sequences.
 
-    `inputs` returns those of the sequences of some numbers, `packed` the
-    outputs, tensors `[M, ...]` whose second dimension may be that of the batch;
-    zeros fill it up. The longest sequences come first, so that a batch too
-    large for the memory fails at once.
+    `inputs` returns the inputs of `packed` for the sequences of some numbers.
     """
     check_positive(batch_size=batch_size)
     compute = tf.function(packed, reduce_retracing=True, autograph=False)
+    # The longest first: a batch too large for the memory fails at once.
     order = np.argsort(-np.asarray(lengths), kind="stable")
     found = None
     with progress(label, len(order)) as advance:
@@ -221,15 +205,13 @@ def outputs_of_all(
 class FinetuningTask(SequenceTask):
     """Trains the encoder of a preset (`init`), or a new one, under a head.
 
-    A subclass sets the attributes below. Its `__init__` makes `_preprocessor`
-    and reads `_training` and `_validation`, the examples of `batches`.
+    A subclass's `__init__` makes `_preprocessor` and reads `_training` and
+    `_validation`, the examples of `batches`.
     """
 
-    part: str
-    """Field of the configuration that holds the task's options."""
+    part: str  # field of the configuration with the task's options
+    # Options left out of `settings`: `data_sha256` covers these files.
     sources: tuple[str, ...] = ()
-    """Options to leave out of `settings`: `data_sha256` covers the content of
-    these files, which may move."""
     batches: type[ExampleBatches]
     _preprocessor: keras_hub.models.Preprocessor
 
@@ -237,12 +219,7 @@ class FinetuningTask(SequenceTask):
         self.config = config
         self._options = getattr(config, self.part)
         if isinstance(self._options, HeadConfig):
-            rate = self._options.head_dropout
-            if not 0.0 <= rate < 1.0:
-                raise ValueError(
-                    "`head_dropout` must be from 0 to below 1. "
-                    f"Received: {rate}"
-                )
+            check_fraction(head_dropout=self._options.head_dropout)
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property
@@ -283,9 +260,7 @@ class FinetuningTask(SequenceTask):
         return digests
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
-        # `read_start` has set it.
-        longest = self._model.max_sequence_length or 0
-        check_length(longest, special_tokens, **lengths)
+        check_length(self._model.max_sequence_length, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:
         """Reads the tokenizer of `init`, or the options' `vocabulary`."""

@@ -6,9 +6,9 @@ import pytest
 
 from keras_fixedhead.files import write_json
 from training.engine.cli import RunFailed
+from training.reproduce.cells import SCALES
 from training.reproduce.plan import Plan, best_rate, between
 from training.reproduce.runner import record_failure
-from training.reproduce.scales import SCALES
 
 
 def record(plan, run, nats):

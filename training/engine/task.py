@@ -29,7 +29,6 @@ from keras_fixedhead.progress import progress
 from training.engine.configs import (
     FinetuneConfig,
     HeadConfig,
-    check_fraction,
     check_length,
     check_positive,
 )
@@ -219,7 +218,12 @@ class FinetuningTask(SequenceTask):
         self.config = config
         self._options = getattr(config, self.part)
         if isinstance(self._options, HeadConfig):
-            check_fraction(head_dropout=self._options.head_dropout)
+            rate = self._options.head_dropout
+            if not 0.0 <= rate < 1.0:
+                raise ValueError(
+                    "`head_dropout` must be from 0 to below 1. "
+                    f"Received: {rate}"
+                )
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property
@@ -260,7 +264,9 @@ class FinetuningTask(SequenceTask):
         return digests
 
     def _check_lengths(self, special_tokens: int, **lengths: int) -> None:
-        check_length(self._model.max_sequence_length, special_tokens, **lengths)
+        # `read_start` has set it.
+        longest = self._model.max_sequence_length or 0
+        check_length(longest, special_tokens, **lengths)
 
     def _read_tokenizer(self) -> FixedHeadTokenizer:
         """Reads the tokenizer of `init`, or the options' `vocabulary`."""

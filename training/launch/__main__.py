@@ -117,9 +117,8 @@ def is_temporary(status: int) -> bool:
 class Supervisor:
     """Runs the workers of one training run until they are done.
 
-    No worker can go on without the others. When one ends with an error, all
-    end; if the error is temporary, all start again. SIGTERM, SIGINT and SIGHUP
-    (as SIGTERM) are passed on to the workers, which then do not restart.
+    When one ends with an error, all end; if it is temporary, all start again.
+    Signals (SIGHUP as SIGTERM) are passed on, and then none restarts.
     """
 
     def __init__(self, workers: Sequence[Worker], config: RestartConfig):

@@ -8,9 +8,6 @@ import dataclasses
 
 from keras_fixedhead.planner import EncoderShape, ParameterCount, encoder_flops
 
-# Costs are compared without the vocabulary, which is the same for all cells.
-_VOCABULARY = 1
-
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
@@ -160,25 +157,17 @@ def grid(scale: Scale) -> list[Cell]:
         return Cell(name, why, {**base, **changes})
 
     def standard(factor):
-        return {
-            "num_heads": int(heads * factor),
-            "head_size": int(size / factor),
-        }
+        number = int(heads * factor)
+        return {"num_heads": number, "head_size": d // number}
 
     def fixed(factor):
-        return cell(
-            f"heads_x{factor}",
-            "Fig. 3a, Table 2A: more heads of one size",
-            num_heads=heads * factor,
-        )
+        why = "Fig. 3a, Table 2A: more heads of one size"
+        return cell(f"heads_x{factor}", why, num_heads=heads * factor)
 
     def sized(factor):
-        return cell(
-            f"sizes_x{factor}",
-            "Fig. 3b, Table 2B: larger heads, as many as in standard_x2",
-            num_heads=2 * heads,
-            head_size=size * factor,
-        )
+        why = "Fig. 3b, Table 2B: larger heads, as many as in standard_x2"
+        changes = {"num_heads": 2 * heads, "head_size": size * factor}
+        return cell(f"sizes_x{factor}", why, **changes)
 
     def wide(factor):
         return cell(
@@ -192,9 +181,8 @@ def grid(scale: Scale) -> list[Cell]:
         )
 
     def deep(factor, why):
-        return cell(
-            f"deep_x{factor}", why, num_layers=factor * scale.num_layers
-        )
+        layers = factor * scale.num_layers
+        return cell(f"deep_x{factor}", why, num_layers=layers)
 
     def broad(factor):
         # Only nearly as large, since heads are whole.
@@ -265,21 +253,22 @@ def grid(scale: Scale) -> list[Cell]:
     ]
 
 
-def _parameters(cell, scale):
-    return ParameterCount.of(encoder_shape(cell, scale, _VOCABULARY)).encoder
+def _parameters(shape):
+    return ParameterCount.of(shape).encoder
 
 
-def _flops(cell, scale):
-    shape = encoder_shape(cell, scale, _VOCABULARY)
-    return encoder_flops(shape, scale.sequence_length)
+def _flops(shape):
+    return encoder_flops(shape, shape.max_sequence_length)
 
 
 def _same(cost, scale, other, changes):
     """The feed-forward width at which a layer costs the same, rounded down."""
 
-    def of(width):
-        changed = {**changes, "intermediate_dim": width}
-        return cost(Cell("", "", {**other.shape, **changed}), scale)
+    def of(**changed):
+        changed = Cell("", "", {**other.shape, **changed})
+        # The vocabulary is the same for all cells.
+        return cost(encoder_shape(changed, scale, vocabulary_size=1))
 
+    one, two = (of(**changes, intermediate_dim=width) for width in (1, 2))
     # The cost is linear in the width.
-    return 1 + (cost(other, scale) - of(1)) // (of(2) - of(1))
+    return 1 + (of() - one) // (two - one)

@@ -19,10 +19,8 @@ def test_best_product_counts_each_addition(monkeypatch):
     "name, peak",
     [
         ("Tesla T4", 65e12),
-        ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H100 NVL", 835e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA L4", 121e12),
         ("NVIDIA L40S", None),
         ("", None),
     ],

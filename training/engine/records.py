@@ -31,10 +31,7 @@ _SHOWN = (
 
 
 class RunRecords:
-    """The records of one run of `steps` updates, in its work directory.
-
-    Only the `chief` of the workers writes and prints.
-    """
+    """A run's records, which only the `chief` of the workers makes."""
 
     def __init__(self, workdir: pathlib.Path, steps: int, chief: bool):
         self.workdir = workdir
@@ -182,9 +179,7 @@ def _flat(settings, prefix=""):
 def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
-    `verb` is a module, `args` the command line that `config` was read from.
-    Writes `summarize` to `seeds.json`. Returns 0, or the exit status of the
-    first run that failed or was stopped.
+    Returns 0, or the exit status of the first run that failed or was stopped.
     """
     first, workdir = config.training.seed, config.run.workdir
     check_positive(seeds=config.seeds)
@@ -227,19 +222,14 @@ def read_figures(workdir: pathlib.Path) -> dict[str, float]:
 
 
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
-    """Summarizes finished runs, given by seed, that differ in nothing else.
-
-    Returns `seeds`, and for each metric of `figures` its `values`, their `mean`
-    and sample `deviation` (over n - 1; None for a single run).
-    """
+    """Returns means and sample deviations of finished runs, given by seed."""
     runs = [read_figures(folder) for folder in folders.values()]
     figures = {}
     for name in runs[0]:
         values = [run[name] for run in runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
         figures[name] = {
             "values": values,
             "mean": statistics.fmean(values),
-            "deviation": deviation,
+            "deviation": statistics.stdev(values) if len(runs) > 1 else None,
         }
     return {"seeds": list(folders), "figures": figures}

@@ -4,9 +4,9 @@ Shape letters: B batch, T sequence length, D embedding size, V vocabulary size.
 """
 
 import dataclasses
-import pathlib
+import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.growth import backbone_of, input_batches
 from keras_fixedhead.progress import progress
-from training.convert import reference, transformers_encoder
+from training.convert import reference
 
 TOLERANCE = 1e-5
 
@@ -145,48 +145,45 @@ def compare_to_source(
 ) -> Agreement:
     """Runs a model and its source on int arrays `[B, T]`, encoder inputs.
 
-    A source that is a live model runs itself. Hugging Face's models run with
-    `transformers` if it is installed. The rest run BERT's forward pass in
-    NumPy, in float64.
+    A source that is a live model runs itself, another one BERT's forward pass
+    in NumPy, in float64.
     """
     batches = _batches(inputs)
     heads = isinstance(model, FixedHeadMaskedLM)
-    encoded: Iterable[dict]
+
+    def encode(batch):
+        if source.encode is not None:
+            outputs = source.encode(batch)
+        else:
+            outputs = reference.encode(source, batch, heads)
+        if isinstance(model, FixedHeadTextEmbedder):
+            outputs = {
+                **outputs,
+                "embedding": _embedding(outputs, batch, model),
+            }
+        return outputs
+
+    computed_by = "BERT's forward pass in NumPy, float64"
     if source.encode is not None:
-        computed_by, encoded = source.origin, map(source.encode, batches)
-    elif (
-        pathlib.Path(source.origin, "config.json").exists()
-        and transformers_encoder.is_installed()
-    ):
-        computed_by = "transformers"
-        encoded = transformers_encoder.encode(source.origin, batches, heads)
-    else:
-        computed_by = "BERT's forward pass in NumPy, float64"
-        encoded = (reference.encode(source, batch, heads) for batch in batches)
-    if isinstance(model, FixedHeadTextEmbedder):
-        encoded = (
-            {**outputs, "embedding": _embedding(outputs, batch, model)}
-            for outputs, batch in zip(encoded, batches)
-        )
-    return _compare(computed_by, encoded, model, batches)
+        computed_by = source.origin
+    return _compare(computed_by, encode, model, batches)
 
 
 def compare_to_model(
     before: keras.Model, after: keras.Model, inputs: dict
 ) -> Agreement:
     """Runs two models of one class on text; see `compare_to_source`."""
-    batches = _batches(inputs)
-    outputs = (outputs_of(before, batch) for batch in batches)
-    return _compare("the model before", outputs, after, batches)
+    return _compare(
+        "the model before",
+        functools.partial(outputs_of, before),
+        after,
+        _batches(inputs),
+    )
 
 
 def tokenize_in_graph(tokenizer: FixedHeadTokenizer) -> Callable:
     """A `FixedHeadTokenizer` as a function that runs in a graph, as served."""
-    compiled = tf.function(
-        tokenizer.tokenize_in_graph,
-        input_signature=[tf.TensorSpec([None], tf.string)],
-        autograph=False,
-    )
+    compiled = tf.function(tokenizer.tokenize_in_graph, autograph=False)
     return lambda texts: compiled(tf.constant(list(texts))).to_list()
 
 
@@ -202,7 +199,7 @@ def _batches(inputs):
     return batches
 
 
-def _compare(computed_by, outputs, model, batches):
+def _compare(computed_by, encode, model, batches):
     agreement = Agreement(computed_by)
     texts = sum(len(batch["token_ids"]) for batch in batches)
     print(
@@ -210,8 +207,8 @@ def _compare(computed_by, outputs, model, batches):
         file=sys.stderr,
     )
     with progress("Comparing outputs", texts) as advance:
-        for batch, theirs in zip(batches, outputs):
-            agreement.add(batch, theirs, outputs_of(model, batch))
+        for batch in batches:
+            agreement.add(batch, encode(batch), outputs_of(model, batch))
             advance(len(batch["token_ids"]))
     return agreement
 

@@ -44,10 +44,7 @@ _OVERRIDES = (
 
 
 def convert(config: "ConvertConfig") -> keras.Model:
-    """Builds, compares and writes the model that `config` describes.
-
-    An error means that nothing was written.
-    """
+    """Builds, compares and writes the model that `config` describes."""
     if config.output.exists():
         raise FileExistsError(
             f"{config.output} exists. Choose another --output, or remove it"

@@ -23,10 +23,7 @@ _TFDS_NAME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A split, or part of one, of a prepared TensorFlow dataset.
-
-    `num_bytes` is estimated from `num_examples`.
-    """
+    """A split, or part of one; `num_bytes` is an estimate."""
 
     name: str
     split: str
@@ -122,10 +119,7 @@ def is_named(source: str | os.PathLike) -> bool:
 def open_dataset(
     source: str, argument: str, data_dir: str | os.PathLike | None = None
 ) -> TfdsSplit:
-    """Opens a named dataset; prepares it if needed.
-
-    `argument` is the flag that error messages name.
-    """
+    """Opens a named dataset, the flag `argument`; prepares it if needed."""
     # Slow to import, and needed only by those who name a dataset.
     import tensorflow_datasets as tfds
 

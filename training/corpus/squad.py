@@ -41,9 +41,8 @@ class Question:
 def read_squad(path: str | os.PathLike) -> beir.Beir:
     """Reads a `.json` file of SQuAD 1.1 or 2.0 as a retrieval collection.
 
-    A question is a query for the paragraph it was written for (Rajpurkar et
-    al. 2016), often not the only one that answers it, unless it is impossible.
-    Documents are named by the numbers of article and paragraph.
+    A possible question is a query for the paragraph it was written for, often
+    not the only one that answers it.
     """
     documents, queries, judgements = {}, {}, []
     for name, context, questions in _paragraphs(path):
@@ -63,8 +62,7 @@ def read_questions(
 ) -> list[Question]:
     """Reads the questions that have an answer (all, if not `answered`).
 
-    The source is SQuAD's `.json`, version 1.1 or 2.0, or a named dataset. `say`
-    is told what is left out, and how many answers are not where the data say.
+    `say` is told what is left out and what answers are not where data say.
     """
     name = os.fspath(source)
     if is_named(name):
@@ -112,17 +110,13 @@ def _located(text, start, context, counts):
     return Answer(text, first)
 
 
-def _json_records(path: str | os.PathLike) -> Iterator[tuple[str, dict]]:
-    """Yields where a question is, and the question with its context."""
+def _json_records(path):
     for _, context, questions in _paragraphs(path):
         for where, question in questions:
             yield where, {"answers": [], **question, "context": context}
 
 
-def _dataset_records(
-    source: str, data_dir: str | os.PathLike | None
-) -> Iterator[tuple[str, dict]]:
-    """Yields the same from a dataset with SQuAD's features."""
+def _dataset_records(source, data_dir):
     columns = ("id", "question", "context", "answers", "is_impossible")
     for where, record in read_records(source, columns, data_dir=data_dir):
         if missing := {*columns[:-1]} - record.keys():

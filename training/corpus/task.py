@@ -137,8 +137,7 @@ class CorpusTask(SequenceTask):
     def check_data(self, error: tf.errors.OpError) -> None:
         if isinstance(error, tf.errors.DataLossError):
             # The error does not say which shard is damaged.
-            corpus = read_corpus(self._corpus.folder)
-            check_shards([*corpus.train, *corpus.heldout])
+            check_shards([*self._corpus.train, *self._corpus.heldout])
 
 
 def summed_losses_and_hits(

@@ -32,8 +32,7 @@ class Document(typing.NamedTuple):
 class Shard:
     """A file of documents, and an int32 array of the tokens in each.
 
-    `words` counts words between white space in the text of the documents; it
-    is `None` in folders that are older than the count.
+    `words`, between white space, is `None` in folders older than the count.
     """
 
     path: pathlib.Path
@@ -49,7 +48,6 @@ class Corpus:
     The manifest, and so its hash, has the hash of every shard.
     """
 
-    folder: pathlib.Path
     vocabulary: list[str]
     lowercase: bool
     manifest_sha256: str
@@ -100,7 +98,6 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
         for split, entries in manifest["shards"].items()
     }
     return Corpus(
-        folder=folder,
         vocabulary=read_vocabulary(vocabulary),
         lowercase=manifest["arguments"]["lowercase"],
         manifest_sha256=digest,

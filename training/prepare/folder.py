@@ -80,10 +80,8 @@ class Output:
     def work_folder(self, sources: Sequence = ()) -> Iterator[pathlib.Path]:
         """Yields a folder on the same disk, to fill its `data` and `finish`.
 
-        What is finished of a long run has a file in its folder `parts`. If
-        there are any, an interruption keeps the folder, and the same command
-        with the same `sources` continues. After a `ValueError`, which the same
-        command would raise again, nothing is kept.
+        An interruption keeps it if its folder `parts` has files, and the same
+        command continues; a `ValueError`, which would come again, does not.
         """
         self._plan["sources"] = [str(source) for source in sources]
         work = self._path.with_name(f".{self._path.name}.partial")
@@ -108,13 +106,11 @@ class Output:
             try:
                 yield work
             except BaseException as error:
-                keep = any(parts.glob("*")) and not isinstance(
-                    error, ValueError
-                )
+                finished = any(parts.glob("*"))
+                keep = finished and not isinstance(error, ValueError)
                 if keep:
                     print(
-                        f"{work} keeps what is finished; the same command "
-                        "continues from there",
+                        f"{work}: the same command continues from there",
                         file=sys.stderr,
                     )
                 raise
@@ -125,8 +121,7 @@ class Output:
     def finish(self, work: pathlib.Path, manifest: dict) -> dict:
         """Moves the data in `work` here, with the manifest, which it returns.
 
-        The stamps have a file of their own because runs record the hash of the
-        manifest.
+        Runs record the manifest's hash, so stamps have a file of their own.
         """
         folder = work / "data"
         vocabulary = (folder / "vocabulary.txt").read_bytes()

@@ -56,16 +56,13 @@ def test_draws_every_figure(tmp_path, drawn, capsys):
             "recall at 1": {"held out": (4, 0.5)},
         }
     ]
-
-
-def test_draws_runs_side_by_side(tmp_path, drawn):
-    one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two")
-    both = tmp_path / "both.png"
+    # Several runs are side by side.
+    two, both = write_run(tmp_path / "two"), tmp_path / "both.png"
     assert main([str(one), str(two), "--output", str(both)]) == 0
     assert both.exists()
     kinds = ("training", "held out")
     labels = {f"{run} {kind}" for run in (one, two) for kind in kinds}
-    assert drawn[0]["loss"].keys() == labels
+    assert drawn[1]["loss"].keys() == labels
 
 
 @pytest.mark.parametrize(

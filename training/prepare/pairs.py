@@ -35,10 +35,7 @@ _WORD = re.compile(r"\w+")
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
-    """Writes `train.jsonl` and the BEIR folder `heldout`; returns the manifest.
-
-    The "rows read" are the training pairs, held-out pairs and those left out.
-    """
+    """Writes a folder of pairs, and returns its manifest."""
     if not 0 < config.heldout < 1:
         raise ValueError(
             f"`heldout` must be between 0 and 1. Received: {config.heldout}"
@@ -141,12 +138,10 @@ class Split(typing.NamedTuple):
 
 
 def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
-    """Holds out a fraction of the clusters of near-duplicates.
+    """Holds out a fraction of the clusters, one pair of each.
 
     The seed and the first identifier of a cluster decide, so other pairs can
-    come and go. One pair of a held-out cluster is held out: its query has one
-    right document. Training pairs leave out copies of another pair, and
-    negatives that are documents of held-out clusters.
+    come and go. Training leaves out copies and held-out negatives.
     """
     clusters = cluster_pairs(pairs)
     train: set[Pair] = set()

@@ -1,8 +1,7 @@
 """Where documents come from, and which of them are held out or drawn.
 
-The hash of a document decides whether it is held out and whether it is in a
-sample, so other documents can come and go, in any order, and equal documents
-stay together.
+The hash of a document decides, so other documents can come and go, and equal
+documents stay together.
 """
 
 import codecs

@@ -48,11 +48,7 @@ def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
 def chunk_bounds(
     window: Window, chunks: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the start and end of chunks in `token_ids`, and their documents.
-
-    All are int64 tensors `[M]`. The lengths of a document's chunks differ by
-    one at most.
-    """
+    """Returns the start and end of chunks, and their documents, int64 `[M]`."""
     document = tf.searchsorted(window.chunk_starts, chunks, side="right") - 1
     first = tf.gather(window.chunk_starts, document)
     count = tf.gather(window.chunk_starts, document + 1) - first

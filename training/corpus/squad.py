@@ -57,7 +57,6 @@ def read_squad(path: str | os.PathLike) -> beir.Beir:
 def read_questions(
     source: str | os.PathLike,
     say: Callable[[str], None] | None = None,
-    tfds_data_dir: str | os.PathLike | None = None,
     answered: bool = True,
 ) -> list[Question]:
     """Reads the questions that have an answer (all, if not `answered`).
@@ -65,10 +64,7 @@ def read_questions(
     `say` is told what is left out and what answers are not where data say.
     """
     name = os.fspath(source)
-    if is_named(name):
-        records = _dataset_records(name, tfds_data_dir)
-    else:
-        records = _json_records(source)
+    records = (_dataset_records if is_named(name) else _json_records)(name)
     questions = []
     counts: collections.Counter[str] = collections.Counter()
     for where, record in records:
@@ -116,9 +112,9 @@ def _json_records(path):
             yield where, {"answers": [], **question, "context": context}
 
 
-def _dataset_records(source, data_dir):
+def _dataset_records(source):
     columns = ("id", "question", "context", "answers", "is_impossible")
-    for where, record in read_records(source, columns, data_dir=data_dir):
+    for where, record in read_records(source, columns):
         if missing := {*columns[:-1]} - record.keys():
             raise ValueError(
                 f"{where}: must have SQuAD's features. It lacks: "

@@ -69,8 +69,7 @@ class CorpusTask(SequenceTask):
     def _start_from(self, earlier, values=None):
         """Copies the weights of `init`, a model of the same shape.
 
-        `values` are what must agree beside the backbones, in the form that
-        `refuse_differences` takes.
+        `values` must agree, too, in the form of `refuse_differences`.
         """
         init = self._examples.init
         ours = self.model.backbone.get_config()

@@ -43,10 +43,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """A folder that `python -m training.prepare text` wrote.
-
-    The manifest, and so its hash, has the hash of every shard.
-    """
+    """A folder that `python -m training.prepare text` wrote."""
 
     vocabulary: list[str]
     lowercase: bool
@@ -109,9 +106,8 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
 def load_shards(paths: tf.Tensor) -> dict[str, tf.Tensor]:
     """Reads the shards of a string tensor `[shards]`, in graphs too.
 
-    Returns `token_ids`, int32 `[N]`, and where lines and documents start in it,
-    then N: `line_starts` and `document_starts`, int64 `[count + 1]`. Raises
-    `tf.errors.DataLossError`; `check_shards` finds out which is damaged.
+    Returns `token_ids`, int32 `[N]`, and `line_starts` and `document_starts`,
+    int64 `[count + 1]`, which end with N.
     """
     # More than there are, so that all of them are one batch.
     records = tf.data.TFRecordDataset(paths).batch(2**40).get_single_element()

@@ -1,6 +1,7 @@
 """Query-document pairs to train and to evaluate on."""
 
 import collections
+import glob
 import hashlib
 import pathlib
 import re
@@ -103,17 +104,11 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
 
 def _file_names(config: PairsConfig) -> list[str]:
-    names = [] if config.source == "python" else [config.source]
-    for other in (config.heldout_source, config.vocabulary):
-        if other is not None:
-            names.append(str(other))
+    given = (config.source, config.heldout_source, config.vocabulary)
+    names = [str(name) for name in given if name not in ("python", None)]
     # `stamps` looks for texts in a folder, and so misses its judgements.
-    tables = [
-        str(table)
-        for name in names
-        for table in sorted(pathlib.Path(name).glob("qrels/*.tsv"))
-    ]
-    return names + tables
+    folders = [name for name in names if pathlib.Path(name, "qrels").is_dir()]
+    return names + [f"{glob.escape(name)}/qrels/*.tsv" for name in folders]
 
 
 def _read_heldout(source: str, split: str | None) -> tuple[Beir, dict]:
@@ -181,9 +176,8 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     """Joins pairs with near-duplicate documents or equal queries, in order.
 
-    MinHash sketches of a document's distinct words in a locality-sensitive
-    index (Broder 1997; Indyk and Motwani 1998) propose candidates; the exact
-    Jaccard index decides.
+    MinHash sketches of words (Broder 1997) in a locality-sensitive index
+    propose candidates; the exact Jaccard index decides.
     """
     words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS

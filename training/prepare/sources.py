@@ -274,7 +274,7 @@ def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
 
 
 def _find_dataset(name: str, data_dir: pathlib.Path | None) -> DatasetTexts:
-    dataset = open_dataset(name, "source", data_dir)
+    dataset = open_dataset(name, data_dir)
     strings = dataset.strings()
     if "text" in strings:
         return DatasetTexts(dataset, "text")

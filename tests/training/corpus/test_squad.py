@@ -195,9 +195,10 @@ def test_tensorflow_datasets(tmp_path, monkeypatch):
         lambda self, urls: {name: files[name] for name in urls},
     )
     folder = tmp_path / "datasets"
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(folder))
     said = []
-    found = read_questions("tfds:squad/v2.0", said.append, folder)
+    found = read_questions("tfds:squad/v2.0", said.append)
     assert sorted(found, key=lambda question: question.id) == QUESTIONS
     assert "tfds:squad/v2.0: 1 impossible questions, left out" in said
     name = "tfds:squad/v1.1:validation"
-    assert read_questions(name, None, folder) == QUESTIONS[2:]
+    assert read_questions(name) == QUESTIONS[2:]

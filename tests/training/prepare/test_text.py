@@ -286,7 +286,6 @@ def test_learns_the_vocabulary_from_training_text(tmp_path, capsys):
         ({"heldout": 1}, "`heldout` must be from 0 to 1"),
         ({"heldout": 0.1, "heldout_source": "x"}, "and 0 where there is"),
         ({"workers": 0}, "`workers` must be positive. Received: 0"),
-        ({"source": "nowhere"}, "'nowhere': there is no such file"),
     ],
 )
 def test_wrong_arguments_are_one_line(source, tmp_path, capsys, flags, message):

@@ -6,7 +6,7 @@ Shape letters: B examples of a global batch, M examples of one replica.
 import abc
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras_hub
@@ -165,6 +165,21 @@ def tokenized(
     return of_length(
         features, sequence_length, preprocessor.tokenizer.pad_token_id
     )
+
+
+def gatherer(rows: Sequence[Sequence[int]], pad: int = 0) -> Callable:
+    """Returns a function from rows' numbers to `[M, T]`, the rows, and a mask.
+
+    `pad` fills up the rows.
+    """
+    values = np.concatenate(rows).astype(np.int32)
+    ragged = tf.RaggedTensor.from_row_lengths(values, list(map(len, rows)))
+
+    def gather(numbers):
+        chosen = tf.gather(ragged, numbers)
+        return chosen.to_tensor(pad), tf.ones_like(chosen).to_tensor()
+
+    return gather
 
 
 def of_length(

@@ -214,7 +214,6 @@ def test_not_a_number_is_not_equal():
     [
         (["--num_texts", "0"], "`num_texts` must be positive"),
         (["--sequence_length", "20"], "at most 19.*--max_sequence_length"),
-        (["--head_size", "4"], "`head_size`"),
         (["--task", "backbone", "--query_prompt", "a"], "Prompts need --task"),
         (["--task", "backbone", "--sequence_length", "7"], "another --task"),
     ],

@@ -51,26 +51,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_writes_examples(tmp_path):
-    documents = [document(lines) for lines in SHARDS["train-00001"]]
-    entry = write_shard(tmp_path, "train-00001", iter(documents))
-    path = tmp_path / "train-00001.tfrecord"
-    assert entry.pop("sha256") and entry == {
-        "name": path.name,
-        "documents": 3,
-        "tokens": 12,
-        "bytes": path.stat().st_size,
-    }
-    lengths = np.load(tmp_path / "train-00001.lengths.npy")
-    assert lengths.dtype == np.int32 and lengths.tolist() == [2, 8, 2]
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    for record, expected in zip(records, documents, strict=True):
-        features = tf.train.Example.FromString(record).features.feature
-        assert set(features) == {"token_ids", "line_lengths"}
-        for name, values in expected._asdict().items():
-            assert features[name].int64_list.value == values.tolist()
-
-
 def test_reads_and_loads(folder):
     corpus = read_corpus(folder)
     manifest = (folder / "manifest.json").read_bytes()

@@ -133,16 +133,10 @@ class Source:
 
     def check(self) -> None:
         """Raises a `ValueError` that names the wrong flags."""
-        given = {
-            name: getattr(self, name)
-            for name in ("saved_model", "server", "serve")
-        }
-        if sum(value is not None for value in given.values()) != 1:
-            received = ", ".join(f"{k}={v}" for k, v in given.items())
+        given = (self.saved_model, self.server, self.serve)
+        if given.count(None) != 2:
             raise ValueError(
-                "Pass one of `saved_model`, a folder of versions, `server`, "
-                "the URL of a running server, or `serve`, a folder of "
-                f"versions to serve; received {received}."
+                f"Pass one of `saved_model`, `server` and `serve`: {given}."
             )
         if self.server is not None and self.model_name is None:
             raise ValueError(
@@ -275,18 +269,13 @@ def _find(saved_model, version):
         wanted = "any" if version is None else version
         raise ValueError(
             f"`saved_model` {saved_model} must be a SavedModel or a folder of "
-            f"versions; versions there: {there}, wanted: {wanted}. "
-            "Export one with `python -m export.saved_model`."
+            f"versions; versions there: {there}, wanted: {wanted}."
         )
     return found[version], version
 
 
 def _fingerprint(folder):
-    """Returns the SHA-256 of what the loader reads.
-
-    Not by the digests of the export's manifest: other SavedModels have none,
-    and indexes hold fingerprints made in this way.
-    """
+    """Returns the SHA-256 of what the loader reads; indexes hold it."""
     digest = hashlib.sha256()
     for part in (_SAVED_MODEL, "variables/*", "assets/*"):
         for path in sorted(folder.glob(part)):

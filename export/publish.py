@@ -35,11 +35,7 @@ def write(
     requests: Sequence[Message],
     description: dict,
 ) -> None:
-    """Writes a SavedModel with all its extra files; checks nothing.
-
-    The functions, cases and warm-up requests are those of `services`, the
-    description that of `card.describe`.
-    """
+    """Writes a SavedModel with all its extra files; checks nothing."""
     tf.saved_model.save(module, str(folder), functions)
     golden.save(folder, cases)
     warmup.write(folder, requests)
@@ -59,24 +55,18 @@ def export(
 ) -> tuple[list[verify.Result], pathlib.Path | None]:
     """Writes, checks and publishes a version in the folder of versions.
 
-    The version appears under its number in one step, and only if every check
-    of the gate passes: a model server that watches the folder never sees an
-    incomplete one. Returns the results of the gate, and the published folder,
-    None if a check failed.
-
-    `model`, `dtype` and the options are those of `load.load`, the others those
-    of `saved_model.Arguments`. Calls `on_start` with what begins.
+    The version appears in one step, and only if every check of the gate
+    passes. Returns the results of the gate, and the published folder, None if a
+    check failed. The arguments are those of `saved_model.Arguments`; `on_start`
+    is called with what begins.
     """
     output = pathlib.Path(output).resolve()
     if version is None:
         version = 1 + max(files.find_versions(output), default=0)
-    if version < 0:
-        raise ValueError(f"`version` must not be negative, received {version}.")
     published = output / str(version)
-    if published.exists():
+    if version < 0 or published.exists():
         raise ValueError(
-            f"`version` {version} exists in {output} and is never overwritten. "
-            "Pass a higher number."
+            f"`version` {version} must be a number that {output} does not have."
         )
     if keras.backend.backend() != "tensorflow":
         raise ValueError(

@@ -21,8 +21,7 @@ DEFAULT_SIGNATURE = "serving_default"
 _SERVE_TAG = b"serve"
 INIT_OP = "__saved_model_init_op"
 
-_Pointer, _Text = ctypes.c_void_p, ctypes.c_char_p
-_Int, _Size = ctypes.c_int, ctypes.c_size_t
+_Size = ctypes.c_size_t
 _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
 # void absl::SetMinLogLevel(absl::LogSeverityAtLeast), of TensorFlow 2.20.
 # TensorFlow's Python applies the environment variable to Abseil's log; without
@@ -31,6 +30,11 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SET_LOG_LEVEL = (
     "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
 )
+
+
+class _Pointer(ctypes.c_void_p):
+    """A result that ctypes does not turn into an int, of which an argument has
+    half."""
 
 
 class _Buffer(ctypes.Structure):
@@ -42,49 +46,21 @@ class _Buffer(ctypes.Structure):
 
 
 class _Output(ctypes.Structure):
-    _fields_ = [("operation", _Pointer), ("index", _Int)]
+    _fields_ = [("operation", _Pointer), ("index", ctypes.c_int)]
 
 
-_BufferPointer = ctypes.POINTER(_Buffer)
-# Name: (result, arguments).
-_FUNCTIONS = {
-    "TF_NewStatus": (_Pointer, ()),
-    "TF_DeleteStatus": (None, (_Pointer,)),
-    "TF_GetCode": (_Int, (_Pointer,)),
-    "TF_Message": (_Text, (_Pointer,)),
-    "TF_LoadLibrary": (_Pointer, (_Text, _Pointer)),
-    "TF_GetAllOpList": (_BufferPointer, ()),
-    "TF_NewGraph": (_Pointer, ()),
-    "TF_DeleteGraph": (None, (_Pointer,)),
-    "TF_NewSessionOptions": (_Pointer, ()),
-    "TF_DeleteSessionOptions": (None, (_Pointer,)),
-    "TF_SetConfig": (None, (_Pointer, _Text, _Size, _Pointer)),
-    "TF_NewBuffer": (_BufferPointer, ()),
-    "TF_DeleteBuffer": (None, (_BufferPointer,)),
-    "TF_LoadSessionFromSavedModel": (
-        _Pointer,
-        (_Pointer, _Pointer, _Text, _Pointer, _Int)
-        + (_Pointer, _BufferPointer, _Pointer),
+# What ctypes must know of results; others are C's int, or nothing.
+_RESULTS = {
+    _Pointer: (
+        *("TF_NewStatus", "TF_LoadLibrary", "TF_NewGraph", "TF_AllocateTensor"),
+        *("TF_NewSessionOptions", "TF_LoadSessionFromSavedModel"),
+        *("TF_GraphOperationByName", "TF_TensorData"),
+        "TF_StringGetDataPointer",
     ),
-    "TF_CloseSession": (None, (_Pointer, _Pointer)),
-    "TF_DeleteSession": (None, (_Pointer, _Pointer)),
-    "TF_GraphOperationByName": (_Pointer, (_Pointer, _Text)),
-    "TF_SessionRun": (
-        None,
-        (_Pointer, _Pointer)
-        + 2 * (_Pointer, _Pointer, _Int)
-        + (_Pointer, _Int, _Pointer, _Pointer),
-    ),
-    "TF_AllocateTensor": (_Pointer, (_Int, _Pointer, _Int, _Size)),
-    "TF_DeleteTensor": (None, (_Pointer,)),
-    "TF_TensorType": (_Int, (_Pointer,)),
-    "TF_NumDims": (_Int, (_Pointer,)),
-    "TF_Dim": (ctypes.c_int64, (_Pointer, _Int)),
-    "TF_TensorByteSize": (_Size, (_Pointer,)),
-    "TF_TensorData": (_Pointer, (_Pointer,)),
-    "TF_StringAssignView": (None, (_Pointer, _Text, _Size)),
-    "TF_StringGetDataPointer": (_Pointer, (_Pointer,)),
-    "TF_StringGetSize": (_Size, (_Pointer,)),
+    ctypes.POINTER(_Buffer): ("TF_GetAllOpList", "TF_NewBuffer"),
+    ctypes.c_int64: ("TF_Dim",),
+    _Size: ("TF_StringGetSize", "TF_TensorByteSize"),
+    ctypes.c_char_p: ("TF_Message",),
 }
 
 
@@ -106,11 +82,11 @@ def _library():
     """Loads the C API and the op libraries of tensorflow-text, once."""
     path = messages.package_folder("tensorflow") / "libtensorflow_cc.so.2"
     library = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+    for result, names in _RESULTS.items():
+        for name in names:
+            getattr(library, name).restype = result
     if set_log_level := getattr(library, _SET_LOG_LEVEL, None):
-        set_log_level(_Int(int(os.environ.get(_LOG_LEVEL, 0))))
+        set_log_level(int(os.environ.get(_LOG_LEVEL, 0)))
     ops = messages.package_folder("tensorflow_text") / "python" / "ops"
     for path in sorted(ops.glob("*.so")):
         with _checked(library) as status:
@@ -151,15 +127,14 @@ def _new_tensor(array):
         messages.data_type(array),
         (ctypes.c_int64 * array.ndim)(*array.shape),
         array.ndim,
-        size,
+        _Size(size),
     )
     data = library.TF_TensorData(tensor)
     if is_text:
         ctypes.memset(data, 0, size)  # empty strings
         for index, item in enumerate(array.flat):
-            library.TF_StringAssignView(
-                data + _TSTRING_BYTES * index, item, len(item)
-            )
+            string = _Pointer(data.value + _TSTRING_BYTES * index)
+            library.TF_StringAssignView(string, item, _Size(len(item)))
     else:
         ctypes.memmove(data, array.tobytes(), size)
     return tensor
@@ -180,7 +155,7 @@ def _to_array(tensor):
         return np.frombuffer(content, dtype).reshape(shape)
     array = np.empty(size // _TSTRING_BYTES, dtype)
     for index in range(len(array)):
-        item = data + _TSTRING_BYTES * index
+        item = _Pointer(data.value + _TSTRING_BYTES * index)
         array[index] = ctypes.string_at(
             library.TF_StringGetDataPointer(item),
             library.TF_StringGetSize(item),
@@ -193,10 +168,8 @@ class SavedModelSession:
 
     `op_threads` is how many threads one operation may use, 0 for all cores;
     the first session of a process decides. Several threads may call `run`, but
-    `close` only when none runs.
-
-    `meta_graph` is the `MetaGraphDef` that the loader read, `signatures` its
-    `{name: SignatureDef}` without the initialization op.
+    `close` only when none runs. `signatures` are `{name: SignatureDef}` without
+    the initialization op.
     """
 
     def __init__(self, folder: str | pathlib.Path, op_threads: int = 0):
@@ -207,11 +180,11 @@ class SavedModelSession:
         graph = library.TF_NewGraph()
         options = library.TF_NewSessionOptions()
         buffer = library.TF_NewBuffer()
-        tags = (_Text * 1)(_SERVE_TAG)
+        tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
         try:
             with _checked(library) as status:
-                library.TF_SetConfig(options, config, len(config), status)
-            with _checked(library) as status:
+                size = _Size(len(config))
+                library.TF_SetConfig(options, config, size, status)
                 session = library.TF_LoadSessionFromSavedModel(
                     options,
                     None,
@@ -260,23 +233,16 @@ class SavedModelSession:
         `KeyError` for an unknown name, a `ValueError` for a dtype that
         TensorFlow lacks, a `StatusError` if the runtime refuses the inputs.
         """
-        definition = self.signatures[signature]
+        definition, library = self.signatures[signature], self._library
         names = list(outputs or definition.outputs)
-        answers = self._run(
-            {definition.inputs[n].name: array for n, array in inputs.items()},
-            [definition.outputs[n].name for n in names],
-        )
-        return dict(zip(names, answers, strict=True))
-
-    def _run(self, feeds, fetches):
-        """Runs the graph: `{tensor name: array}` to a list of arrays."""
-        library = self._library
+        feeds = [definition.inputs[name].name for name in inputs]
+        fetches = [definition.outputs[name].name for name in names]
         sources = (_Output * len(feeds))(*map(self._output, feeds))
         targets = (_Output * len(fetches))(*map(self._output, fetches))
         results = (_Pointer * len(fetches))()
         tensors = (_Pointer * len(feeds))()
         try:
-            for index, array in enumerate(feeds.values()):
+            for index, array in enumerate(inputs.values()):
                 tensors[index] = _new_tensor(array)
             with _checked(library) as status:
                 library.TF_SessionRun(
@@ -285,7 +251,7 @@ class SavedModelSession:
                     *(targets, results, len(fetches)),
                     *(None, 0, None, status),
                 )
-            return [_to_array(result) for result in results]
+            return dict(zip(names, map(_to_array, results)))
         finally:
             for tensor in (*tensors, *results):
                 if tensor:

@@ -22,6 +22,7 @@ from keras_fixedhead.attention_checks import (
     check_head_size,
     check_packing,
     positive_int,
+    refuse_keras_names,
 )
 from keras_fixedhead.attention_functions import (
     combine_attention_masks,
@@ -100,6 +101,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         context, hence the bias of `attention_output`.
 
     Raises:
+        TypeError: if an argument has its name in Keras's layer, such as
+            `key_dim`.
         ValueError: if an argument is out of range, a shape does not fit, the
             sequence length is needed and unknown, a mask holds floats, or
             call arguments exclude each other.
@@ -133,6 +136,7 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        refuse_keras_names(kwargs)
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_heads = positive_int("num_heads", num_heads)

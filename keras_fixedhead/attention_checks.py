@@ -9,6 +9,17 @@ import numbers
 from collections.abc import Collection, Sequence
 from typing import Any
 
+# Arguments of keras.layers.MultiHeadAttention, and what to do without them.
+_KERAS_NAMES = {
+    "key_dim": "Pass `head_size`",
+    "value_dim": "Pass `head_size`, the size of keys and of values",
+    "sliding_window": "Pass `attention_window`",
+    "output_shape": "Pass `output_dim`, an int",
+    "use_gate": "Leave it out",
+    "attention_axes": "Leave it out",
+    "flash_attention": "Leave it out",
+}
+
 
 def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -41,6 +52,15 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
         raise ValueError(
             f"`{name}` must be one of {', '.join(choices)}. Received: "
             f"{name}={value!r}"
+        )
+
+
+def refuse_keras_names(arguments: dict) -> None:
+    """Raises TypeError for arguments that only Keras's layer has."""
+    for name in arguments.keys() & _KERAS_NAMES.keys():
+        raise TypeError(
+            f"FixedMultiHeadAttention has no argument `{name}`. "
+            f"{_KERAS_NAMES[name]}. Received: {name}={arguments[name]!r}"
         )
 
 

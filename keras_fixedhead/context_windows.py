@@ -119,7 +119,9 @@ def decode(
         )
     if not windows.starts:
         return [Answer("", 0.0, 0, 0, 1.0)]
-    scores, spans = _spans(logits[0], logits[1], windows, max_answer_length)
+    scores, spans = span_scores(
+        logits[0], logits[1], windows, max_answer_length
+    )
     found: dict[str, tuple[int, int]] = {}
     best = []
     for index in np.argsort(-scores, kind="stable"):
@@ -138,7 +140,12 @@ def decode(
     ]
 
 
-def _spans(start_logits, end_logits, windows, max_answer_length):
+def span_scores(
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    windows: ContextWindows,
+    max_answer_length: int,
+) -> tuple[np.ndarray, np.ndarray]:
     """Scores `[spans]` of all spans, and their tokens `[spans, 2]`."""
     max_context = windows.max_context
     scores, spans = [], []

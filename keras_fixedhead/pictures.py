@@ -1,5 +1,6 @@
 """Pictures, drawn with Matplotlib, which is an optional extra."""
 
+import io
 import os
 import pathlib
 import typing
@@ -44,3 +45,11 @@ def save_figure(
     check_picture(output)
     with replaced(output) as partial:
         figure.savefig(partial, dpi=120, format=output.suffix[1:].lower())
+
+
+def encode_png(figure: "matplotlib.figure.Figure") -> tuple[bytes, int, int]:
+    """A picture as the bytes of a PNG, and its width and height in pixels."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=80)
+    width, height = (figure.get_size_inches() * 80).astype(int)
+    return buffer.getvalue(), int(width), int(height)

@@ -19,14 +19,18 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> float:
-    return float(normalize_answer(prediction) in map(normalize_answer, answers))
+    """1.0 if a prediction is one of the answers, both normalized, else 0.0."""
+    return float(
+        normalize_answer(prediction) in map(normalize_answer, _some(answers))
+    )
 
 
 def f1(prediction: str, answers: Iterable[str]) -> float:
     """The F1, from 0 to 1, of a prediction and the answer closest to it."""
     words = normalize_answer(prediction).split()
     return max(
-        _f1(words, normalize_answer(answer).split()) for answer in answers
+        _f1(words, normalize_answer(answer).split())
+        for answer in _some(answers)
     )
 
 
@@ -58,6 +62,15 @@ def score_answers(
         "missing": missing,
         "unknown": len(predictions.keys() - answers.keys()),
     }
+
+
+def _some(answers):
+    if isinstance(answers, str) or not (texts := list(answers)):
+        raise ValueError(
+            "`answers` must be a list of at least one string. "
+            f"Received: {answers!r}"
+        )
+    return texts
 
 
 def _f1(words, others):

@@ -48,6 +48,22 @@ def freeze_what_is_left():
     gc.freeze()
 
 
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved."""
+    import matplotlib.figure
+
+    figures = []
+    save = matplotlib.figure.Figure.savefig
+
+    def look(figure, *args, **kwargs):
+        figures.append(figure)
+        save(figure, *args, **kwargs)
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", look)
+    return figures
+
+
 @pytest.fixture(autouse=True)
 def seed():
     keras.utils.set_random_seed(7)

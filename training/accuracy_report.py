@@ -58,12 +58,7 @@ def accuracy_report(config: AccuracyReportConfig) -> None:
 
 
 def read_row(run: pathlib.Path) -> dict:
-    """Reads a finished run, or the finished runs of `--seeds` in a folder.
-
-    Returns the run, the kind of its heads, its shape, the parameters of the
-    encoder without a task's head, the number of seeds, and the figures of
-    `training.engine.records.summarize`.
-    """
+    """Reads a finished run, or the finished runs of `--seeds` in a folder."""
     from keras_fixedhead.planner import EncoderShape, ParameterCount
     from training.engine.records import SUMMARY, summarize
 

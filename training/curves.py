@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import statistics
 import sys
 from collections.abc import Sequence
 
@@ -60,7 +61,15 @@ def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
             color = f"C{index}"
             prefix = f"{workdir} " if len(runs) > 1 else ""
             if name in metrics:
-                axis.plot(*metrics[name], color, label=f"{prefix}training")
+                steps, values = metrics[name]
+                axis.plot(steps, values, color, alpha=0.25, linewidth=0.8)
+                # Means of a twentieth of the curve around each value.
+                half = len(values) // 40
+                smooth = [
+                    statistics.fmean(values[max(i - half, 0) : i + half + 1])
+                    for i in range(len(values))
+                ]
+                axis.plot(steps, smooth, color, label=f"{prefix}training")
             if _HELDOUT + name in metrics:
                 axis.plot(
                     *metrics[_HELDOUT + name],

@@ -51,20 +51,17 @@ def score(config: ScoreConfig) -> None:
 
 
 def _read_predictions(path):
+    text = path.read_text(encoding="utf-8")
     try:
-        predictions = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"`predictions` {str(path)!r} is not JSON: {error}"
-        ) from error
-    if not isinstance(predictions, dict) or not all(
-        isinstance(answer, str) for answer in predictions.values()
-    ):
-        raise ValueError(
-            f"`predictions` {str(path)!r} must be a JSON object from ids to "
-            f"answers, strings. Received: {str(predictions)[:200]}"
-        )
-    return predictions
+        predictions = json.loads(text)
+        if all(isinstance(answer, str) for answer in predictions.values()):
+            return predictions
+    except (ValueError, AttributeError):
+        pass
+    raise ValueError(
+        f"`predictions` {str(path)!r} must be a JSON object from ids to "
+        f"answers, strings. Received: {text[:200]}"
+    )
 
 
 main = cli.command(score, ScoreConfig, "training.score", __doc__)

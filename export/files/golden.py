@@ -87,21 +87,15 @@ def load(folder: pathlib.Path) -> dict[str, Case]:
     """Reads what `save` wrote, by signature."""
     with np.load(folder / FILE, allow_pickle=False) as stored:
         arrays = dict(stored)
-    cases = {}
-    for key, decided in arrays.items():
-        signature, _, rest = key.partition("/")
-        if rest != "decided":
-            continue
-        inputs, outputs = (
-            {
-                key.removeprefix(prefix): _as_bytes(array)
-                for key, array in arrays.items()
-                if key.startswith(prefix)
-            }
-            for prefix in (f"{signature}/inputs/", f"{signature}/outputs/")
-        )
-        cases[signature] = Case(inputs, outputs, decided)
-    return cases
+    cases: dict[str, dict] = {}
+    for key, array in arrays.items():
+        signature, kind, *name = key.split("/")
+        case = cases.setdefault(signature, {"inputs": {}, "outputs": {}})
+        if name:
+            case[kind][name[0]] = _as_bytes(array)
+        else:
+            case[kind] = array
+    return {signature: Case(**case) for signature, case in cases.items()}
 
 
 def _as_bytes(array):

@@ -103,8 +103,6 @@ def read(folder: pathlib.Path) -> list[Message]:
         length = int.from_bytes(content[start : start + 8], "little")
         data = content[start + 12 : start + 12 + length]
         start += 12 + length + 4
-        if start > len(content):
-            raise ValueError(f"{path} ends within a record.")
         log = messages.prediction_log_pb2.PredictionLog.FromString(data)
         found.append(log.predict_log.request)
     return found
@@ -116,7 +114,6 @@ def read_batch_sizes(path: str | pathlib.Path) -> list[int]:
     if not found:
         raise ValueError(
             f"`batching_parameters_file` {path} has no `allowed_batch_sizes`, "
-            "which the warm-up follows. Add them, the last equal to "
-            "max_batch_size."
+            "which the warm-up follows."
         )
     return [int(size) for size in found]

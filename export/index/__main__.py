@@ -13,6 +13,7 @@ import time
 import rich.console
 
 from export import cli, model_source
+from export.index.kinds import Kind
 from export.index.manifest import SHARD_DOCUMENTS, Options
 
 
@@ -41,6 +42,9 @@ class Arguments(Options, model_source.Source):
     """Make BM25, too, which export.search ranks by and fuses with the
     encoder. Unlike the embeddings it is made in memory, with about 3.5 kB for
     a document of 100 words."""
+
+    kind: Kind = Kind.faiss
+    """The library that searches the embeddings."""
 
     runner: str | None = None
     """Embed on the workers of this Apache Beam runner, such as FlinkRunner;
@@ -71,6 +75,7 @@ def main(arguments: Arguments) -> int:
             arguments.runner,
             arguments.beam_options,
             arguments.bm25,
+            arguments.kind,
         )
         seconds = time.monotonic() - started
     kept = index.manifest["documents"] - embedded

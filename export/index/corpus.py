@@ -29,14 +29,6 @@ class Shard(typing.NamedTuple):
     sha256: str
 
 
-class Plan(typing.NamedTuple):
-    """The shards of a corpus, and the identifiers of the blank documents that
-    no shard holds (see `beir.is_blank`)."""
-
-    shards: list[Shard]
-    blank: list[str]
-
-
 def find(corpus: str | os.PathLike) -> pathlib.Path:
     """Returns the file of a corpus: itself, or that of a BEIR folder."""
     path = pathlib.Path(corpus)
@@ -44,14 +36,14 @@ def find(corpus: str | os.PathLike) -> pathlib.Path:
         path = path / "corpus.jsonl"
     if not path.is_file():
         raise ValueError(
-            f"`corpus` must be a .jsonl file or a BEIR folder, received "
-            f"{corpus}: {path} is not a file."
+            f"`corpus` must be a .jsonl file or a BEIR folder: {path} is none."
         )
     return path
 
 
-def plan(path: pathlib.Path, most: int) -> Plan:
-    """Reads a file once and divides it into shards of at most `most` documents.
+def plan(path: pathlib.Path, most: int) -> tuple[list[Shard], list[str]]:
+    """Reads a file once and divides it into shards of at most `most` documents;
+    also returns the identifiers of blank documents, which no shard holds.
 
     A shard depends on its documents alone, so that a change leaves the other
     shards as they were. A `ValueError` names the line that is not a document,
@@ -91,7 +83,7 @@ def plan(path: pathlib.Path, most: int) -> Plan:
     if not shards:
         blanks = f": all {len(blank):,} are blank" if blank else ""
         raise ValueError(f"`corpus` {path} has no document{blanks}.")
-    return Plan(shards, blank)
+    return shards, blank
 
 
 def read(path: pathlib.Path, shard: Shard) -> tuple[list[str], list[str]]:

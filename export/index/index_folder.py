@@ -53,8 +53,7 @@ class Index:
         if name is None:
             raise ValueError(
                 f"The index {self.folder} holds no BM25. `python -m "
-                "export.index` adds it and embeds nothing again; or search "
-                "with --ranker encoder."
+                "export.index` adds it; or search with --ranker encoder."
             )
         path, digest = self.folder / name, self.manifest.get("bm25_sha256")
         with manifests.reading(path, "BM25", "makes it again", digest):
@@ -66,8 +65,7 @@ class Index:
         if difference:
             raise ValueError(
                 f"The index {self.folder} was made by another model: "
-                f"{difference}. Embeddings of two models cannot be compared: "
-                "search with that model, or make an index of this one."
+                f"{difference}. Search with that model."
             )
         if self.model.sha256 and encoder.model.sha256:
             return
@@ -107,9 +105,8 @@ def load(folder: str | os.PathLike) -> Index:
     manifest = manifests.read(folder)
     if manifest is None:
         raise ValueError(
-            f"`index` {folder} holds no complete index ({MANIFEST} is not "
-            "there). `python -m export.index` makes one, and continues one "
-            "that was interrupted."
+            f"`index` {folder} holds no complete index. `python -m "
+            "export.index` makes one, and continues one."
         )
     paths, counts = _parts(folder, manifest)
     for path, count in zip(paths, counts):

@@ -51,6 +51,12 @@ def read(folder: pathlib.Path) -> dict | None:
             raise ValueError(f"format is {manifest['format']!r}, not 1")
         Model(**manifest["model"])
         Options(**manifest["options"])
+        files = [part["file"] for part in manifest["parts"]]
+        for name in (*files, manifest["index"], manifest.get("bm25") or "bm25"):
+            if pathlib.PurePath(name).name != name:
+                raise ValueError(
+                    f"{name!r} is not the name of a file beside it"
+                )
         return manifest
     except FileNotFoundError:
         return None
@@ -76,9 +82,7 @@ def reading(
     """Checks the SHA-256 of a file or folder, and names it if it is broken."""
     try:
         if sha256 is not None and digest(path) != sha256:
-            raise ValueError(
-                f"its SHA-256 is not the one that {MANIFEST} states"
-            )
+            raise ValueError(f"its SHA-256 is not that of {MANIFEST}")
         yield
     except (FileNotFoundError, ImportError):
         raise

@@ -108,14 +108,11 @@ def missing(
 ) -> list[Shard]:
     """Returns the shards whose part is not there, or is of another model.
 
-    Files identify a SavedModel. A server shows only name and version, which
-    another model may have now, so one document of each part is embedded again.
+    A server shows only name and version, which another model may have now, so
+    one document of each part is embedded again.
     """
-    written = {}
-    for shard in shards:
-        target = path_of(folder, shard, encoder.model)
-        if target.exists():
-            written[shard] = target
+    paths = {shard: path_of(folder, shard, encoder.model) for shard in shards}
+    written = {shard: path for shard, path in paths.items() if path.exists()}
     if encoder.model.sha256 is None:
         alike = same_embeddings(encoder, list(written.values()))
         written = {s: written[s] for s, same in zip(written, alike) if same}

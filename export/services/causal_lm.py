@@ -28,15 +28,13 @@ def serve(
     """Serves the likelihood of `text`, string `[B]`, and its continuation.
 
     `serving_default` answers `log_likelihood`, float32 `[B]`, the natural
-    logarithm of the probability of a text and its end, cut as the preprocessor
-    cuts; and `num_tokens`, int32 `[B]`, the number of predicted tokens.
-    `from_token_ids` answers the same for sequences of one segment, padded at
-    their end, whose first token is given.
+    logarithm of the probability of a text, as the preprocessor cuts it, and
+    its end; and `num_tokens`, int32 `[B]`, of how many tokens. `from_token_ids`
+    answers the same for sequences of one segment, padded at their end.
 
     `generate` answers `generated`, string `[B]`: the text and its greedy
-    continuation up to `[SEP]`, without special tokens. It adds at most
-    `max_new_tokens`, by default 64, within the preprocessor's
-    `sequence_length`.
+    continuation up to `[SEP]`, without special tokens, by at most
+    `max_new_tokens` within the preprocessor's `sequence_length`.
     """
     tokenizer, longest = preprocessor.tokenizer, preprocessor.sequence_length
     room = longest - 1  # beside [CLS]
@@ -44,15 +42,9 @@ def serve(
         max_new_tokens = min(_DEFAULT_MAX_NEW_TOKENS, room)
     if not 1 <= max_new_tokens <= room:
         raise ValueError(
-            f"`max_new_tokens` must be from 1 to {room}, since the sequences "
-            f"of this model have {longest} tokens, received {max_new_tokens}."
+            f"`max_new_tokens` must be from 1 to {room}, received "
+            f"{max_new_tokens}."
         )
-
-    # To detokenize other ids would crash the server.
-    ids = {
-        "end_token_id": tokenizer.end_token_id,
-        "vocabulary_size": tokenizer.vocabulary_size(),
-    }
 
     def limits(given):
         return ops.minimum(given + max_new_tokens, longest)
@@ -81,7 +73,7 @@ def serve(
             inputs["token_ids"][:, : _largest(given)],
             given,
             limits(given),
-            **ids,
+            tokenizer,
         )
 
     def generate(text):
@@ -99,7 +91,7 @@ def serve(
         most = ops.convert_to_numpy(limits(given))
         generated, margins = [], []
         for row, first, limit in zip(guesses.numpy(), given, most, strict=True):
-            row, margin = _continued(model, row[:limit], first, **ids)
+            row, margin = _continued(model, row[:limit], first, tokenizer)
             tokens = {"token_ids": row, "padding_mask": np.ones_like(row, bool)}
             generated.append(preprocessor.generate_postprocess(tokens))
             margins.append(margin)
@@ -153,28 +145,18 @@ def _likelihood_in_graph(model, token_ids, labels, weights):
     batch, length = tf.unstack(tf.shape(token_ids))
     rows = tf.maximum(_MOST_PLACES // tf.maximum(length, 1), 1)
 
-    def some(start, found):
-        ids, following, real = (
-            x[start : start + rows] for x in (token_ids, labels, weights)
-        )
+    def some(rows):
         logits, packing = model.predict_packed(
-            {"token_ids": ids, "padding_mask": real}
+            {"token_ids": token_ids[rows], "padding_mask": weights[rows]}
         )
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            packing.pack(following), tf.cast(logits, tf.float32)
+            packing.pack(labels[rows]), tf.cast(logits, tf.float32)
         )
         # [P] -> [P, 1] -> [B, T, 1]
         losses = packing.pad(losses[:, None])
-        sums = -tf.reduce_sum(losses, axis=[1, 2])
-        return start + rows, tf.concat([found, sums], axis=0)
+        return [-tf.reduce_sum(losses, axis=[1, 2])]
 
-    _, log_likelihood = tf.while_loop(
-        lambda start, found: start < batch,
-        some,
-        (0, tf.zeros([0])),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
-        parallel_iterations=1,
-    )
+    [log_likelihood] = service.some_at_once(some, batch, rows, [tf.float32])
     return {
         "log_likelihood": log_likelihood,
         "num_tokens": tf.reduce_sum(weights, axis=1),
@@ -205,15 +187,14 @@ def _likelihood_of_ids_in_graph(model, inputs):
     )
 
 
-def _continue_greedily(
-    model, token_ids, given, limits, end_token_id, vocabulary_size
-):
+def _continue_greedily(model, token_ids, given, limits, tokenizer):
     """Continues int32 `[B, T]` by the most probable tokens, with a cache.
 
     `given` and `limits`, int32 `[B]`, are how many tokens of each row are given
     and how many it may have, at least 1. A row ends with the first generated
-    `end_token_id`; ids from `vocabulary_size` on are not generated. Returns
-    sequences `[B, S]` and their lengths `[B]`.
+    `end_token_id`. Ids that the tokenizer lacks are not generated: to
+    detokenize them would crash the server. Returns sequences `[B, S]` and their
+    lengths `[B]`.
 
     A step computes one place of all rows, and skips places where no row needs
     a token.
@@ -246,7 +227,7 @@ def _continue_greedily(
         last = token_ids[:, place - 1 : place]
         logits, _, cache = model.call_with_cache(last, cache, place - 1)
         best = tf.argmax(
-            tf.cast(logits[:, 0, :vocabulary_size], tf.float32),
+            tf.cast(logits[:, 0, : tokenizer.vocabulary_size()], tf.float32),
             axis=-1,
             output_type=tf.int32,
         )
@@ -255,7 +236,7 @@ def _continue_greedily(
             here[:, None] & (places == place), best[:, None], token_ids
         )
         counts += tf.cast(here, tf.int32)
-        ended |= here & (best == end_token_id)
+        ended |= here & (best == tokenizer.end_token_id)
         return token_ids, counts, ended, cache
 
     token_ids, counts, _, _ = tf.while_loop(
@@ -300,7 +281,7 @@ def _likelihood(model, token_ids, real, labels, weights):
     )
 
 
-def _continued(model, token_ids, given, end_token_id, vocabulary_size):
+def _continued(model, token_ids, given, tokenizer):
     """Continues a sequence, int32 `[S]`, by the Keras model without a cache.
 
     Its first `given` tokens are given, the rest is a guess. Also returns the
@@ -310,9 +291,9 @@ def _continued(model, token_ids, given, end_token_id, vocabulary_size):
     while True:
         logits = model.score(token_ids[None])
         logits = service.as_float32({"logits": logits})["logits"][0]
-        logits = logits[given - 1 : -1, :vocabulary_size]
+        logits = logits[given - 1 : -1, : tokenizer.vocabulary_size()]
         best = logits.argmax(axis=-1).astype("int32")
-        ends = np.flatnonzero(best == end_token_id)
+        ends = np.flatnonzero(best == tokenizer.end_token_id)
         chosen = best[: ends[0] + 1] if ends.size else best
         stop = given + len(chosen)
         # Each pass makes at least one more token right.

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 import keras_fixedhead
+from export.services import service
 from keras_fixedhead.graph_text import character_classes
 
 # The most windows of a context, whose rest is ignored: a megabyte would take
@@ -164,12 +165,10 @@ def answers(
     """Finds the best answer of each question, as `context_windows.decode`.
 
     `label` maps the model's inputs to logits `start` and `end`, `[N, T]`.
-
-    Returns `answer`, string `[B]`: the context from the word of the first token
-    to the word of the last, without bytes that are not UTF-8, which JSON cannot
-    carry; `score`, float32 `[B]`, the sum of the two logits; `start` and `end`,
-    int32 `[B]`, in bytes of the context. All are empty or 0 for a context
-    without tokens.
+    Returns `answer`, string `[B]`, whole words without bytes that are not
+    UTF-8, which JSON cannot carry; `score`, float32 `[B]`, the sum of two
+    logits; `start` and `end`, int32 `[B]`, in bytes of the context. All are
+    empty or 0 for a context without tokens.
     """
     score, first, last = _best_of_windows(label, found)  # [N]
     # [B]
@@ -200,36 +199,23 @@ def _best_of_windows(label, found):
 
     Returns its score, float64 `[N]`, and first and last token, int32 `[N]`.
     """
-    size = tf.shape(found.token)[0]
-    # Without windows there is one empty batch.
-    batches = tf.maximum((size + _AT_ONCE - 1) // _AT_ONCE, 1)
 
-    def body(number, results):
-        rows = slice(number * _AT_ONCE, (number + 1) * _AT_ONCE)
+    def best(rows):
         logits = label({name: x[rows] for name, x in found.inputs.items()})
-        best = _best_spans(
+        return _best_spans(
             logits["start"],
             logits["end"],
             found.may_start[rows],
             found.is_context[rows],
             found.token[rows],
         )
-        return number + 1, [
-            array.write(number, value)
-            for array, value in zip(results, best, strict=True)
-        ]
 
-    arrays = [
-        tf.TensorArray(dtype, batches, infer_shape=False, element_shape=[None])
-        for dtype in (tf.float64, tf.int32, tf.int32)
-    ]
-    _, arrays = tf.while_loop(
-        lambda number, _: number < batches,
-        body,
-        [0, arrays],
-        parallel_iterations=1,
+    return service.some_at_once(
+        best,
+        tf.shape(found.token)[0],
+        _AT_ONCE,
+        [tf.float64, tf.int32, tf.int32],
     )
-    return [array.concat() for array in arrays]
 
 
 def _best_spans(start, end, may_start, is_context, token):

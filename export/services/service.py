@@ -21,10 +21,8 @@ from export.files import golden, warmup
 TOKEN_IDS_SIGNATURE = "from_token_ids"
 _INPUTS = ("token_ids", "padding_mask", "segment_ids")
 _ROWS = 32  # that the Keras model answers at once
-_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 # Of golden rows, after the longest ones.
 _LENGTHS = (1, 2, 3, 5, 17, *[128] * 30)
-_MOST_PREFIXES = 40  # to try before a token that continues a word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +111,32 @@ def as_float32(outputs: Mapping) -> dict[str, np.ndarray]:
         name: ops.convert_to_numpy(ops.cast(x, "float32"))
         for name, x in outputs.items()
     }
+
+
+def some_at_once(
+    compute: Callable[[slice], Sequence[tf.Tensor]],
+    count: tf.Tensor,
+    rows: tf.Tensor | int,
+    dtypes: Sequence[tf.DType],
+) -> list[tf.Tensor]:
+    """Concatenates what `compute` returns, in a graph, for a few of `count`
+    rows at a time, which bounds the memory of a request."""
+
+    def body(start, found):
+        more = compute(slice(start, start + rows))
+        return start + rows, [tf.concat(x, 0) for x in zip(found, more)]
+
+    _, found = tf.while_loop(
+        lambda start, found: start < count,
+        body,
+        (0, [tf.zeros([0], dtype) for dtype in dtypes]),
+        shape_invariants=(
+            tf.TensorShape([]),
+            [tf.TensorShape([None])] * len(dtypes),
+        ),
+        parallel_iterations=1,
+    )
+    return found
 
 
 def _signature(specs, checks, answer):
@@ -241,18 +265,17 @@ def golden_cases(
     cases = {}
 
     def add(name, inputs, padded):
-        def tell(done):
-            on_start(f"golden answers, {name}: {done}")
-
-        cases[name] = _answered(service, inputs, padded, tell)
+        on_start(f"golden answers, {name}")
+        cases[name] = _answered(service, inputs, padded)
 
     for name, signature in service.texts.items():
         texts = {n: list(column) for n, column in signature.golden.items()}
         if name == session.DEFAULT_SIGNATURE:
-            room = preprocessor.sequence_length - _SPECIAL_TOKENS
             *others, last = texts
+            # Most words have one token or two.
+            longest = max(preprocessor.sequence_length // 2 - 1, 1)
             words = _words(preprocessor.tokenizer)
-            more = [" ".join(row) for row in _rows(words, room)]
+            more = [" ".join(row) for row in _rows(words, longest)]
             texts[last] += more
             for other in others:
                 texts[other] += [golden.TEXTS[3]] * len(more)
@@ -273,16 +296,12 @@ def golden_cases(
     return cases
 
 
-def _answered(service, inputs, padded, tell):
-    """Builds the `golden.Case` of inputs, arrays `[N, ...]`.
-
-    If the best two answers of a row are closer than the gate's tolerance, a
-    sound export may choose either: the row is undecided.
-    """
+def _answered(service, inputs, padded):
+    """Builds the `golden.Case` of inputs, arrays `[N, ...]`. A row is decided
+    if its best two answers differ by more than the gate's tolerance."""
     count = len(next(iter(inputs.values())))
     outputs, margins = {}, []
     for start in range(0, count, _ROWS):
-        tell(f"{start} of {count}")
         rows = {n: array[start : start + _ROWS] for n, array in inputs.items()}
         answers = padded(rows)
         for name, array in answers.outputs.items():
@@ -318,33 +337,28 @@ def _stack(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _rows(items, longest):
-    """Divides pairs of an item and its number of tokens into rows of items."""
+    """Divides items into rows of many lengths, up to `longest`."""
     lengths = itertools.chain(
         (longest, max(longest - 1, 1), max(longest // 2, 1)),
         itertools.cycle(min(length, longest) for length in _LENGTHS),
     )
-    row, room = [], next(lengths)
-    for item, tokens in items:
-        if row and tokens > room:
-            yield row
-            row, room = [], next(lengths)
-        row.append(item)
-        room -= tokens
-    yield row
+    items, rows = iter(items), []
+    while row := list(itertools.islice(items, next(lengths))):
+        rows.append(row)
+    return rows
 
 
 def _token_id_rows(backbone):
     """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
     every id.
 
-    Ids at padding are not zero. In every second row, the second half has the
-    last segment id. Causal models take one segment, padded at its end; others
-    also get padding between tokens.
+    Ids at padding are not zero. Models that are not causal also get the last
+    segment id, and padding between tokens.
     """
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     # Of a small vocabulary several times, so that there is each length.
     count = max(size, 4 * longest)
-    rows = list(_rows(((i % size, 1) for i in range(count)), longest))
+    rows = _rows((i % size for i in range(count)), longest)
     rows.append(longest * [size - 1])
     fill = {"token_ids": size - 1, "padding_mask": 0, "segment_ids": 0}
     shape = len(rows), longest
@@ -361,27 +375,11 @@ def _token_id_rows(backbone):
 
 
 def _words(tokenizer):
-    """Returns words that have nearly every token, each with its number of
-    tokens.
-
-    A token that continues a word, such as `##ing`, is missing if appending it
-    to one of the first 40 single characters never produces it.
-    """
-    vocabulary = tokenizer.get_vocabulary()
-    mark = tokenizer.suffix_indicator
-    missing = set(range(len(vocabulary)))
-    chosen = []
-
-    def take(words):
-        for word, ids in zip(words, tokenizer(words)):
-            if not missing.isdisjoint(ids):
-                missing.difference_update(ids)
-                chosen.append((word, len(ids)))
-
-    take([token for token in vocabulary if not token.startswith(mark)])
-    prefixes = [t for t in vocabulary if len(t) == 1 and t.isalnum()]
-    for prefix in prefixes[:_MOST_PREFIXES]:
-        ends = [vocabulary[i].removeprefix(mark) for i in sorted(missing)]
-        if ends:
-            take([prefix + end for end in ends])
-    return chosen
+    """Returns a word of each token; one that continues a word, such as
+    `##ing`, follows the first letter of the vocabulary."""
+    vocabulary, mark = tokenizer.get_vocabulary(), tokenizer.suffix_indicator
+    letter = next((t for t in vocabulary if len(t) == 1 and t.isalnum()), "")
+    return [
+        letter + token.removeprefix(mark) if token.startswith(mark) else token
+        for token in vocabulary
+    ]

@@ -18,7 +18,6 @@ from keras_fixedhead import context_windows
 _WORDS = " ".join(golden.TEXTS[:-1]).split()
 _CONTEXTS = (*golden.TEXTS[:-1], " ".join(_WORDS + _WORDS[::-1]))
 _QUESTIONS = (*golden.TEXTS[1:], golden.TEXTS[4])
-_NOWHERE = -1e30
 
 
 @service.serves(keras_fixedhead.FixedHeadSpanLabeler)
@@ -94,38 +93,28 @@ def _expected(padded, preprocessor, question, context):
     if not windows.starts:
         return "", 0.0, 0, 0, np.inf
     logits = padded(preprocessor.pad(windows)).outputs
-    start, end = logits["start"], logits["end"]
-    places = [_byte_places(context, x) for x in (windows.starts, windows.ends)]
+    start, end = (logits[name].astype(float) for name in ("start", "end"))
     _, begins, finishes = context_graph.words(
         tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
     )
     begins, finishes = begins[0].numpy(), finishes[0].numpy()
+    places = _byte_places(context, windows.starts)
     # [C], the word of each token
-    word = np.searchsorted(begins, places[0], side="right") - 1
-
-    def best(start, end):
-        return context_windows.decode(
-            start,
-            end,
-            windows,
-            n_best=1,
-            max_answer_length=context_graph.MAX_ANSWER_LENGTH,
-        )[0]
-
-    found = best(start, end)
-    first = word[windows.starts.index(found.start)]
-    last = word[windows.ends.index(found.end)]
-    others = (
-        best(_without(start, windows, word == first), end),
-        best(start, _without(end, windows, word == last)),
+    word = np.searchsorted(begins, places, side="right") - 1
+    scores, spans = context_windows.span_scores(
+        start, end, windows, context_graph.MAX_ANSWER_LENGTH
     )
+    spans = word[spans]
+    best = scores.argmax()
+    first, last = spans[best]
+    others = scores[(spans != spans[best]).any(axis=1)]
     begin, finish = int(begins[first]), int(finishes[last])
     return (
         context.encode()[begin:finish].decode(),
-        found.score,
+        scores[best],
         begin,
         finish,
-        found.score - max(other.score for other in others),
+        scores[best] - others.max(initial=-np.inf),
     )
 
 
@@ -142,13 +131,3 @@ def _byte_places(text, places):
     """Converts places of characters to places of bytes."""
     widths = [len(character.encode()) for character in text]
     return np.cumsum([0, *widths])[places]
-
-
-def _without(logits, windows, tokens):
-    """Masks some tokens, bool `[C]`, in logits `[N, T]`."""
-    logits = logits.copy()
-    for row, window in zip(logits, windows, strict=True):
-        first, end = window.token_range
-        part = row[window.context_start :][: end - first]
-        part[tokens[first:end]] = _NOWHERE
-    return logits

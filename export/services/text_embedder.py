@@ -3,9 +3,6 @@
 Shape letters: B batch, T padded length, D embedding or hidden size.
 """
 
-from collections.abc import Callable, Sequence
-
-import keras
 import tensorflow as tf
 from keras import ops
 
@@ -71,19 +68,9 @@ def serve_backbone(
     )
 
 
-def _of_single_texts(
-    model: keras.Model,
-    preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
-    size: int,
-    packed: Callable,
-    padded: Callable,
-    echoed: Sequence[str] = (),
-) -> service.Service:
-    """Serves a signature without a prompt, and one for each prompt.
-
-    `echoed` names the model's inputs to answer too, which clients who send
-    texts do not know.
-    """
+def _of_single_texts(model, preprocessor, size, packed, padded, echoed=()):
+    """Serves a signature without a prompt, and one for each prompt. `echoed`
+    names the model's inputs to answer too, which clients do not know."""
 
     def of_prompt(prompt):
         prefix = preprocessor.prompt(prompt)

@@ -3,6 +3,8 @@
 Shape letters: B batch, T padded length, C classes, W most words of a text.
 """
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -78,26 +80,17 @@ def serve(
             _expected(text, row, words, tokenizer, room)
             for text, row, *words in zip(texts, found, *split(texts))
         ]
-        shape = len(rows), max(len(ends) for *_, ends in rows)
+        found, starts, ends = zip(*rows)
+        labels = [[names[i] for i in x.argmax(axis=-1)] for x in found]
+        ordered = [np.sort(x, axis=-1) for x in found]
         outputs = {
-            "label": np.zeros(shape, f"U{max(map(len, names))}"),
-            "probability": np.zeros(shape, np.float32),
-            "start": np.zeros(shape, np.int32),
-            "end": np.zeros(shape, np.int32),
+            "label": _padded(labels, "", str),
+            "probability": _padded([x[:, -1] for x in ordered], 0, np.float32),
+            "start": _padded(starts, 0, np.int32),
+            "end": _padded(ends, 0, np.int32),
         }
-        margins = np.full(len(rows), np.inf)
-        for number, (probabilities, starts, ends) in enumerate(rows):
-            if not ends:
-                continue
-            ordered = np.sort(probabilities, axis=-1)
-            margins[number] = (ordered[:, -1] - ordered[:, -2]).min()
-            place = number, slice(len(ends))
-            outputs["label"][place] = np.array(names)[
-                probabilities.argmax(axis=-1)
-            ]
-            outputs["probability"][place] = ordered[:, -1]
-            outputs["start"][place], outputs["end"][place] = starts, ends
-        return service.Answers(outputs, margins)
+        margins = [(x[:, -1] - x[:, -2]).min(initial=np.inf) for x in ordered]
+        return service.Answers(outputs, np.array(margins))
 
     return service.Service(
         model=classifier,
@@ -116,6 +109,11 @@ def serve(
             "labels": classifier.labels,
         },
     )
+
+
+def _padded(rows, value, dtype):
+    columns = list(itertools.zip_longest(*rows, fillvalue=value))
+    return np.array(columns, dtype).reshape(-1, len(rows)).T
 
 
 def _characters(texts, places):

@@ -6,6 +6,7 @@ Shape letters: T query length, S key length, N heads, H head size.
 import dataclasses
 import io
 import os
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ import rich.console
 import rich.table
 
 from keras_fixedhead.pictures import new_figure, save_figure
+
+if typing.TYPE_CHECKING:
+    import matplotlib.figure
 
 # The metrics of a head, all but the last as means over sequences.
 METRICS = (
@@ -165,7 +169,15 @@ def _ranks(heads, name):
 def draw_attention_report(
     report: AttentionReport, output: str | os.PathLike
 ) -> None:
-    """Draws four numbers of each head; small heads are marked with a cross."""
+    """Writes `attention_figure`, in the format of the suffix of `output`."""
+    save_figure(attention_figure(report), output)
+
+
+def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
+    """Draws four numbers of each head; small heads are marked with a cross.
+
+    Needs Matplotlib.
+    """
     layers = len(report.layers)
     heads = max(layer.num_heads for layer in report.layers)
     figure = new_figure(
@@ -186,4 +198,4 @@ def draw_attention_report(
         figure.colorbar(axis.imshow(values, aspect="auto"), ax=axis)
         if 0 < len(small) < len(report.heads):
             axis.scatter(*zip(*small), marker="x", color="white", s=12)
-    save_figure(figure, output)
+    return figure

@@ -11,16 +11,19 @@ from keras_fixedhead.diagnostics.probe import attention_report
 from keras_fixedhead.diagnostics.report import (
     METRICS,
     AttentionReport,
+    attention_figure,
     mean,
 )
+from keras_fixedhead.pictures import encode_png
 
 
 class AttentionSummaries:
     """Writes attention reports of a model that trains to TensorBoard.
 
-    A report is a curve for each layer and metric, means over the heads.
-    TensorBoard must be installed. `log_dir` is the folder of the event files;
-    for the other arguments see `attention_report`.
+    A report is a curve for each layer and metric, means over the heads; a
+    picture of all heads, where Matplotlib is installed; and the seconds that
+    it took. TensorBoard must be installed. `log_dir` is the folder of the
+    event files; for the other arguments see `attention_report`.
     """
 
     def __init__(
@@ -48,6 +51,18 @@ class AttentionSummaries:
         summary = Summary()
         for tag, value in _scalars(report):
             summary.value.add(tag=tag, simple_value=value)
+        try:
+            png, width, height = encode_png(attention_figure(report))
+        except ModuleNotFoundError:
+            pass  # curves without pictures
+        else:
+            image = Summary.Image(
+                encoded_image_string=png,
+                width=width,
+                height=height,
+                colorspace=3,
+            )
+            summary.value.add(tag="attention", image=image)
         seconds = time.perf_counter() - began
         summary.value.add(tag="attention/seconds", simple_value=seconds)
         self._writer.add_event(

@@ -99,22 +99,13 @@ def test_json_has_no_nan(value, dtype):
     [
         # The number of rows is that of the texts.
         ([[1, 2]] * 3, signature(), r"shape \(3, 2\), expected .* \[1, 2\]"),
-        ([[1, 2, 3]], signature(), r"shape \(1, 3\), expected .* \[1, 2\]"),
-        (1.5, signature(), r"shape \(\), expected .* \[1, 2\]"),
         ([[1, 2], [3]], signature(), "list is not float32"),
         ([["1.5", "2"]], signature(), "str is not float32"),
-        ([[True, False]], signature(), "bool is not float32"),
-        ([[None, 1]], signature(), "NoneType is not float32"),
         ([[1.5, 2]], signature(TYPES.DT_INT32), "float is not int32"),
-        ([[True, 2]], signature(TYPES.DT_INT32), "bool is not int32"),
         ([[300, 2]], signature(TYPES.DT_INT8), "300 out of bounds"),
-        ([[0, 1]], signature(TYPES.DT_BOOL), "int is not bool"),
         ([[1, 2]], signature(TYPES.DT_STRING), "int is not object"),
-        ([[{"b64": "*"}, "b"]], signature(TYPES.DT_STRING), "not fit"),
         ([[{"c": "a"}, "b"]], signature(TYPES.DT_STRING), "not fit .*b64"),
         ([["\ud800", "b"]], signature(TYPES.DT_STRING), "surrogates"),
-        (None, signature(), "NoneType is not float32"),
-        ([[1, 2]], signature(names=("y", "z")), "does not fit"),
         ({"y": [[1, 2]]}, signature(names=("y", "z")), "does not fit .*'z'"),
     ],
 )
@@ -130,11 +121,8 @@ def test_rest_answers_that_do_not_fit(outputs, definition, message):
     [
         b"<html><body>Sign in</body></html>",
         b"null",
-        b"\xff\xfe\xfd",
         b"[" * 10**5,
-        b'{"predictions": [[1, 2]], "model_spec": {"version": "3"}}',
         b'{"model_spec": {"version": "3"}, "metadata": {"signature_def": 5}}',
-        b'{"model_spec": {"version": "x"}, "metadata": {"signature_def": {}}}',
         b'{"metadata": {"signature_def": {"signature_def": {"a": 5}}}}',
     ],
 )
@@ -162,12 +150,10 @@ def test_metadata_of_a_later_server():
 @pytest.mark.parametrize(
     ("status", "content", "message"),
     [
-        (400, b'["not now"]', r'answered 400: \["not now"\]'),
         (400, b'{"error": "not now"}', "answered 400: not now"),
         (400, b"\xff", "answered 400: \ufffd"),
         (400, b"[" * 10**5, r"answered 400: \[{500}\.\.\.$"),
         (200, gzip.compress(b"x" * 999, mtime=0)[:-5], "broken gzip"),
-        (200, b"no gzip", "broken gzip"),
     ],
 )
 def test_errors_of_any_form(server, connect, status, content, message):

@@ -259,20 +259,6 @@ def test_requests_end_before_a_pod_does():
     assert rest_timeout < int(seconds) < POD["terminationGracePeriodSeconds"]
 
 
-def test_only_clients_and_prometheus_reach_the_ports():
-    policy = manifest("NetworkPolicy")["spec"]
-    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
-    assert policy["egress"] == []
-    allowed = {}
-    for rule in policy["ingress"]:
-        ((peer,),) = [source.keys() for source in rule["from"]]
-        allowed[peer] = {port["port"] for port in rule["ports"]}
-    assert allowed == {
-        "podSelector": {"grpc", "rest"},
-        "namespaceSelector": {"rest"},
-    }
-
-
 @pytest.mark.parametrize("layer", ["base", "overlays/gpu"])
 def test_rendered(layer):
     documents = {}

@@ -1,7 +1,5 @@
 """The C++ session against the same functions run by TensorFlow's Python."""
 
-import threading
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -97,21 +95,3 @@ def test_errors(model, tmp_path):
     with pytest.raises(session.StatusError, match="Could not find") as caught:
         session.SavedModelSession(tmp_path)
     assert caught.value.code == CODES.NOT_FOUND
-
-
-def test_threads_share_a_session(model):
-    wrong = []
-
-    def ask(number):
-        x = np.full([2, 3], number, np.float32)
-        for _ in range(20):
-            answers = model.run({"x": x, "n": np.array([number])}, "numbers")
-            if answers["double"].tolist() != [2 * number]:
-                wrong.append(number)
-
-    threads = [threading.Thread(target=ask, args=(n,)) for n in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong

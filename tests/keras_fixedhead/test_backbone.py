@@ -9,7 +9,6 @@ from keras import ops
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTransformerBlock
 from keras_fixedhead.convert import from_bert_backbone
 from keras_fixedhead.packing import Packing
-from tests import tiny_models
 
 
 def test_equals_bert_with_its_weights(inputs, vocabulary):
@@ -88,29 +87,10 @@ def test_what_a_packing_excludes(inputs):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("padding", [True, False])
-@pytest.mark.parametrize("causal", [False, True])
-def test_packed_equals_padded(make_backbone, inputs, causal, padding):
-    backbone = make_backbone(num_layers=3, head_size=[2, 3, 5], causal=causal)
-    if not padding:
-        inputs["padding_mask"][:] = 1
-    real = inputs["padding_mask"] == 1
-    padded = ops.convert_to_numpy(backbone(inputs)["sequence_output"])
-    tensors = tiny_models.tensors(inputs)
-    packed, packing = backbone.encode_packed(tensors)
-    assert packed.shape == (real.sum(), 11)
-    np.testing.assert_allclose(packed, padded[real], atol=1e-5)
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(packing.pad(packed))[real], packed
-    )
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("fixed_size", [False, True])
+@pytest.mark.parametrize(("fixed_size", "some"), [(False, True), (True, False)])
 @pytest.mark.parametrize(
     "arguments", [{}, {"attention_window": 3}, {"causal": True}], ids=str
 )
-@pytest.mark.parametrize("some", [False, True])
 def test_positions_equal_padded(
     make_backbone, inputs, fixed_size, arguments, some
 ):

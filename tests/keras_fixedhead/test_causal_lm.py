@@ -192,17 +192,8 @@ def continue_without_cache(model, prompts, stop_token_ids=()):
 
 
 def test_equals_greedy_without_cache(bare, prompts):
+    """Up to the end token of each."""
     bare.compile(sampler="greedy")
-    expected, _ = continue_without_cache(bare, prompts)
-    for row, given in zip(expected, prompts["padding_mask"]):
-        assert len(set(row[~given])) > 1
-    outputs = bare.generate(prompts, stop_token_ids=None)
-    np.testing.assert_array_equal(outputs["token_ids"], expected)
-    assert outputs["padding_mask"].all()
-
-
-def test_ends_at_the_end_token(bare, prompts):
-    bare.compile(sampler="greedy", run_eagerly=True)
     whole, _ = continue_without_cache(bare, prompts)
     # One that ends a row early, one that ends another later.
     stops = (int(whole[0, 6]), int(whole[1, 9]))

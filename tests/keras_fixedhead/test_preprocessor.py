@@ -47,16 +47,13 @@ def new(cls, sequence_length=8, **arguments):
     return cls(tokenizer, sequence_length=sequence_length, **arguments)
 
 
-@pytest.fixture(params=["embedder", "classifier", "labeler"])
+@pytest.fixture(params=["embedder", "classifier"])
 def case(request):
     """A preprocessor, texts, their ids and numbers of real tokens."""
     if request.param == "embedder":
         made = new(FixedHeadTextEmbedderPreprocessor)
         return made, TEXTS, TEXT_IDS, REAL["text"]
-    if request.param == "classifier":
-        made = new(FixedHeadTextClassifierPreprocessor)
-    else:
-        made = new(FixedHeadSpanLabelerPreprocessor, max_question_length=3)
+    made = new(FixedHeadTextClassifierPreprocessor)
     return made, PAIRS, PAIR_IDS, REAL["pair"]
 
 

@@ -72,3 +72,10 @@ def test_equals_the_official_script():
 def test_errors(answers):
     with pytest.raises(ValueError, match="an answer for each. Received: {"):
         squad.score_answers(answers, {"q1": "x"})
+
+
+@pytest.mark.parametrize("figure", [squad.f1, squad.exact_match])
+@pytest.mark.parametrize("answers", ["x", []])
+def test_answers_are_a_list(figure, answers):
+    with pytest.raises(ValueError, match="list of at least one string"):
+        figure("x", answers)

@@ -120,19 +120,16 @@ def test_keras_file(model, inputs, tmp_path):
 
 @pytest.mark.any_backend
 def test_preset(task, model, preset, inputs):
-    assert_same_model(task.cls.from_preset(preset), model, inputs)
     base = task.cls.__bases__[-1]
-    if base is not keras_hub.models.Task:
-        assert type(base.from_preset(preset)) is task.cls
+    # KerasHub's class of the task finds ours.
+    cls = task.cls if base is keras_hub.models.Task else base
+    assert_same_model(cls.from_preset(preset), model, inputs)
 
 
 @pytest.mark.any_backend
 def test_the_encoder_of_another_task(task, model, preset, tmp_path):
     embedder = keras_fixedhead.FixedHeadTextEmbedder.from_preset(preset)
     assert_same_weights(embedder.backbone, model.backbone)
-    assert_same_weights(
-        keras_fixedhead.FixedHeadBackbone.from_preset(preset), model.backbone
-    )
     embedder.save_to_preset(str(tmp_path))
     if task.cls is type(embedder):
         return
@@ -268,16 +265,13 @@ def test_fit(task, vocabulary):
     for arrays in ((x, y, weight), (padded, padded_y, padded_weight)):
         model.set_weights(weights)
         history = model.fit(
-            *arrays[:2],
-            sample_weight=arrays[2],
-            epochs=2,
-            shuffle=False,
-            verbose=0,
+            *arrays[:2], sample_weight=arrays[2], shuffle=False, verbose=0
         )
-        losses.append(history.history["loss"])
+        losses += history.history["loss"]
         after.append(model.get_weights())
-    first, last = losses[0]
-    assert 0 < last < first < np.inf
+    x, y, weight = arrays
+    last = model.evaluate(x, y, sample_weight=weight, verbose=0)
+    assert 0 < np.ravel(last)[0] < losses[0] < np.inf
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     for variable, expected, found in zip(model.weights, *after):
         np.testing.assert_allclose(

@@ -27,7 +27,7 @@ def make_classifier(make_task):
 # Pooled by the backbone, or by layers of the classifier's own.
 @pytest.mark.parametrize(
     ("pooler", "pooling_mode"),
-    [(True, "cls"), (False, "cls"), (True, "mean"), (False, "max")],
+    [(True, "cls"), (False, "cls"), (True, "mean")],
 )
 def test_equals_numpy(make_classifier, inputs, pooler, pooling_mode):
     model = tiny_models.add_noise(make_classifier(pooler, pooling_mode))
@@ -60,9 +60,7 @@ def test_a_pooler_in_bfloat16_is_classified_in_float32(make_classifier, inputs):
     [
         ({"num_classes": 1}, "at least 2. Received: num_classes=1"),
         ({"labels": ["a", "b"]}, "num_classes=3 different .*'a', 'b'"),
-        ({"labels": ["a", "b", "a"]}, "`labels` must be None or"),
         ({"labels": [0, 1, 2]}, "different names. Received: labels=.0, 1"),
-        ({"labels": "abc"}, "Received: labels='abc'"),
         ({"pooling_mode": "sum"}, "`pooling_mode` .*'sum'"),
     ],
 )

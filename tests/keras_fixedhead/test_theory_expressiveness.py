@@ -162,18 +162,7 @@ class TestDifference:
         expected = np.linalg.norm(value @ output - np.eye(12), 2)
         assert found.relative == pytest.approx(expected, rel=1e-4)
 
-    def test_the_adversary_equals_on_equal_tokens(self):
-        """What is found needs different tokens."""
-        layer = strict_layer(12, 4, 5)
-        standard = make_adversary(layer, 4)
-        same = np.tile(np.ones((12, 1), "float32"), 3)
-        assert relative_difference(layer, standard, same) < 1e-5
-        inputs = find_difference(layer, standard, 3).inputs
-        assert abs(inputs[:, 0] - inputs[:, 1]).max() > 0.1
-
-    @pytest.mark.parametrize(
-        ("logits", "scale"), [(1e-5, None), (1e4, None), (1, 0.02), (1, 5.0)]
-    )
+    @pytest.mark.parametrize(("logits", "scale"), [(1e-5, None), (1e4, 5.0)])
     def test_logits_of_any_size(self, logits, scale):
         strict = strict_layer(12, 4, 5)
         layer = make_fixed(strict.get_config() | {"attention_scale": scale})
@@ -321,8 +310,6 @@ class TestConditions:
             ({"head_size": (5, 5, 5, 4)}, "one size"),
             ({"attention_window": 3}, "attention_window=3"),
             ({"dtype": "mixed_bfloat16"}, "dtype bfloat16"),
-            ({"output_dim": 7}, r"one size.*\[12, 12, 12, 7\]"),
-            ({"num_heads": 3, "head_size": 4}, "more heads"),
         ],
     )
     def test_layers_it_is_not_about(self, arguments, message):

@@ -121,11 +121,9 @@ def bad(value):
     ("function", "arguments", "message"),
     [
         (lowest_error, (np.ones(5), 2), r"square matrix.*shape \(5,\)"),
-        (lowest_error, (make_context(5)[:4], 2), r"square.*shape \(4, 5\)"),
         (lowest_error, (bad(-0.25), 2), "positive.*smallest number of -0.25"),
         (lowest_error, (make_context(5) * 1.5, 2), "to 1.5$"),
         (lowest_error, (make_context(5), 0), "`head_size` must be a positive"),
-        (construct_projections, (np.eye(5), bad(np.nan)), "positive"),
         (construct_projections, (np.full((7, 5), np.nan), bad(1)), "a finite"),
         (
             construct_projections,
@@ -137,25 +135,16 @@ def bad(value):
             (make_inputs(7, 3), make_context(5)),
             "each of the tokens of `inputs`.*5, 5",
         ),
-        (construct_projections, (np.eye(5), make_context(5), 0), "`head_size`"),
         (
             attention_layer,
             (np.ones((3, 5)), np.ones((2, 5))),
             r"\(3, 5\) and \(2, 5\)",
         ),
-        (fit_context, (bad(0.0), 2), "positive"),
-        (fit_context, (make_context(5), 0), "`head_size`"),
         (
             fit_context,
             (make_context(5), 2, np.ones((3, 4))),
             r"each of the 5 tokens.*\(3, 4\)",
         ),
-        (
-            fit_context,
-            (make_context(5), 2, np.zeros((3, 5))),
-            "not be all zero",
-        ),
-        (fit_context, (make_context(5), 2, None, 0), "`steps` must be"),
         (
             fit_context,
             (make_context(5), 2, None, 9, np.nan),

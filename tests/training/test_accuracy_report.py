@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_fixedhead import FixedHeadBackbone, pictures
+from keras_fixedhead import FixedHeadBackbone
 from training import accuracy_report
 from training.accuracy_report import read_row
 from training.engine.records import SUMMARY, summarize
@@ -43,20 +43,6 @@ def write_seeds(folder, values, **changes):
     return folder
 
 
-def test_summary_of_seeds(tmp_path):
-    values = [0.5, 0.75, 0.625]
-    folder = write_seeds(tmp_path / "run", values)
-    summary = json.loads((folder / SUMMARY).read_text())
-    assert summary["seeds"] == [3, 4, 5]
-    assert "step" not in summary["figures"]
-    assert summary["figures"]["accuracy"] == {
-        "values": values,
-        "mean": pytest.approx(0.625),
-        # Of a sample: the squares 1/64 + 1/64, over 2.
-        "deviation": pytest.approx(0.125),
-    }
-
-
 def test_parameters_are_the_encoder_s(tmp_path):
     row = read_row(write_run(tmp_path / "run", {"f1": 1.0}, head_size=[5, 7]))
     backbone = FixedHeadBackbone(**SHAPE, head_size=[5, 7])
@@ -73,16 +59,8 @@ def test_heads_of_the_standard_size_are_told_apart(tmp_path, head_size, fixed):
     assert row["heads"].startswith("fixed") == fixed
 
 
-def test_reports(tmp_path, capsys, monkeypatch):
+def test_reports(tmp_path, capsys, monkeypatch, drawn):
     monkeypatch.setenv("COLUMNS", "120")
-    pictured = []
-    save = pictures.save_figure
-
-    def look(figure, path):
-        pictured.append(figure)
-        save(figure, path)
-
-    monkeypatch.setattr(pictures, "save_figure", look)
     runs = [
         write_seeds(tmp_path / "small", [0.5, 0.75], head_size=4),
         write_seeds(tmp_path / "middle", [0.25, 0.5], head_size=7),
@@ -103,7 +81,7 @@ def test_reports(tmp_path, capsys, monkeypatch):
     assert [row["seeds"] for row in rows] == [2, 2, 1]
     assert [list(row["figures"]) for row in rows] == [["accuracy"]] * 3
     assert (output / "report.png").read_bytes().startswith(b"\x89PNG")
-    ((axis,),) = (figure.axes for figure in pictured)
+    ((axis,),) = (figure.axes for figure in drawn)
     fixed, standard = (line.lines[0] for line in axis.containers)
     sizes = [row["parameters"] / 1e6 for row in rows]
     for line, x, means in (

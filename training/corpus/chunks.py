@@ -37,7 +37,7 @@ class Window(typing.NamedTuple):
 
 
 def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
-    """Loads shards, string tensor `[shards]`, and cuts their documents."""
+    """Loads shards, a string tensor, and cuts their documents."""
     loaded = load_shards(paths)
     document_starts = loaded["document_starts"]
     lengths = document_starts[1:] - document_starts[:-1]
@@ -48,11 +48,7 @@ def load_window(paths: tf.Tensor, chunk_length: int) -> Window:
 def chunk_bounds(
     window: Window, chunks: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the start and end of chunks in `token_ids`, and their documents.
-
-    All are int64 tensors `[M]`. The lengths of a document's chunks differ by
-    one at most.
-    """
+    """Returns the start and end of chunks, and their documents, int64 `[M]`."""
     document = tf.searchsorted(window.chunk_starts, chunks, side="right") - 1
     first = tf.gather(window.chunk_starts, document)
     count = tf.gather(window.chunk_starts, document + 1) - first
@@ -169,10 +165,8 @@ class ChunkBatches(abc.ABC):
     def _examples(
         self, window: Window, chunks: tf.Tensor, indices: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Makes examples of chunks, int64 `[M]`, in a graph of `tf.data`.
-
-        `indices`, int64 `[M]`, are the examples' numbers in the run.
-        """
+        """Makes examples of chunks, int64 `[M]`; their numbers in the run are
+        `indices`."""
 
     def _example_seed(self, index):
         return self._seed(_EXAMPLE, index)
@@ -307,13 +301,9 @@ class ChunkBatches(abc.ABC):
         self, shards: Sequence[Shard]
     ) -> tuple[tf.RaggedTensor, list[int]]:
         """Returns each window's paths `[windows, (shards)]` and examples."""
-        windows = self._deal(shards)
-        paths = [[str(shard.path) for shard in window] for window in windows]
-        lengths = [
-            np.concatenate([shard.document_lengths for shard in window])
-            for window in windows
-        ]
-        num_examples = [
-            int((-(-each // self._chunk_length)).sum()) for each in lengths
-        ]
+        paths, num_examples = [], []
+        for window in self._deal(shards):
+            paths.append([str(shard.path) for shard in window])
+            lengths = np.concatenate([x.document_lengths for x in window])
+            num_examples.append(int((-(-lengths // self._chunk_length)).sum()))
         return tf.ragged.constant(paths), num_examples

@@ -23,10 +23,7 @@ _TFDS_NAME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class TfdsSplit:
-    """A split, or part of one, of a prepared TensorFlow dataset.
-
-    `num_bytes` is estimated from `num_examples`.
-    """
+    """A split, or part of one; `num_bytes` is an estimate."""
 
     name: str
     split: str
@@ -120,19 +117,16 @@ def is_named(source: str | os.PathLike) -> bool:
 
 
 def open_dataset(
-    source: str, argument: str, data_dir: str | os.PathLike | None = None
+    source: str, data_dir: str | os.PathLike | None = None
 ) -> TfdsSplit:
-    """Opens a named dataset; prepares it if needed.
-
-    `argument` is the flag that error messages name.
-    """
+    """Opens a named dataset; prepares it if needed."""
     # Slow to import, and needed only by those who name a dataset.
     import tensorflow_datasets as tfds
 
     match = _TFDS_NAME.fullmatch(source)
     if match is None:
         raise ValueError(
-            f"`{argument}` must be tfds:NAME[/CONFIG][:VERSION][:SPLIT]. "
+            "`source` must be tfds:NAME[/CONFIG][:VERSION][:SPLIT]. "
             f"Received: {source!r}"
         )
     data_dir = None if data_dir is None else os.fspath(data_dir)
@@ -140,9 +134,8 @@ def open_dataset(
         builder = tfds.builder(match["name"], data_dir=data_dir)
     except tfds.core.DatasetNotFoundError as error:
         # The other lines list every dataset there is.
-        raise ValueError(
-            f"`{argument}` {source!r}: {str(error).splitlines()[0]}"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"`source` {source!r}: {reason}") from error
     builder.download_and_prepare()
     info = builder.info
     split = match["split"] or "train"
@@ -169,7 +162,6 @@ def read_records(
     source: str | os.PathLike,
     columns: Collection[str] | None = None,
     header: bool = True,
-    data_dir: str | os.PathLike | None = None,
 ) -> Iterator[tuple[str, dict]]:
     """Yields where each record of a source is, for errors, and the record.
 
@@ -180,8 +172,8 @@ def read_records(
     source = os.fspath(source)
     suffix = pathlib.Path(source).suffix
     if is_named(source):
-        dataset = open_dataset(source, "source", data_dir)
-        for number, record in enumerate(dataset.records(columns)):
+        records = open_dataset(source).records(columns)
+        for number, record in enumerate(records):
             yield f"{source}[{number}]", record
     elif suffix == ".jsonl":
         yield from beir.read_records(source)

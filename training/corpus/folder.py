@@ -35,9 +35,8 @@ SPLITS = ("train", "tuning", "test")
 class Stream:
     """A folder that `python -m training.prepare stream` wrote.
 
-    `sha256` is the manifest's, which holds the hash of each array. `splits`
-    are memory-mapped integer arrays `[tokens]`: `[CLS]`, tokens and `[SEP]` of
-    one document after the other.
+    `sha256` is the manifest's. `splits` are memory-mapped integer arrays
+    `[tokens]`: `[CLS]`, tokens and `[SEP]` of one document after the other.
     """
 
     vocabulary_size: int

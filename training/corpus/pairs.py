@@ -26,11 +26,8 @@ class Pair(typing.NamedTuple):
 def read_pairs(
     source: str | os.PathLike, split: str | None = None
 ) -> tuple[list[Pair], dict[str, int]]:
-    """Reads pairs, and counts the other rows of the source by reason.
-
-    The source is a BEIR folder (one `qrels/SPLIT.tsv` of it, or all), SQuAD's
-    `.json`, or a file of JSON lines.
-    """
+    """Reads pairs of a BEIR folder (of one `qrels/SPLIT.tsv`, or all), SQuAD's
+    `.json` or JSON lines, and counts the other rows of the source by reason."""
     judged = read_judged(source, split)
     if judged is None:
         return read_jsonl(source), {}
@@ -65,9 +62,7 @@ def read_judged(
 def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     """Reads pairs from JSON lines, or from the examples of a named dataset.
 
-    One has the strings `query` and `document`, and optionally an `id` (default:
-    its number) and a list of `negatives`; or sentence-transformers' `anchor`,
-    `positive`, and `negative` or `negative_1`, `negative_2`, ...
+    Names are ours or sentence-transformers'; `id` is its number by default.
     """
     pairs: dict[str, Pair] = {}
     records = read_records(path) if is_named(path) else beir.read_records(path)

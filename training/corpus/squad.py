@@ -41,9 +41,8 @@ class Question:
 def read_squad(path: str | os.PathLike) -> beir.Beir:
     """Reads a `.json` file of SQuAD 1.1 or 2.0 as a retrieval collection.
 
-    A question is a query for the paragraph it was written for (Rajpurkar et
-    al. 2016), often not the only one that answers it, unless it is impossible.
-    Documents are named by the numbers of article and paragraph.
+    A possible question is a query for the paragraph it was written for, often
+    not the only one that answers it.
     """
     documents, queries, judgements = {}, {}, []
     for name, context, questions in _paragraphs(path):
@@ -58,19 +57,14 @@ def read_squad(path: str | os.PathLike) -> beir.Beir:
 def read_questions(
     source: str | os.PathLike,
     say: Callable[[str], None] | None = None,
-    tfds_data_dir: str | os.PathLike | None = None,
     answered: bool = True,
 ) -> list[Question]:
     """Reads the questions that have an answer (all, if not `answered`).
 
-    The source is SQuAD's `.json`, version 1.1 or 2.0, or a named dataset. `say`
-    is told what is left out, and how many answers are not where the data say.
+    `say` is told what is left out and what answers are not where data say.
     """
     name = os.fspath(source)
-    if is_named(name):
-        records = _dataset_records(name, tfds_data_dir)
-    else:
-        records = _json_records(source)
+    records = (_dataset_records if is_named(name) else _json_records)(name)
     questions = []
     counts: collections.Counter[str] = collections.Counter()
     for where, record in records:
@@ -112,19 +106,15 @@ def _located(text, start, context, counts):
     return Answer(text, first)
 
 
-def _json_records(path: str | os.PathLike) -> Iterator[tuple[str, dict]]:
-    """Yields where a question is, and the question with its context."""
+def _json_records(path):
     for _, context, questions in _paragraphs(path):
         for where, question in questions:
             yield where, {"answers": [], **question, "context": context}
 
 
-def _dataset_records(
-    source: str, data_dir: str | os.PathLike | None
-) -> Iterator[tuple[str, dict]]:
-    """Yields the same from a dataset with SQuAD's features."""
+def _dataset_records(source):
     columns = ("id", "question", "context", "answers", "is_impossible")
-    for where, record in read_records(source, columns, data_dir=data_dir):
+    for where, record in read_records(source, columns):
         if missing := {*columns[:-1]} - record.keys():
             raise ValueError(
                 f"{where}: must have SQuAD's features. It lacks: "

@@ -69,8 +69,7 @@ class CorpusTask(SequenceTask):
     def _start_from(self, earlier, values=None):
         """Copies the weights of `init`, a model of the same shape.
 
-        `values` are what must agree beside the backbones, in the form that
-        `refuse_differences` takes.
+        `values` must agree, too, in the form of `refuse_differences`.
         """
         init = self._examples.init
         ours = self.model.backbone.get_config()
@@ -137,8 +136,7 @@ class CorpusTask(SequenceTask):
     def check_data(self, error: tf.errors.OpError) -> None:
         if isinstance(error, tf.errors.DataLossError):
             # The error does not say which shard is damaged.
-            corpus = read_corpus(self._corpus.folder)
-            check_shards([*corpus.train, *corpus.heldout])
+            check_shards([*self._corpus.train, *self._corpus.heldout])
 
 
 def summed_losses_and_hits(

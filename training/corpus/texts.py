@@ -110,9 +110,8 @@ def read_rows(
 ) -> Iterator[Row]:
     """Reads texts in order; the label is `None` where it is `-` or -1.
 
-    `columns` are those, or the keys, of the text, of the second text if there
-    is one and, if `labelled`, of the label; numbers for a table without a
-    header. Names as in MNLI, SNLI or GLUE are found without it.
+    `columns` are as in `ClassificationConfig`, without the label's if there
+    are no labels.
     """
     if columns and len(columns) - labelled not in (1, 2):
         raise ValueError(
@@ -152,19 +151,19 @@ def read_texts(
     most: int | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Reads the texts that are not blank, at most `most`.
+    """Reads at most `most` texts, and tells `say` how many more were blank.
 
     The file has a text a line. A `.jsonl` file, such as a BEIR corpus, or a
-    named dataset has `text` and perhaps `title`. `say` is told how many texts
-    were blank.
+    named dataset has `text` and perhaps `title`.
     """
     path = os.fspath(path)
-    texts, blank = [], 0
+    texts: list[str] = []
+    blank = 0
     for text in _texts(path):
-        if not text:
+        if text:
+            texts.append(text)
+        else:
             blank += 1
-            continue
-        texts.append(text)
         if len(texts) == most:
             break
     if not texts:

@@ -32,8 +32,7 @@ class Document(typing.NamedTuple):
 class Shard:
     """A file of documents, and an int32 array of the tokens in each.
 
-    `words` counts words between white space in the text of the documents; it
-    is `None` in folders that are older than the count.
+    `words`, between white space, is `None` in folders older than the count.
     """
 
     path: pathlib.Path
@@ -44,12 +43,8 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """A folder that `python -m training.prepare text` wrote.
+    """A folder that `python -m training.prepare text` wrote."""
 
-    The manifest, and so its hash, has the hash of every shard.
-    """
-
-    folder: pathlib.Path
     vocabulary: list[str]
     lowercase: bool
     manifest_sha256: str
@@ -100,7 +95,6 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
         for split, entries in manifest["shards"].items()
     }
     return Corpus(
-        folder=folder,
         vocabulary=read_vocabulary(vocabulary),
         lowercase=manifest["arguments"]["lowercase"],
         manifest_sha256=digest,
@@ -112,9 +106,8 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
 def load_shards(paths: tf.Tensor) -> dict[str, tf.Tensor]:
     """Reads the shards of a string tensor `[shards]`, in graphs too.
 
-    Returns `token_ids`, int32 `[N]`, and where lines and documents start in it,
-    then N: `line_starts` and `document_starts`, int64 `[count + 1]`. Raises
-    `tf.errors.DataLossError`; `check_shards` finds out which is damaged.
+    Returns `token_ids`, int32 `[N]`, and `line_starts` and `document_starts`,
+    int64 `[count + 1]`, which end with N.
     """
     # More than there are, so that all of them are one batch.
     records = tf.data.TFRecordDataset(paths).batch(2**40).get_single_element()

@@ -54,10 +54,7 @@ _FAILURES = (
 def command(
     verb: Callable, config_type: type, prog: str, doc: str
 ) -> Callable[..., int]:
-    """Returns `main` of a module: it reads `config_type` and runs the verb.
-
-    `doc` is the docstring of the module, the description in `--help`.
-    """
+    """Returns `main` of a module: it reads `config_type` and runs the verb."""
 
     def main(args: list[str] | None = None) -> int:
         config: Any = tyro.cli(
@@ -79,11 +76,7 @@ def description(doc: str) -> str:
 
 
 def run(verb: Callable[[Any], int | None], config: Any, prog: str) -> int:
-    """Calls `verb(config)` and returns the exit status.
-
-    That is what the verb returns, or 0; 1 after an error; 75 (`EX_TEMPFAIL`)
-    when another worker was lost; 128 + the signal that stopped the verb.
-    """
+    """Calls `verb(config)` and returns the exit status, 1 after an error."""
     # TensorFlow's warnings would break up the progress bar.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
@@ -102,10 +95,7 @@ def say_error(prog: str, error: Exception | str) -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow, which takes seconds, and prints that it does.
-
-    Call it after the command line is read, so that `--help` does not wait.
-    """
+    """Imports TensorFlow, which takes seconds, and prints that it does."""
     if "tensorflow" not in sys.modules:
         print("importing TensorFlow", file=sys.stderr, flush=True)
         importlib.import_module("tensorflow")
@@ -131,11 +121,7 @@ def exit_status(returncode: int) -> int:
 
 
 class TrainingVerb:
-    """A command that trains one of several kinds of runs.
-
-    Each module of `configs` has `NAMED_RUNS`, functions that return an
-    `ExperimentConfig`, by name.
-    """
+    """A command that trains the `NAMED_RUNS` of modules."""
 
     def __init__(self, name: str, doc: str, *configs: ModuleType):
         self._name, self._doc = name, doc
@@ -196,10 +182,7 @@ class TrainingVerb:
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path, busy: str) -> Iterator[None]:
-    """Locks a folder by a file `lock`, until the block or the process ends.
-
-    Raises a `ValueError` with the message `busy` if another process holds it.
-    """
+    """Locks a folder, or raises a `ValueError` with the message `busy`."""
     with open(folder / "lock", "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

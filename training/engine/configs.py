@@ -136,12 +136,9 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
-    """What all runs have in common.
+    """What all runs have in common."""
 
-    `task` names the class that trains it, "module:class". It is imported after
-    the flags are read, because it imports TensorFlow.
-    """
-
+    # "module:class", imported after the flags are read.
     task: ClassVar[str]
     config: str
     """Named configuration, which the other flags change."""
@@ -194,17 +191,14 @@ def named_run(kind: type[_Part], /, **flags: Any) -> _Part:
 
     A flag without a value and without a default stays required.
     """
-    required = {
-        field.name: tyro.MISSING
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING
-    }
-    parts = {
-        field.name: named_run(field.type, **_taken(field.type, flags))
-        for field in dataclasses.fields(kind)
-        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
-    }
-    return kind(**(required | parts | flags))
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        part = field.type
+        if isinstance(part, type) and dataclasses.is_dataclass(part):
+            values[field.name] = named_run(part, **_taken(part, flags))
+        elif field.default is dataclasses.MISSING:
+            values[field.name] = tyro.MISSING
+    return kind(**(values | flags))
 
 
 def changed(run: _Part, /, **flags: Any) -> _Part:

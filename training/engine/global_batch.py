@@ -6,7 +6,7 @@ Shape letters: B examples of a global batch, M examples of one replica.
 import abc
 import dataclasses
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras_hub
@@ -18,10 +18,7 @@ from training.engine.strategy import replica_batch_size
 
 
 class Share(typing.NamedTuple):
-    """What one worker takes of every global batch.
-
-    Its `replicas` take batches of `size` (M) in turn, from `first_row` on.
-    """
+    """Of a global batch, a worker's replicas take `size` (M) rows in turn."""
 
     replicas: int
     size: int
@@ -47,10 +44,7 @@ class Share(typing.NamedTuple):
 def shuffled(
     count: int, global_batch_size: int, seed: int, first_step: int
 ) -> tf.data.Dataset:
-    """Returns endless pairs: an update's number, and examples', int32 `[B]`.
-
-    Each epoch leaves out those that do not fill a global batch, drawn anew.
-    """
+    """Returns endless pairs: an update's number, and examples', int32 `[B]`."""
     per_epoch = count // global_batch_size
     if not per_epoch:
         raise ValueError(
@@ -62,11 +56,8 @@ def shuffled(
         order = tf.random.experimental.stateless_shuffle(
             tf.range(count), seed=[seed, epoch]
         )
-        return tf.data.Dataset.from_tensor_slices(
-            tf.reshape(
-                order[: per_epoch * global_batch_size],
-                [per_epoch, global_batch_size],
-            )
+        return tf.data.Dataset.from_tensor_slices(order).batch(
+            global_batch_size, drop_remainder=True
         )
 
     return (
@@ -85,10 +76,9 @@ def evaluation_numbers(
     -1 pads the last ones, so that all replicas have as many batches.
     """
     share = Share.of(context, global_batch_size)
-    numbers = np.full(
-        -(-count // global_batch_size) * global_batch_size, -1, np.int64
+    numbers = np.pad(
+        np.arange(count), (0, -count % global_batch_size), constant_values=-1
     )
-    numbers[:count] = np.arange(count)
     mine = numbers.reshape([-1, global_batch_size])[:, share.rows]
     return mine.reshape([-1, share.size])
 
@@ -102,11 +92,7 @@ def scaled(draws: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 @dataclasses.dataclass
 class ExampleBatches(abc.ABC):
-    """Batches of numbered examples, each a dictionary of tensors.
-
-    `preprocessor` makes token ids. With `packed`, batches are only as long as
-    their longest sequence.
-    """
+    """Batches of examples; `packed` ones are as long as their longest one."""
 
     global_batch_size: int
     preprocessor: keras_hub.models.Preprocessor
@@ -146,10 +132,7 @@ class ExampleBatches(abc.ABC):
     def evaluation(
         self, examples: Any, context: tf.distribute.InputContext
     ) -> tf.data.Dataset:
-        """Every example once, in order, and `index`: its number.
-
-        -1 is that of an example that fills up a batch.
-        """
+        """Every example once, in order; its `index` is -1 for padding."""
         read = self.reader(examples)
 
         def numbered(numbers):
@@ -172,11 +155,8 @@ def tokenized(
     sequence_length: int,
     fixed_size: bool,
 ) -> dict[str, tf.Tensor]:
-    """Tokenizes a string tensor `[B]` into int32 tensors `[B, T]`, in graphs.
-
-    `prompt` is the name of one. T is the length of the longest text or, with
-    `fixed_size`, `sequence_length`, a static shape.
-    """
+    """Tokenizes strings `[B]` into int32 `[B, T]`; T is that of the longest
+    text or, with `fixed_size`, `sequence_length`."""
     features = preprocessor.pad_to_longest(
         text, prompt=prompt, sequence_length=sequence_length
     )
@@ -187,13 +167,25 @@ def tokenized(
     )
 
 
+def gatherer(rows: Sequence[Sequence[int]], pad: int = 0) -> Callable:
+    """Returns a function from rows' numbers to `[M, T]`, the rows, and a mask.
+
+    `pad` fills up the rows.
+    """
+    values = np.concatenate(rows).astype(np.int32)
+    ragged = tf.RaggedTensor.from_row_lengths(values, list(map(len, rows)))
+
+    def gather(numbers):
+        chosen = tf.gather(ragged, numbers)
+        return chosen.to_tensor(pad), tf.ones_like(chosen).to_tensor()
+
+    return gather
+
+
 def of_length(
     features: dict[str, tf.Tensor], sequence_length: int, pad_token_id: int
 ) -> dict[str, tf.Tensor]:
-    """Pads int32 tensors `[B, T]` to the static `[B, sequence_length]`.
-
-    `pad_token_id` fills `token_ids`; zeros fill the other features.
-    """
+    """Pads int32 tensors `[B, T]` to the static `[B, sequence_length]`."""
     missing = sequence_length - tf.shape(features["token_ids"])[1]
     padded = {}
     for name, values in features.items():

@@ -46,7 +46,6 @@ def run_task(
     """Trains, or continues, the run in `config.run.workdir`.
 
     Returns the last held-out metrics, none if the run was already finished.
-    For errors see `train_and_evaluate`.
     """
     run, training = config.run, config.training
     # TensorFlow must know the other workers before its first operation.
@@ -87,12 +86,8 @@ def train_and_evaluate(
 ) -> dict[str, float]:
     """Trains a task to a preset, or continues; returns the last metrics.
 
-    Leaves in `run.workdir`: `checkpoints/`, `summaries/` (TensorBoard),
-    `metrics.jsonl` and, at the end, `preset/`.
-
     Raises `Interrupted` after SIGINT or SIGTERM, once a checkpoint is saved;
-    `FloatingPointError` when the loss or a gradient is not finite; `WorkerLost`
-    and `RunFailed`. The last checkpoint is kept.
+    `FloatingPointError`, `WorkerLost` and `RunFailed`.
     """
     _check(strategy, training, run)
     with contextlib.ExitStack() as stack:
@@ -174,7 +169,7 @@ def train_and_evaluate(
             or not first_step % run.evaluation_interval
         )
         stack.enter_context(stop.listening())
-        records.begin(first_step)
+        stack.enter_context(records.running(first_step))
         if not first_step:
             report_attention(0)
         if evaluate_first:

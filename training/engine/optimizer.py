@@ -17,8 +17,6 @@ class ReduceThenClip(keras.optimizers.Optimizer):
 
     Keras 3 clips each replica's gradients before it sums them, and takes the
     norm of `tf.IndexedSlices` without adding up the rows of repeated tokens.
-    `gradient_norm` is the norm before the last clipping. A subclass names this
-    class first.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -49,11 +47,7 @@ class ReduceThenClip(keras.optimizers.Optimizer):
 
 
 class ClippedAdamW(ReduceThenClip, keras.optimizers.AdamW):
-    """AdamW with clipping that is the same on one device and on many.
-
-    An update is one pass over the memory of a weight and its moments, in half
-    the time of Keras's several passes.
-    """
+    """An update in one pass over the memory, half the time of Keras's."""
 
     def update_step(
         self,
@@ -99,10 +93,7 @@ _OPTIMIZERS = {"adamw": ClippedAdamW, "lamb": ClippedLamb, "sgd": ClippedSGD}
 def build_optimizer(
     config: TrainingConfig, variables: list[keras.Variable]
 ) -> ReduceThenClip:
-    """Returns an optimizer, built in the scope of the variables' strategy.
-
-    Weights of rank below 2 do not decay: biases, norms, a temperature.
-    """
+    """Returns an optimizer; call it in the strategy's scope."""
     check_at_least(
         0, learning_rate=config.learning_rate, weight_decay=config.weight_decay
     )
@@ -124,6 +115,7 @@ def build_optimizer(
         global_clipnorm=config.clip_norm,
         **({} if config.optimizer == "sgd" else moments),
     )
+    # Such as biases, norms and a temperature.
     optimizer.exclude_from_weight_decay(
         var_list=[v for v in variables if len(v.shape) < 2]
     )

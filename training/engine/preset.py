@@ -70,10 +70,7 @@ def write_preset(
 
 
 def weights_sha256(preset: pathlib.Path, argument: str) -> str:
-    """Returns the checksum of a preset's weights.
-
-    Error messages call the preset `argument`, here and below.
-    """
+    """Returns the checksum of a preset's weights; errors say `argument`."""
     digest = hashlib.sha256()
     for path in _weights(preset, argument):
         digest.update(path.read_bytes())
@@ -111,10 +108,7 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
 def read_task(
     preset: pathlib.Path, argument: str, kind: type[_Task], **arguments: Any
 ) -> _Task:
-    """Reads a preset of the task class `kind`, with its tokenizer.
-
-    `arguments` are those of `from_preset`, such as `dtype`.
-    """
+    """Reads a preset of the task class `kind`, with its tokenizer."""
     _weights(preset, argument)
     with loading(preset, argument):
         name = _task(preset).get("class_name")
@@ -149,10 +143,7 @@ def _weights(preset, argument):
 def read_start(
     model: StartConfig,
 ) -> tuple[FixedHeadTextEmbedder | None, StartConfig]:
-    """Returns the preset that a run starts from, and the complete shape.
-
-    The preset of any task is read as an embedder; None without `init`.
-    """
+    """Returns the preset of `init`, if any, and the complete shape."""
     given = {
         name: getattr(model, name)
         for name in SHAPE
@@ -176,10 +167,7 @@ def read_start(
 
 
 def refuse_differences(init: pathlib.Path, values: dict[str, tuple]) -> None:
-    """Raises a `ValueError` where a preset differs from what a run sets.
-
-    `values` are `{name: (value of the preset, value of the run)}`.
-    """
+    """Raises an error unless `values`, of the preset and the run, are equal."""
     different = [
         f"{name} (there {theirs!r}, now {ours!r})"
         for name, (theirs, ours) in sorted(values.items())
@@ -197,10 +185,7 @@ def read_tokenizer(
     vocabulary: pathlib.Path,
     lowercase: bool | None,
 ) -> FixedHeadTokenizer:
-    """Returns the tokenizer of the start or, without one, of a vocabulary.
-
-    `lowercase=None` is as in the start, or True.
-    """
+    """Returns the tokenizer of the start or, without one, of a vocabulary."""
     if start is None:
         return FixedHeadTokenizer(
             read_vocabulary(vocabulary), lowercase=lowercase is not False

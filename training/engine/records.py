@@ -1,5 +1,6 @@
 """What runs record and show: config.json, metrics.jsonl, progress, seeds."""
 
+import contextlib
 import datetime
 import json
 import pathlib
@@ -7,8 +8,10 @@ import signal
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import rich.console
+import rich.progress
 import rich.table
 
 from keras_fixedhead.files import replaced, write_json
@@ -17,7 +20,7 @@ from training.engine.configs import ExperimentConfig, check_positive
 
 SUMMARY = "seeds.json"
 
-# The metrics to print: names, labels and formats.
+# The metrics to show: names, labels and formats.
 _SHOWN = (
     ("loss", "loss", ".4f"),
     ("steps_per_second", "steps/s", ".2f"),
@@ -28,10 +31,7 @@ _SHOWN = (
 
 
 class RunRecords:
-    """The records of one run of `steps` updates, in its work directory.
-
-    Only the `chief` of the workers writes and prints.
-    """
+    """A run's records, which only the `chief` of the workers makes."""
 
     def __init__(self, workdir: pathlib.Path, steps: int, chief: bool):
         self.workdir = workdir
@@ -39,13 +39,28 @@ class RunRecords:
         self.chief = chief
         self._config = workdir / "config.json"
         self._metrics = workdir / "metrics.jsonl"
+        self._console = rich.console.Console(stderr=True, quiet=not chief)
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("step"),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.BarColumn(bar_width=10),
+            # Takes two lines of 80 columns, so that no other column is cut.
+            rich.progress.TextColumn(
+                "{task.fields[figures]}", table_column=rich.table.Column()
+            ),
+            rich.progress.TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            # The loop hides what Orbit prints; rich would show it again.
+            redirect_stdout=False,
+        )
         self._settings: dict = {}
 
     def claim(self, settings: dict) -> None:
         """Raises a `ValueError` if the work directory has another run.
 
         `settings`, JSON values, decide the result of a run. They are written in
-        `begin`, so that a run that fails before does not bind the next one.
+        `running`, so that a run that fails before does not bind the next one.
         """
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))
@@ -58,14 +73,22 @@ class RunRecords:
                 )
         self._settings = settings
 
-    def begin(self, first_step: int) -> None:
-        """Records that the run goes on after `first_step`, the last one saved.
+    @contextlib.contextmanager
+    def running(self, first_step: int) -> Iterator[None]:
+        """Shows progress from `first_step` on, until the block is left."""
+        if self.chief:
+            self._begin(first_step)
+        with self._bar:
+            self._bar.add_task(
+                "", total=self.steps, completed=first_step, figures=""
+            )
+            yield
 
-        Drops what a run that was killed recorded later. The evaluation after
-        `first_step` is repeated.
+    def _begin(self, first_step):
+        """Drops what a run that was killed recorded after `first_step`.
+
+        The evaluation after that step is repeated.
         """
-        if not self.chief:
-            return
         self.workdir.mkdir(parents=True, exist_ok=True)
         _write(self._config, json.dumps(self._settings, indent=2) + "\n")
         kept = ""
@@ -80,16 +103,23 @@ class RunRecords:
         _write(self._metrics, kept)
 
     def trained(self, step: int, outputs: dict[str, float]) -> None:
-        """Records and prints the metrics of the updates up to `step`."""
+        """Records the metrics of the updates up to `step`.
+
+        Moves the bar on a terminal; elsewhere prints a line.
+        """
         self._append({"step": step, **outputs})
         shown = "  ".join(
             f"{label} {format(outputs[name], style)}"
             for name, label, style in _SHOWN
             if name in outputs
         )
-        left = round((self.steps - step) / outputs["steps_per_second"])
-        eta = datetime.timedelta(seconds=left)
-        self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
+        if self._console.is_terminal:
+            [task] = self._bar.task_ids
+            self._bar.update(task, completed=step, figures=shown)
+        else:
+            left = round((self.steps - step) / outputs["steps_per_second"])
+            eta = datetime.timedelta(seconds=left)
+            self.say(f"step {step} of {self.steps}: {shown}  ETA {eta}")
 
     def evaluated(self, step: int, figures: dict[str, float]) -> None:
         """Records an evaluation after update `step`, and prints a line."""
@@ -109,8 +139,10 @@ class RunRecords:
 
     def say(self, message: str) -> None:
         """Prints a line."""
-        if self.chief:
-            print(message, file=sys.stderr, flush=True)
+        # Lines of a log file, and paths in them, must not wrap.
+        self._console.print(
+            message, highlight=False, markup=False, soft_wrap=True
+        )
 
     def _append(self, record):
         if self.chief:
@@ -147,9 +179,7 @@ def _flat(settings, prefix=""):
 def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     """Runs `seed`, `seed + 1`, ... each in a process and a folder of its own.
 
-    `verb` is a module, `args` the command line that `config` was read from.
-    Writes `summarize` to `seeds.json`. Returns 0, or the exit status of the
-    first run that failed or was stopped.
+    Returns 0, or the exit status of the first run that failed or was stopped.
     """
     first, workdir = config.training.seed, config.run.workdir
     check_positive(seeds=config.seeds)
@@ -192,19 +222,14 @@ def read_figures(workdir: pathlib.Path) -> dict[str, float]:
 
 
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
-    """Summarizes finished runs, given by seed, that differ in nothing else.
-
-    Returns `seeds`, and for each metric of `figures` its `values`, their `mean`
-    and sample `deviation` (over n - 1; None for a single run).
-    """
+    """Returns means and sample deviations of finished runs, given by seed."""
     runs = [read_figures(folder) for folder in folders.values()]
     figures = {}
     for name in runs[0]:
         values = [run[name] for run in runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
         figures[name] = {
             "values": values,
             "mean": statistics.fmean(values),
-            "deviation": deviation,
+            "deviation": statistics.stdev(values) if len(runs) > 1 else None,
         }
     return {"seeds": list(folders), "figures": figures}

@@ -80,11 +80,7 @@ class SignalStop:
         self._received = signum
 
     def received(self) -> int:
-        """Returns the signal that any worker received, or 0.
-
-        All workers must call it after the same updates, so that they leave the
-        loop together.
-        """
+        """Returns the signal of any worker, or 0; all workers must call it."""
         values = self._strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant([self._received])
         )
@@ -92,10 +88,10 @@ class SignalStop:
 
 
 class RestoredCheckpointManager(tf.train.CheckpointManager):
-    """A checkpoint manager that restores the newest readable checkpoint.
+    """Restores the newest readable checkpoint of `source`, the run's folder.
 
-    Restores from `source`, the run's folder, and writes to `directory`, another
-    one for all workers but one: every worker must take part in a save.
+    Every worker must take part in a save; all but one write to another
+    `directory`.
     """
 
     def __init__(

@@ -23,11 +23,7 @@ _REMINDER_INTERVAL = 60.0
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
 def get_strategy(name: str) -> tf.distribute.Strategy:
-    """Returns a strategy over the GPUs of this process, or else its CPUs.
-
-    The workers of `"multi_worker"` are those of TF_CONFIG; call it before any
-    other TensorFlow operation.
-    """
+    """Returns a strategy over the GPUs of this process, or else its CPUs."""
     if name == "multi_worker":
         return _multi_worker_strategy()
     if name == "tpu":
@@ -74,11 +70,7 @@ def replica_batch_size(global_batch_size: int, num_replicas: int) -> int:
 
 
 def draw_for_each_replica(model: keras.layers.Layer) -> None:
-    """Gives each replica of a built model or layer its own random draws.
-
-    Keras's seed generators have the same state on all replicas, which would
-    otherwise drop the same activations.
-    """
+    """Gives each replica its own draws: Keras would drop the same values."""
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:
             generator.next = functools.partial(_next_seed, generator.next)
@@ -155,10 +147,9 @@ def _tpu_strategy():
 
 
 def wait_for_workers(addresses: Collection[str], own: str) -> None:
-    """Returns once each worker has listened at its address, `HOST:PORT`.
+    """Listens at `own` until each worker has, and prints which are missing.
 
-    TensorFlow waits silently, and only SIGKILL ends its wait. Meanwhile listens
-    at this worker's, `own`, and prints which workers are missing.
+    TensorFlow waits silently, and only SIGKILL ends its wait.
     """
     missing = {address for address in addresses if address != own}
     ipv6 = socket.has_dualstack_ipv6()

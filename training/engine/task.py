@@ -45,17 +45,14 @@ from training.engine.preset import (
 class SequenceTask(abc.ABC):
     """What is learned, by a model that reads int tensors `[M, T]`.
 
-    `metrics` names the metrics that `loss` returns, `counts` the counts of
-    `totals`, and `inputs` what the model reads of a batch; `warnings` are
-    sentences to print. `_batches` makes batches of the examples `_training` and
-    `_validation`. A global batch must depend only on its step and the seed, so
-    that a resumed run sees the same batches on any number of devices.
+    A global batch must depend only on its step and the seed, so that a resumed
+    run sees the same batches on any number of devices.
     """
 
     config: Any
     model: keras.layers.Layer
-    metrics: Sequence[str] = ()
-    counts: Sequence[str] = ("tokens", "examples")
+    metrics: Sequence[str] = ()  # those that `loss` returns
+    counts: Sequence[str] = ("tokens", "examples")  # those of `totals`
     inputs: Sequence[str] = ("token_ids", "segment_ids", "padding_mask")
     warnings: Sequence[str] = ()
     _batches: Any
@@ -103,11 +100,7 @@ class SequenceTask(abc.ABC):
         )
 
     def totals(self, batch: dict) -> dict[str, tf.Tensor]:
-        """Returns counts of a replica's batch, float scalars.
-
-        The loop adds them up over the global batch, and reports the totals
-        `examples` and `tokens` per second.
-        """
+        """Returns counts of a replica's batch, which the loop adds up."""
         real = tf.cast(batch["padding_mask"], tf.float32)
         return {
             "tokens": tf.reduce_sum(real),
@@ -118,11 +111,10 @@ class SequenceTask(abc.ABC):
     def loss(
         self, batch: dict, totals: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Returns contributions to the global batch's mean loss and `metrics`.
+        """Returns scalars whose sums are the global batch's loss and `metrics`.
 
         Called in replica context with a batch or some of its rows, and with the
-        `totals` over all replicas. The contributions are scalars; their sums
-        over all replicas and rows are the means.
+        `totals` over all replicas.
         """
 
     def flops(self, totals: dict[str, float]) -> float | None:
@@ -156,10 +148,7 @@ class SequenceTask(abc.ABC):
 
 
 def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the outputs of each example once, in order, as `[N, ...]`.
-
-    `index` in `outputs` has the numbers of the examples, -1 for padding.
-    """
+    """Returns the outputs by their `index`, `[N, ...]`, without padding's."""
     index = outputs["index"]
     order = np.argsort(index, kind="stable")[(index < 0).sum() :]
     return {name: x[order] for name, x in outputs.items() if name != "index"}
@@ -168,11 +157,7 @@ def in_order(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def losses_and_hits(
     logits: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns losses in nats, and 1 where the highest logit is the label's.
-
-    `logits` are `[..., C]`, `labels` integers `[...]`; the results are
-    `[...]`, in float32 or float64.
-    """
+    """Returns losses in nats and hits, `[...]`, of logits `[..., C]`."""
     if logits.dtype != tf.float64:
         # bfloat16 is too coarse for a sum of exponentials.
         logits = tf.cast(logits, tf.float32)
@@ -193,15 +178,13 @@ def outputs_of_all(
     batch_size: int,
     label: str,
 ) -> Any:
-    """Returns the outputs of N sequences in their order, `[N, ...]`.
+    """Returns the outputs `[N, ...]`, filled up with zeros, of N sequences.
 
-    `inputs` returns those of the sequences of some numbers, `packed` the
-    outputs, tensors `[M, ...]` whose second dimension may be that of the batch;
-    zeros fill it up. The longest sequences come first, so that a batch too
-    large for the memory fails at once.
+    `inputs` returns the inputs of `packed` for the sequences of some numbers.
     """
     check_positive(batch_size=batch_size)
     compute = tf.function(packed, reduce_retracing=True, autograph=False)
+    # The longest first: a batch too large for the memory fails at once.
     order = np.argsort(-np.asarray(lengths), kind="stable")
     found = None
     with progress(label, len(order)) as advance:
@@ -221,15 +204,13 @@ def outputs_of_all(
 class FinetuningTask(SequenceTask):
     """Trains the encoder of a preset (`init`), or a new one, under a head.
 
-    A subclass sets the attributes below. Its `__init__` makes `_preprocessor`
-    and reads `_training` and `_validation`, the examples of `batches`.
+    A subclass's `__init__` makes `_preprocessor` and reads `_training` and
+    `_validation`, the examples of `batches`.
     """
 
-    part: str
-    """Field of the configuration that holds the task's options."""
+    part: str  # field of the configuration with the task's options
+    # Options left out of `settings`: `data_sha256` covers these files.
     sources: tuple[str, ...] = ()
-    """Options to leave out of `settings`: `data_sha256` covers the content of
-    these files, which may move."""
     batches: type[ExampleBatches]
     _preprocessor: keras_hub.models.Preprocessor
 

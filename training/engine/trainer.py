@@ -29,10 +29,9 @@ _PEAK_FLOPS = {
 
 
 def peak_flops(dtype: str) -> float | None:
-    """Returns the peak operations a second of one device of this process.
+    """Returns the peak operations a second of one device, None if unknown.
 
-    A multiplication and its addition count as two. Of a GPU, in bfloat16
-    whatever the `dtype`; of a CPU, measured; None of an unknown device.
+    Of a GPU, in bfloat16 whatever the `dtype`; of a CPU, measured.
     """
     if tf.config.list_logical_devices("TPU"):
         return None
@@ -96,10 +95,7 @@ class Trainer(orbit.StandardTrainer):
         values = [variable.value for variable in self._variables]
         return (
             tf.stack([loss, *(metrics[name] for name in self._task.metrics)]),
-            [
-                tf.convert_to_tensor(gradient)
-                for gradient in tape.gradient(loss, values)
-            ],
+            list(map(tf.convert_to_tensor, tape.gradient(loss, values))),
         )
 
     def _accumulated(self, batch, totals):

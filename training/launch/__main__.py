@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tyro
 
@@ -68,11 +68,9 @@ class Worker:
     log: pathlib.Path | None = None
 
     def start(self) -> subprocess.Popen:
-        """Starts the process, in this one's environment and its own."""
         with contextlib.ExitStack() as stack:
             output = None
             if self.log is not None:
-                self.log.parent.mkdir(parents=True, exist_ok=True)
                 output = stack.enter_context(open(self.log, "ab"))
             return subprocess.Popen(
                 self.command,
@@ -89,6 +87,7 @@ class Worker:
 def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
     """Returns workers that reach each other on free ports of this machine."""
     check_at_least(1, num_workers=config.num_workers)
+    config.logs.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -97,10 +96,8 @@ def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
         addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
     workers = []
     for index in range(config.num_workers):
-        tf_config = {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": index},
-        }
+        task = {"type": "worker", "index": index}
+        tf_config = {"cluster": {"worker": addresses}, "task": task}
         environment = {
             "TF_CONFIG": json.dumps(tf_config),
             # Each worker would reserve the memory of all GPUs.
@@ -120,9 +117,8 @@ def is_temporary(status: int) -> bool:
 class Supervisor:
     """Runs the workers of one training run until they are done.
 
-    No worker can go on without the others. When one ends with an error, all
-    end; if the error is temporary, all start again. SIGTERM, SIGINT and SIGHUP
-    (as SIGTERM) are passed on to the workers, which then do not restart.
+    When one ends with an error, all end; if it is temporary, all start again.
+    Signals (SIGHUP as SIGTERM) are passed on, and then none restarts.
     """
 
     def __init__(self, workers: Sequence[Worker], config: RestartConfig):
@@ -133,11 +129,7 @@ class Supervisor:
         self._signum = 0  # the last one passed on
 
     def run(self) -> int:
-        """Runs the workers and returns the exit status of the whole run.
-
-        0 when all are done, 128 + the signal that stopped them, 75 when no
-        restart is left, else a permanent error's. Call it in the main thread.
-        """
+        """Runs the workers and returns the exit status of the whole run."""
         config = self._config
         handlers = {
             signum: lambda number, frame: self._received.append(number)
@@ -195,9 +187,7 @@ class Supervisor:
             if process.poll()
         ]
 
-    def _wait(
-        self, until: Callable[[], bool], seconds: float = math.inf
-    ) -> None:
+    def _wait(self, until, seconds=math.inf):
         """Passes signals on until a condition holds or time is up."""
         deadline = time.monotonic() + seconds
         while not until() and time.monotonic() < deadline:
@@ -206,10 +196,9 @@ class Supervisor:
                 self._signum = self._received.pop(0)
                 # A training verb saves at SIGTERM, but not at SIGHUP.
                 hangup = self._signum == signal.SIGHUP
+                sent = signal.SIGTERM if hangup else self._signum
                 for process in self._processes:
-                    process.send_signal(
-                        signal.SIGTERM if hangup else self._signum
-                    )
+                    process.send_signal(sent)
 
 
 def _say(message):

@@ -28,11 +28,7 @@ _MET = "met"
 def tokenize(
     config: TextConfig, sources: Sources, work: pathlib.Path
 ) -> Counts:
-    """Writes the shards that the work folder lacks; it has the vocabulary.
-
-    All workers must see the work folder under this path. Returns the counts of
-    what was read.
-    """
+    """Writes missing shards, and returns the counts of what was read."""
     options = PipelineOptions([f"--{option}" for option in config.beam or ()])
     parts = [(part, True) for s in sources.train for part in s.parts()]
     parts += [(part, False) for s in sources.heldout for part in s.parts()]

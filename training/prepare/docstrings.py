@@ -62,9 +62,8 @@ def read_docstrings(
 ) -> tuple[list[Pair], dict[str, int]]:
     """Reads the public docstrings of the modules and packages in folders.
 
-    The query is the summary sentence, the document the rest. Files are parsed,
-    many of them in parallel, but never imported; tests, private names and this
-    project are skipped. Also counts what was left out, by reason.
+    The query is the summary sentence, the document the rest. Files are never
+    imported. Also counts what was left out, by reason.
     """
     modules = [module for folder in folders for module in _list_modules(folder)]
     pairs: dict[str, Pair] = {}

@@ -37,9 +37,8 @@ def read_text(
 ) -> Iterator[bytes]:
     """Yields the documents of a stream of text, a paragraph a line.
 
-    Blank lines divide documents, or each line is one. Strips white space around
-    lines (line ends of any system, form feeds), and drops bytes that are not
-    UTF-8, like BERT.
+    Blank lines divide documents, or each line is one. Strips lines, and drops
+    bytes that are not UTF-8, like BERT.
     """
     lines = _read_lines(stream, counts)
     if lines_are_documents:

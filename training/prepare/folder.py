@@ -33,9 +33,7 @@ class Output:
         names: Sequence[str],
         **changes: str,
     ):
-        self._path = config.output
-        self._kind = config.kind
-        self._overwrite = config.overwrite
+        self._config, self._path = config, config.output
         arguments = dataclasses.asdict(config)
         for name in ("output", "overwrite", "workers"):
             arguments.pop(name, None)
@@ -55,13 +53,13 @@ class Output:
         if not path.exists():
             return None
         try:
-            manifest, _ = read_manifest(path, self._kind)
+            manifest, _ = read_manifest(path, self._config.kind)
         except (OSError, ValueError):
             raise ValueError(
                 "`output` must be a new folder, or one that this command "
                 f"wrote. Received: {str(path)!r}"
             ) from None
-        if self._overwrite:
+        if self._config.overwrite:
             return None
         file = path / _STAMPS  # older folders have none
         files = json.loads(file.read_bytes()) if file.exists() else None
@@ -80,10 +78,8 @@ class Output:
     def work_folder(self, sources: Sequence = ()) -> Iterator[pathlib.Path]:
         """Yields a folder on the same disk, to fill its `data` and `finish`.
 
-        What is finished of a long run has a file in its folder `parts`. If
-        there are any, an interruption keeps the folder, and the same command
-        with the same `sources` continues. After a `ValueError`, which the same
-        command would raise again, nothing is kept.
+        An interruption keeps it if its folder `parts` has files, and the same
+        command continues; a `ValueError`, which would come again, does not.
         """
         self._plan["sources"] = [str(source) for source in sources]
         work = self._path.with_name(f".{self._path.name}.partial")
@@ -93,13 +89,14 @@ class Output:
         with held(work, busy):
             recorded = json.loads(path.read_bytes()) if path.exists() else {}
             differences = self._differences(recorded)
-            if differences and any(parts.glob("*")) and not self._overwrite:
+            started = any(parts.glob("*"))
+            if differences and started and not self._config.overwrite:
                 raise ValueError(
                     f"{work} holds an unfinished run, which differs in "
                     f"{differences}. Continue it with the same arguments and "
                     "sources, or pass --overwrite to start again"
                 )
-            if differences or not any(parts.glob("*")):
+            if differences or not started:
                 for folder in (work / "data", parts):
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir()
@@ -108,13 +105,11 @@ class Output:
             try:
                 yield work
             except BaseException as error:
-                keep = any(parts.glob("*")) and not isinstance(
-                    error, ValueError
-                )
+                finished = any(parts.glob("*"))
+                keep = finished and not isinstance(error, ValueError)
                 if keep:
                     print(
-                        f"{work} keeps what is finished; the same command "
-                        "continues from there",
+                        f"{work}: the same command continues from there",
                         file=sys.stderr,
                     )
                 raise
@@ -125,13 +120,12 @@ class Output:
     def finish(self, work: pathlib.Path, manifest: dict) -> dict:
         """Moves the data in `work` here, with the manifest, which it returns.
 
-        The stamps have a file of their own because runs record the hash of the
-        manifest.
+        Runs record the manifest's hash, so stamps have a file of their own.
         """
         folder = work / "data"
         vocabulary = (folder / "vocabulary.txt").read_bytes()
         manifest = {
-            "kind": self._kind,
+            "kind": self._config.kind,
             "arguments": self._arguments,
             **manifest,
             "vocabulary_sha256": hashlib.sha256(vocabulary).hexdigest(),

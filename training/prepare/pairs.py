@@ -1,6 +1,7 @@
 """Query-document pairs to train and to evaluate on."""
 
 import collections
+import glob
 import hashlib
 import pathlib
 import re
@@ -35,10 +36,7 @@ _WORD = re.compile(r"\w+")
 
 
 def prepare_pairs(config: PairsConfig) -> dict:
-    """Writes `train.jsonl` and the BEIR folder `heldout`; returns the manifest.
-
-    The "rows read" are the training pairs, held-out pairs and those left out.
-    """
+    """Writes a folder of pairs, and returns its manifest."""
     if not 0 < config.heldout < 1:
         raise ValueError(
             f"`heldout` must be between 0 and 1. Received: {config.heldout}"
@@ -106,17 +104,11 @@ def prepare_pairs(config: PairsConfig) -> dict:
 
 
 def _file_names(config: PairsConfig) -> list[str]:
-    names = [] if config.source == "python" else [config.source]
-    for other in (config.heldout_source, config.vocabulary):
-        if other is not None:
-            names.append(str(other))
+    given = (config.source, config.heldout_source, config.vocabulary)
+    names = [str(name) for name in given if name not in ("python", None)]
     # `stamps` looks for texts in a folder, and so misses its judgements.
-    tables = [
-        str(table)
-        for name in names
-        for table in sorted(pathlib.Path(name).glob("qrels/*.tsv"))
-    ]
-    return names + tables
+    folders = [name for name in names if pathlib.Path(name, "qrels").is_dir()]
+    return names + [f"{glob.escape(name)}/qrels/*.tsv" for name in folders]
 
 
 def _read_heldout(source: str, split: str | None) -> tuple[Beir, dict]:
@@ -141,12 +133,10 @@ class Split(typing.NamedTuple):
 
 
 def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
-    """Holds out a fraction of the clusters of near-duplicates.
+    """Holds out a fraction of the clusters, one pair of each.
 
     The seed and the first identifier of a cluster decide, so other pairs can
-    come and go. One pair of a held-out cluster is held out: its query has one
-    right document. Training pairs leave out copies of another pair, and
-    negatives that are documents of held-out clusters.
+    come and go. Training leaves out copies and held-out negatives.
     """
     clusters = cluster_pairs(pairs)
     train: set[Pair] = set()
@@ -186,9 +176,8 @@ def split_pairs(pairs: list[Pair], heldout: float, seed: int) -> Split:
 def cluster_pairs(pairs: list[Pair]) -> list[list[Pair]]:
     """Joins pairs with near-duplicate documents or equal queries, in order.
 
-    MinHash sketches of a document's distinct words in a locality-sensitive
-    index (Broder 1997; Indyk and Motwani 1998) propose candidates; the exact
-    Jaccard index decides.
+    MinHash sketches of words (Broder 1997) in a locality-sensitive index
+    propose candidates; the exact Jaccard index decides.
     """
     words = [frozenset(words_of(pair.document)) for pair in pairs]
     permutations = _BANDS * _ROWS

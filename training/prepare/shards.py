@@ -1,9 +1,8 @@
 """Shards tokenized and written by worker processes, each of them once.
 
-The work folder of an unfinished run has in `data/` what will be the data folder
-and in `parts/` a part, the counts of a finished shard, for each. What a shard
-holds depends on the sources and arguments alone, so a run that is started again
-makes the missing shards, in any number of processes.
+The work folder has in `data/` what will be the data folder, and in `parts/` the
+counts of each finished shard. Sources and arguments alone decide what a shard
+holds, so a run that is started again makes the missing shards.
 """
 
 import collections
@@ -160,9 +159,8 @@ def _part_path(work, name):
 @functools.cache
 def _tokenizer(vocabulary, lowercase):
     """Returns the models' tokenizer as a graph, and its id of unknown words."""
-    tokenizer = FixedHeadTokenizer(
-        read_vocabulary(vocabulary), lowercase=lowercase
-    )
+    tokens = read_vocabulary(vocabulary)
+    tokenizer = FixedHeadTokenizer(tokens, lowercase=lowercase)
     graph = tf.function(
         tokenizer.tokenize_in_graph,
         input_signature=[tf.TensorSpec([None], tf.string)],

@@ -1,8 +1,7 @@
 """Where documents come from, and which of them are held out or drawn.
 
-The hash of a document decides whether it is held out and whether it is in a
-sample, so other documents can come and go, in any order, and equal documents
-stay together.
+The hash of a document decides, so other documents can come and go, and equal
+documents stay together.
 """
 
 import codecs
@@ -44,11 +43,7 @@ class File:
         return str(self.path)
 
     def documents(self, counts: Counts) -> Iterator[bytes]:
-        """Yields the documents, and counts what it meets.
-
-        `.jsonl` has a document a line, an object with the string `text`; see
-        `read_text` for any other file. Either may be compressed, with `.gz`.
-        """
+        """Yields the documents, and counts what it meets."""
         before = counts[BYTES]
         with open(self.path, "rb") as file:
             packed = self.path.suffix == ".gz"
@@ -210,11 +205,7 @@ def find_sources(
     tfds_data_dir: pathlib.Path | None,
     lines_are_documents: bool = False,
 ) -> list[Source]:
-    """Finds sources by name, each once, in the order of the names.
-
-    A name is a file, a glob, a folder (its .txt and .jsonl files, also with
-    .gz), or a dataset `tfds:...`, which is prepared if needed.
-    """
+    """Finds sources by name (see `TextConfig.source`), each once, in order."""
     first: dict[object, Source] = {}
     for name in names:
         found: Sequence[Source]
@@ -246,24 +237,8 @@ def without(
     return left
 
 
-def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
-    """Refuses an `output` in a folder of sources: it would become a source."""
-    for name in names:
-        for folder in map(pathlib.Path, [name, *glob.glob(name)]):
-            if folder.is_dir() and output.resolve().is_relative_to(
-                folder.resolve()
-            ):
-                raise ValueError(
-                    "`output` must lie outside the folders of `source`. "
-                    f"Received: {str(output)!r} in {str(folder)!r}"
-                )
-
-
 def stamps(names: Sequence[str]) -> list | None:
-    """Returns path, size and time of the files of sources, as JSON values.
-
-    Datasets have versions instead. Returns `None` if a file is gone.
-    """
+    """Returns path, size and time of files, or `None` if one is gone."""
     try:
         return [
             [str(file), file.num_bytes, file.path.stat().st_mtime_ns]
@@ -299,7 +274,7 @@ def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
 
 
 def _find_dataset(name: str, data_dir: pathlib.Path | None) -> DatasetTexts:
-    dataset = open_dataset(name, "source", data_dir)
+    dataset = open_dataset(name, data_dir)
     strings = dataset.strings()
     if "text" in strings:
         return DatasetTexts(dataset, "text")

@@ -23,11 +23,7 @@ from training.prepare.folder import Output
 
 
 def prepare_stream(config: StreamConfig) -> dict:
-    """Writes a folder of arrays, and returns its manifest.
-
-    Of the held-out documents, every other one is for the choice of learning
-    rates, the rest for the test.
-    """
+    """Writes a folder of arrays, and returns its manifest."""
     corpus = read_corpus(config.data)
     names = [str(config.data / "manifest.json")]
     output = Output(config, names, data=corpus.manifest_sha256)

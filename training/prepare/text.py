@@ -24,7 +24,6 @@ from training.prepare.shards import (
 from training.prepare.sources import (
     Sample,
     Sources,
-    check_outside,
     find_sources,
     without,
 )
@@ -51,7 +50,6 @@ def prepare_text(config: TextConfig) -> dict:
     names = [*config.source, *config.heldout_source]
     if config.vocabulary is not None:
         names.append(str(config.vocabulary))
-    check_outside(config.output, names)
     output = Output(config, names)
     if (made_before := output.made_before()) is not None:
         return made_before
@@ -114,10 +112,7 @@ def _make_vocabulary(
 def _tokenize(
     config: TextConfig, sources: Sources, work: pathlib.Path
 ) -> Counts:
-    """Reads the sources for worker processes, which write missing shards.
-
-    Returns the counts of what was read.
-    """
+    """Writes missing shards, and returns the counts of what was read."""
     cpus = len(os.sched_getaffinity(0))
     workers = config.workers or max(cpus // THREADS, 1)
     counts = Counts()

@@ -21,7 +21,7 @@ from keras_fixedhead.files import write_json
 from keras_fixedhead.progress import progress
 from training.corpus.squad import Question, read_questions
 from training.engine.configs import check_positive
-from training.engine.global_batch import ExampleBatches, of_length
+from training.engine.global_batch import ExampleBatches, gatherer, of_length
 from training.engine.preset import read_task
 from training.engine.task import (
     FinetuningTask,
@@ -140,24 +140,19 @@ class WindowBatches(ExampleBatches):
     """Batches of the model's inputs, int32 `[M, T]`, and `spans`, `[M, 2]`."""
 
     def reader(self, windowed: WindowedQuestions) -> Callable:
-        rows = [row.token_ids for row in windowed.rows]
-        token_ids = tf.RaggedTensor.from_row_lengths(
-            np.concatenate(rows).astype(np.int32), list(map(len, rows))
-        )
-        context_starts = tf.constant(
-            [row.context_start for row in windowed.rows]
-        )
+        rows = windowed.rows
+        pad = self.preprocessor.tokenizer.pad_token_id
+        token_ids = gatherer([row.token_ids for row in rows], pad)
+        context_starts = tf.constant([row.context_start for row in rows])
         spans = tf.constant(windowed.spans)
         length = self.preprocessor.sequence_length
-        pad = self.preprocessor.tokenizer.pad_token_id
 
         def read(indices):
-            ids = tf.gather(token_ids, indices)
-            real = tf.ones_like(ids).to_tensor()
+            ids, real = token_ids(indices)
             place = tf.range(tf.shape(real)[1])[None, :]
             second = place >= tf.gather(context_starts, indices)[:, None]
             features = {
-                "token_ids": ids.to_tensor(default_value=pad),
+                "token_ids": ids,
                 "padding_mask": real,
                 "segment_ids": tf.cast(second, tf.int32) * real,
             }

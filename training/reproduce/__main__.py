@@ -1,16 +1,8 @@
 """Command: trains the paper's grid of shapes and checks its claims.
 
-    python -m training.prepare text --source novels/ --vocabulary_size 2048 \
-        --heldout 0.1 --output runs/novels/data
-    python -m training.prepare stream --data runs/novels/data \
-        --output runs/novels/stream
-    python -m training.reproduce --scale cpu --data runs/novels/stream \
-        --workdir runs/reproduction --minutes 9
-
-The same command continues until all runs are made, and writes RESULTS.md,
-results.json and the pictures of the runs so far each time. KERAS_BACKEND=jax
-uses a GPU; the library's requirements, JAX, SciPy and PyYAML are enough there.
-Without Matplotlib there are no pictures; `--minutes 0` draws them elsewhere.
+README.md shows the commands. KERAS_BACKEND=jax uses a GPU; the library's
+requirements, JAX, SciPy and PyYAML are enough there. Without Matplotlib there
+are no pictures; `--minutes 0` draws them elsewhere.
 """
 
 import dataclasses
@@ -19,7 +11,7 @@ import pathlib
 import sys
 
 from training.engine import cli
-from training.reproduce.scales import SCALES
+from training.engine.configs import check_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,27 +41,25 @@ def reproduce(config: ReproduceConfig) -> int:
     Returns 0, even if runs are still missing, or 128 plus the signal that
     stopped it.
     """
+    # `--help` need not wait seconds for these imports.
+    from training.corpus.folder import read_stream
+    from training.reproduce.cells import SCALES
+    from training.reproduce.plan import Plan
+    from training.reproduce.report import write_report
+    from training.reproduce.runner import claimed, make_runs
+
     if config.scale not in SCALES:
         raise ValueError(
             f"`scale` must be one of {', '.join(SCALES)}. "
             f"Received: {config.scale!r}"
         )
-    for name in ("minutes", "workers"):
-        value = getattr(config, name)
-        if value is not None and value < (1 if name == "workers" else 0):
-            raise ValueError(f"`{name}` must be positive. Received: {value}")
+    check_at_least(0, minutes=config.minutes or 0)
     cpus = len(os.sched_getaffinity(0))
-    if config.workers is not None and config.workers > cpus:
+    if config.workers is not None and not 1 <= config.workers <= cpus:
         raise ValueError(
-            f"`workers` must be at most the number of CPUs, {cpus}. "
+            f"`workers` must be from 1 to the number of CPUs, {cpus}. "
             f"Received: {config.workers}"
         )
-    # `--help` need not wait seconds for these imports.
-    from training.corpus.folder import read_stream
-    from training.reproduce.plan import Plan
-    from training.reproduce.report import write_report
-    from training.reproduce.runner import claimed, make_runs
-
     scale = SCALES[config.scale]
     stream = read_stream(config.data)
     settings = {

@@ -1,4 +1,4 @@
-"""The grid: the shapes to train, the most informative first.
+"""Scales (for two cores, a GPU, and the paper's) and the shapes to train.
 
 A cell is named by what it has more of than the standard layer, `standard`, in
 which d = h x head size. Names and claims are the same at each scale.
@@ -7,19 +7,114 @@ which d = h x head size. Names and claims are the same at each scale.
 import dataclasses
 
 from keras_fixedhead.planner import EncoderShape, ParameterCount, encoder_flops
-from training.reproduce.scales import Scale
 
-# Costs are compared without the vocabulary, which is the same for all cells.
-_VOCABULARY = 1
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The sizes that all cells of a grid share."""
+
+    num_layers: int
+    hidden_dim: int
+    """The embedding size d."""
+    intermediate_dim: int
+    num_heads: int
+    """Heads of the standard layer that the grid varies; divides d."""
+    sequence_length: int
+    dropout: float
+    steps: int
+    """Updates of a run."""
+    batch_size: int
+    """Sequences of an update."""
+    warmup_steps: int
+    decay: str
+    """`cosine`, to 0, or `rsqrt`, with the square root of the step."""
+    rates: tuple[float, ...]
+    """Peaks of the learning rate to choose from."""
+    weight_decay: float = 0.01
+    clip_norm: float | None = 1.0
+    parts: int = 1
+    """Batches that an update is computed in, one after the other."""
+    seeds: int = 3
+    """Runs of each cell."""
+    dtype: str = "float32"
+    context_length: int = 64
+    """n of the synthetic contexts."""
+    context_steps: int = 1000
+    """Updates of a head that is fitted to a context."""
+
+    @property
+    def head_size(self) -> int:
+        """The head size of the standard layer, d / h."""
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def context_head_sizes(self) -> list[int]:
+        """Head sizes fitted to contexts: powers of 2 under n, and n - 1."""
+        length = self.context_length
+        powers = [2**i for i in range(1, length.bit_length())]
+        return [*(size for size in powers if size < length - 1), length - 1]
+
+
+SCALES = {
+    # About three hours on two cores.
+    "cpu": Scale(
+        num_layers=2,
+        hidden_dim=64,
+        intermediate_dim=256,
+        num_heads=4,
+        sequence_length=64,
+        dropout=0.0,
+        steps=2400,
+        batch_size=32,
+        # With a tenth of the updates as warmup, these post-norm models learn
+        # nothing at the rate next to the best.
+        warmup_steps=720,
+        decay="cosine",
+        rates=(2.83e-3, 4e-3, 5.66e-3, 8e-3),
+    ),
+    # The shapes of the paper's language model, with fewer updates.
+    "gpu": Scale(
+        num_layers=6,
+        hidden_dim=256,
+        intermediate_dim=1024,
+        num_heads=8,
+        sequence_length=256,
+        dropout=0.0,
+        steps=2400,
+        batch_size=64,
+        warmup_steps=720,
+        decay="cosine",
+        rates=(5e-4, 1e-3, 2e-3, 4e-3),
+        dtype="mixed_bfloat16",
+        context_length=128,
+    ),
+    # Section 4.1 and Fig. 3 of https://arxiv.org/abs/2002.07028. Its learning
+    # rate of 0.1 is taken to be divided by the root of the step: the peak is
+    # 0.1 / sqrt(10,000).
+    "paper": Scale(
+        num_layers=6,
+        hidden_dim=256,
+        intermediate_dim=1024,
+        num_heads=8,
+        sequence_length=256,
+        dropout=0.1,
+        steps=250_000,
+        batch_size=4096,
+        warmup_steps=10_000,
+        decay="rsqrt",
+        rates=(1e-3,),
+        clip_norm=None,
+        parts=64,
+        context_length=256,
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A shape to train, or a kind of context to fit, and its purpose.
+    """A shape to train (arguments of `FixedHeadBackbone`), or a context to fit.
 
-    `shape` has arguments of `FixedHeadBackbone` without vocabulary and
-    lengths; it is empty for contexts. `contexts` is `dense` or `one_hot`; it
-    is empty for language models.
+    `contexts` is `dense` or `one_hot`; it is empty for language models.
     """
 
     name: str
@@ -62,25 +157,17 @@ def grid(scale: Scale) -> list[Cell]:
         return Cell(name, why, {**base, **changes})
 
     def standard(factor):
-        return {
-            "num_heads": int(heads * factor),
-            "head_size": int(size / factor),
-        }
+        number = int(heads * factor)
+        return {"num_heads": number, "head_size": d // number}
 
     def fixed(factor):
-        return cell(
-            f"heads_x{factor}",
-            "Fig. 3a, Table 2A: more heads of one size",
-            num_heads=heads * factor,
-        )
+        why = "Fig. 3a, Table 2A: more heads of one size"
+        return cell(f"heads_x{factor}", why, num_heads=heads * factor)
 
     def sized(factor):
-        return cell(
-            f"sizes_x{factor}",
-            "Fig. 3b, Table 2B: larger heads, as many as in standard_x2",
-            num_heads=2 * heads,
-            head_size=size * factor,
-        )
+        why = "Fig. 3b, Table 2B: larger heads, as many as in standard_x2"
+        changes = {"num_heads": 2 * heads, "head_size": size * factor}
+        return cell(f"sizes_x{factor}", why, **changes)
 
     def wide(factor):
         return cell(
@@ -94,9 +181,8 @@ def grid(scale: Scale) -> list[Cell]:
         )
 
     def deep(factor, why):
-        return cell(
-            f"deep_x{factor}", why, num_layers=factor * scale.num_layers
-        )
+        layers = factor * scale.num_layers
+        return cell(f"deep_x{factor}", why, num_layers=layers)
 
     def broad(factor):
         # Only nearly as large, since heads are whole.
@@ -138,16 +224,8 @@ def grid(scale: Scale) -> list[Cell]:
             hidden_dim=2 * d,
             num_heads=2 * heads,
         ),
-        Cell(
-            "contexts_dense",
-            "Theorem 1: random stochastic contexts",
-            contexts="dense",
-        ),
-        Cell(
-            "contexts_one_hot",
-            "control: contexts that attend to one token each",
-            contexts="one_hot",
-        ),
+        Cell("contexts_dense", "Theorem 1: random contexts", {}, "dense"),
+        Cell("contexts_one_hot", "control: one token each", {}, "one_hot"),
         cell(
             "sizes_x4_hot",
             f"control: sizes_x4 with the temperature of heads of {small}",
@@ -165,7 +243,7 @@ def grid(scale: Scale) -> list[Cell]:
             "flops_x4",
             "control: standard, with a feed-forward that makes its operations "
             "those of heads_x4",
-            intermediate_dim=_same(_flops, scale, fixed(4), {}),
+            intermediate_dim=_same(_flops, scale, fixed(4), standard(1)),
         ),
         deep(2, "'Leaner', depth: twice the layers, heads_x4's parameters"),
         broad(2),
@@ -175,25 +253,22 @@ def grid(scale: Scale) -> list[Cell]:
     ]
 
 
-def _parameters(cell, scale):
-    return ParameterCount.of(encoder_shape(cell, scale, _VOCABULARY)).encoder
+def _parameters(shape):
+    return ParameterCount.of(shape).encoder
 
 
-def _flops(cell, scale):
-    shape = encoder_shape(cell, scale, _VOCABULARY)
-    return encoder_flops(shape, scale.sequence_length)
+def _flops(shape):
+    return encoder_flops(shape, shape.max_sequence_length)
 
 
 def _same(cost, scale, other, changes):
-    """The feed-forward width at which a standard layer costs the same.
+    """The feed-forward width at which a layer costs the same, rounded down."""
 
-    The cost is linear in the width; this rounds down.
-    """
+    def of(**changed):
+        changed = Cell("", "", {**other.shape, **changed})
+        # The vocabulary is the same for all cells.
+        return cost(encoder_shape(changed, scale, vocabulary_size=1))
 
-    def of(width):
-        shape = {**other.shape, "num_heads": scale.num_heads}
-        shape |= {"head_size": scale.head_size, "intermediate_dim": width}
-        return cost(Cell("", "", {**shape, **changes}), scale)
-
-    each = of(2) - of(1)
-    return 1 + (cost(other, scale) - of(1)) // each
+    one, two = (of(**changes, intermediate_dim=width) for width in (1, 2))
+    # The cost is linear in the width.
+    return 1 + (of() - one) // (two - one)

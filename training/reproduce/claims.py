@@ -14,6 +14,8 @@ Shape letters: C cells, S seeds.
 import dataclasses
 import math
 import pathlib
+import statistics
+from collections.abc import Sequence
 
 import numpy as np
 import yaml
@@ -32,10 +34,7 @@ POWER = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-    """The standard deviation of a run, without its seed's common effect.
-
-    `freedom` is the number of degrees of freedom of the estimate.
-    """
+    """The deviation of runs without their seeds' effects, and its freedom."""
 
     deviation: float
     freedom: int
@@ -57,10 +56,7 @@ class Noise:
 
 
 def estimate_noise(values: list[list[float]]) -> Noise | None:
-    """Estimates what neither cell nor seed explains in `values`, `[C, S]`.
-
-    Fewer than two cells or seeds give None.
-    """
+    """Estimates what neither cell nor seed explains in `[C, S]`, if it can."""
     table = np.asarray(values, "float64")
     if table.ndim != 2 or min(table.shape) < 2:
         return None
@@ -80,10 +76,9 @@ def mean_interval(values: list[float], confidence: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """That the nats of one cell are lower than those of another.
+    """That the nats of one cell, or a `cell:metric`, are lower than another's.
 
-    `cell:metric` names another metric. `lower` may be above `than` by up to
-    `margin` and still count. `smallest_effect` is the difference that was
+    `lower` may be above `than` by up to `margin`. `smallest_effect` is what was
     expected, before the runs, to be found with probability `POWER`.
     """
 
@@ -95,16 +90,12 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, which holds if all of its tests do.
-
-    `not_testable` gives, by the name of a scale, the reason why it cannot be
-    tested there.
-    """
+    """A claim, which holds if all tests do; scales that cannot test it, why."""
 
     name: str
     source: str
     says: str
-    tests: tuple[Comparison, ...] = ()
+    tests: Sequence[Comparison] = ()
     not_testable: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -114,17 +105,16 @@ class Claims:
 
     confidence: float
     noise: float
-    claims: tuple[Claim, ...]
+    claims: list[Claim]
 
 
 def read_claims() -> Claims:
     """Reads `claims.yaml`."""
     content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
-    claims = []
     for claim in content["claims"]:
-        tests = tuple(Comparison(**test) for test in claim.get("tests", ()))
-        claims.append(Claim(**{**claim, "tests": tests}))
-    return Claims(content["confidence"], content["noise"], tuple(claims))
+        claim["tests"] = [Comparison(**test) for test in claim.get("tests", ())]
+    claims = [Claim(**claim) for claim in content["claims"]]
+    return Claims(content["confidence"], content["noise"], claims)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,27 +122,24 @@ class Outcome:
     """The result of a comparison.
 
     `difference` is the mean over common seeds of `lower` less `than`, and
-    `half_width` half of its confidence interval; None while unknown.
+    `half_width` half of its confidence interval; NaN while unknown.
     """
 
     test: Comparison
-    difference: float | None
-    half_width: float | None
+    difference: float
+    half_width: float
     seeds: int
 
     @property
-    def shown(self) -> bool | None:
-        """Whether the whole interval is as claimed; None while unknown."""
-        if self.difference is None or self.half_width is None:
-            return None
-        return self.difference + self.half_width < self.test.margin
-
-    @property
-    def opposite(self) -> bool:
-        """Whether the whole interval contradicts the claim."""
-        if self.difference is None or self.half_width is None:
-            return False
-        return self.difference - self.half_width > self.test.margin
+    def answer(self) -> str:
+        """Whether the whole interval is as claimed; empty while unknown."""
+        if math.isnan(self.half_width):
+            return ""
+        if self.difference + self.half_width < self.test.margin:
+            return "yes"
+        if self.difference - self.half_width > self.test.margin:
+            return "no: the opposite"
+        return "no"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,20 +159,17 @@ def decide(
     noise: Noise | None,
     confidence: float,
 ) -> Verdict:
-    """Decides a claim from the metrics of finished runs, by cell and seed.
-
-    `noise` is that of the language models' nats.
-    """
+    """Decides a claim from the metrics of finished runs, by cell and seed."""
     outcomes = tuple(
         _outcome(test, metrics, noise, confidence) for test in claim.tests
     )
     if scale in claim.not_testable:
         return Verdict(claim, outcomes, NOT_TESTABLE, claim.not_testable[scale])
-    opposite = sum(outcome.opposite for outcome in outcomes)
-    unknown = [o.test for o in outcomes if o.shown is None]
-    unseen = sum(not outcome.shown for outcome in outcomes)
-    of = f"of {len(outcomes)} comparisons"
     # One that contradicts the claim decides, even while others are unknown.
+    opposite = sum(o.answer == "no: the opposite" for o in outcomes)
+    unknown = [o.test for o in outcomes if not o.answer]
+    unseen = sum(o.answer != "yes" for o in outcomes)
+    of = f"of {len(outcomes)} comparisons"
     if opposite:
         verdict = NOT_REPRODUCED
         because = f"it is the other way round in {opposite} {of}"
@@ -205,11 +189,11 @@ def decide(
 
 def _outcome(test, metrics, noise, confidence):
     lower, than = (_values(name, metrics) for name in (test.lower, test.than))
-    seeds = lower.keys() & than.keys()
+    seeds = sorted(lower.keys() & than.keys())
     if not seeds:
-        return Outcome(test, None, None, 0)
-    differences = [lower[seed] - than[seed] for seed in sorted(seeds)]
-    half_width = None
+        return Outcome(test, math.nan, math.nan, 0)
+    differences = [lower[seed] - than[seed] for seed in seeds]
+    half_width = math.nan
     # If other runs failed, the only one left is no fair sample.
     if len(seeds) > 1:
         if ":" in test.lower + test.than:
@@ -217,15 +201,13 @@ def _outcome(test, metrics, noise, confidence):
             half_width = mean_interval(differences, confidence)
         elif noise is not None:
             half_width = noise.half_width(len(seeds), confidence)
-    difference = sum(differences) / len(seeds)
+    difference = statistics.fmean(differences)
     return Outcome(test, difference, half_width, len(seeds))
 
 
 def _values(name, metrics):
     """Returns `{seed: value}` of `cell` or `cell:metric`."""
     cell, _, metric = name.partition(":")
-    return {
-        seed: found[metric or "nats"]
-        for seed, found in metrics.get(cell, {}).items()
-        if found.get(metric or "nats") is not None
-    }
+    found = metrics.get(cell, {})
+    values = {seed: each.get(metric or "nats") for seed, each in found.items()}
+    return {seed: x for seed, x in values.items() if x is not None}

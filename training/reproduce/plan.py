@@ -13,8 +13,7 @@ import shutil
 import numpy as np
 
 from training.engine.cli import RunFailed
-from training.reproduce.cells import Cell, grid
-from training.reproduce.scales import Scale
+from training.reproduce.cells import Cell, Scale, grid
 
 # The cells whose learning rates are tuned: the narrowest, a middle and the
 # widest layer, and the deepest model. Rates of others are interpolated.
@@ -23,11 +22,7 @@ _PILOTS = ("standard", "heads_x4", "sizes_x4", "deep_x3")
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training of a cell.
-
-    In a trial of learning rates, `rate` is the one that is tried. It is 0 in a
-    run that counts.
-    """
+    """One training of a cell; `rate`, unless 0, is a learning rate on trial."""
 
     cell: Cell
     seed: int
@@ -69,7 +64,6 @@ class Plan:
         ]
 
     def folder(self, run: Run) -> pathlib.Path:
-        """The folder of a run."""
         return self.workdir / run.name
 
     def record(self, run: Run) -> dict | None:
@@ -99,10 +93,7 @@ class Plan:
                 shutil.rmtree(self.folder(run))
 
     def trials(self) -> dict[tuple[int, int], dict[float, float]]:
-        """Nats of each rate tried, by the number of layers and their width.
-
-        A run that failed has infinitely many.
-        """
+        """Nats by layers and width, and by rate; infinite if a run failed."""
         found: dict[tuple[int, int], dict[float, float]] = {}
         for run in self.pilots:
             record = self.record(run)
@@ -112,7 +103,6 @@ class Plan:
         return found
 
     def updates(self, run: Run) -> int:
-        """The number of updates of a run."""
         if run.cell.contexts:
             return self.scale.context_steps * len(self.scale.context_head_sizes)
         return self.scale.steps
@@ -120,8 +110,7 @@ class Plan:
     def rate(self, run: Run) -> float:
         """The learning rate of a run, once the trials are made; 0 for contexts.
 
-        It is the rate of the cell's width times the factor of its depth,
-        relative to a model of the standard depth.
+        A rate of the width, times a factor of the depth.
         """
         cell = run.cell
         if cell.contexts or run.rate:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from keras_fixedhead.files import replaced, write_json
 from training.corpus.folder import Stream
@@ -32,8 +32,7 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
     claims = read_claims()
     records: dict[str, dict[int, dict]] = {cell.name: {} for cell in plan.cells}
     for run in plan.runs:
-        record = plan.record(run)
-        if record is not None:
+        if record := plan.record(run):
             records[run.cell.name][run.seed] = record
     metrics = {
         name: {seed: record["figures"] for seed, record in found.items()}
@@ -53,20 +52,18 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
     ]
     pictures = []
     try:
-        path = plan.workdir / "language.png"
-        if draw_language(plan, metrics, noise, path):
-            pictures.append(path.name)
-        path = plan.workdir / "contexts.png"
-        if draw_contexts(plan, metrics, path):
-            pictures.append(path.name)
+        if draw_language(plan, metrics, noise, plan.workdir / "language.png"):
+            pictures.append("![language.png](language.png)")
+        if draw_contexts(plan, metrics, plan.workdir / "contexts.png"):
+            pictures.append("![contexts.png](contexts.png)")
     except ModuleNotFoundError as error:
         print(f"no pictures: {error}")
     every = [r for found in records.values() for r in found.values()]
-    trials = [r for run in plan.pilots if (r := plan.record(run)) is not None]
+    trials = [r for run in plan.pilots if (r := plan.record(run))]
     failed = {
         run.name: failure["error"]
         for run in (*plan.pilots, *plan.runs)
-        if (failure := plan.failure(run)) is not None
+        if (failure := plan.failure(run))
     }
     parts = [
         "# The claims of the paper, reproduced at a size that fits",
@@ -75,7 +72,7 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         _noise(plan, claims, noise),
         "## Claims",
         _claims(verdicts),
-        *(f"![{name}]({name})" for name in pictures),
+        *pictures,
         "## Comparisons",
         _comparisons(verdicts),
         "## Cells",
@@ -84,7 +81,8 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         *_trials(plan),
     ]
     if failed:
-        parts += ["## Failed runs", _table(("run", "error"), failed.items())]
+        rows = [{"run": name, "error": why} for name, why in failed.items()]
+        parts += ["## Failed runs", _table(rows)]
     else:
         parts.append("No run failed.")
     path = plan.workdir / "RESULTS.md"
@@ -105,31 +103,31 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
 
 def _head(plan, scale_name, stream, records, trials):
     scale = plan.scale
-    lines = [
+    text = (
         f"`python -m training.reproduce --scale {scale_name}`: "
         f"{scale.num_layers} layers, d = {scale.hidden_dim}, sequences of "
         f"{scale.sequence_length} word pieces, {scale.steps:,} updates of "
         f"{scale.batch_size} sequences; causal language models on "
         f"{stream.counts['train tokens']:,} word pieces of "
         f"{stream.counts['tokens in the vocabulary']:,} kinds, tested on "
-        f"{stream.counts['test tokens']:,}.",
-        f"{len(records)} of {len(plan.runs)} runs are made.",
-    ]
-    if records:
-        dates = sorted(record["finished"][:10] for record in records)
-        days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
-        versions = {
-            ", ".join(f"{k} {v}" for k, v in record["versions"].items())
-            for record in records
-        }
-        hardware = {record["hardware"] for record in records}
-        seconds = [r["figures"]["seconds"] for r in (*records, *trials)]
-        lines.append(
-            f"{days}; {'; '.join(sorted(versions))}; each run on "
-            f"{'; '.join(sorted(hardware))}; {sum(seconds) / 3600:.1f} hours "
-            "one after the other, with those that chose the learning rates."
-        )
-    return " ".join(lines)
+        f"{stream.counts['test tokens']:,}. "
+        f"{len(records)} of {len(plan.runs)} runs are made."
+    )
+    if not records:
+        return text
+    dates = sorted(record["finished"][:10] for record in records)
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    versions = {
+        ", ".join(f"{k} {v}" for k, v in record["versions"].items())
+        for record in records
+    }
+    hardware = {record["hardware"] for record in records}
+    seconds = sum(r["figures"]["seconds"] for r in (*records, *trials))
+    return (
+        f"{text} {days}; {'; '.join(sorted(versions))}; each run on "
+        f"{'; '.join(sorted(hardware))}; {seconds / 3600:.1f} hours "
+        "one after the other, with those that chose the learning rates."
+    )
 
 
 def _noise(plan: Plan, claims: Claims, noise: Noise | None) -> str:
@@ -146,11 +144,15 @@ def _noise(plan: Plan, claims: Claims, noise: Noise | None) -> str:
 
 def _claims(verdicts: list[Verdict]) -> str:
     return _table(
-        ("claim", "source", "verdict", "why"),
         [
-            (v.claim.says, v.claim.source, f"**{v.verdict}**", v.because)
-            for v in verdicts
-        ],
+            {
+                "claim": verdict.claim.says,
+                "source": verdict.claim.source,
+                "verdict": f"**{verdict.verdict}**",
+                "why": verdict.because,
+            }
+            for verdict in verdicts
+        ]
     )
 
 
@@ -163,24 +165,19 @@ def _comparisons(verdicts: list[Verdict]) -> str:
             if test.margin:
                 what += f" by less than {test.margin:g} more"
             difference = _format(outcome.difference, "+.4f")
-            if outcome.half_width is not None:
-                difference += f" ± {outcome.half_width:.4f}"
-            answer = {True: "yes", False: "no", None: ""}[outcome.shown]
-            if outcome.opposite:
-                answer = "no: the opposite"
-            rows.append(
-                (
-                    verdict.claim.name,
-                    what,
-                    difference,
-                    outcome.seeds,
-                    _format(test.smallest_effect, "g"),
-                    answer,
-                )
-            )
-    columns = ("claim", "what", "difference", "seeds")
-    # Effects as claims.yaml has them; `_noise` says what they turned out to be.
-    return _table((*columns, "detectable, as expected", "shown"), rows)
+            if width := _format(outcome.half_width, ".4f"):
+                difference += f" ± {width}"
+            row = {
+                "claim": verdict.claim.name,
+                "what": what,
+                "difference": difference,
+                "seeds": outcome.seeds,
+                # As in claims.yaml; `_noise` says what it turned out to be.
+                "detectable, as expected": _format(test.smallest_effect, "g"),
+                "shown": outcome.answer,
+            }
+            rows.append(row)
+    return _table(rows)
 
 
 def _cells(plan: Plan, records: dict[str, dict[int, dict]]) -> str:
@@ -188,79 +185,72 @@ def _cells(plan: Plan, records: dict[str, dict[int, dict]]) -> str:
     for cell in plan.language_cells:
         found = list(records[cell.name].values())
         metrics = [record["figures"] for record in found]
-        shape = cell.shape
+        perplexity = ""
+        if metrics:
+            mean = statistics.fmean(m["nats"] for m in metrics)
+            perplexity = f"{math.exp(mean):.2f}"
         nats = " ".join(f"{m['nats']:.4f}" for m in metrics)
-        failed = sum(
-            plan.failure(run) is not None
-            for run in plan.runs
-            if run.cell == cell
-        )
-        if failed:
+        runs = [run for run in plan.runs if run.cell == cell]
+        if failed := sum(plan.failure(run) is not None for run in runs):
             nats += f" {failed} failed"
         row = {
             "cell": cell.name,
             "why": cell.why,
-            "layers": shape["num_layers"],
-            "d": shape["hidden_dim"],
-            "heads": f"{shape['num_heads']} x {shape['head_size']}",
-            "feed-forward": shape["intermediate_dim"],
+            "layers": cell.shape["num_layers"],
+            "d": cell.shape["hidden_dim"],
+            "heads": "{num_heads} x {head_size}".format(**cell.shape),
+            "feed-forward": cell.shape["intermediate_dim"],
             "parameters, k": _mean(metrics, "parameters", ",.0f", 1e-3),
             "operations a token, k": _mean(metrics, "flops", ",.0f", 1e-3),
             "rate": _mean(found, "rate", ".2g"),
             "nats, by seed": nats,
-            "perplexity": "",
-            "rank of logits": _mean(metrics, "logit_effective_rank", ".1f"),
-            "rank of attention": _mean(
-                metrics, "attention_effective_rank", ".1f"
-            ),
-            "log of condition": _mean(metrics, "log_condition_number", ".1f"),
+            "perplexity": perplexity,
         }
-        if found:
-            mean = statistics.fmean(m["nats"] for m in metrics)
-            row["perplexity"] = f"{math.exp(mean):.2f}"
-        rows.append(row)
-    return _table(rows[0], (row.values() for row in rows))
-
-
-def _contexts(
-    plan: Plan, metrics: dict[str, dict[int, dict]]
-) -> tuple[str, str, str]:
-    columns = ["head size"]
-    rows: list[list] = [[size] for size in plan.scale.context_head_sizes]
-    for cell in plan.context_cells:
-        kind = cell.contexts.replace("_", "-")
-        found = list(metrics[cell.name].values())
         for name, label in (
-            ("kl", "KL, nats"),
-            ("log_error", "error of logits"),
-            ("bound", "its bound"),
+            ("logit_effective_rank", "rank of logits"),
+            ("attention_effective_rank", "rank of attention"),
+            ("log_condition_number", "log of condition"),
         ):
-            columns.append(f"{kind}: {label}")
-            for row in rows:
-                row.append(_mean(found, f"{name}_{row[0]}", ".4f"))
+            row[label] = _mean(metrics, name, ".1f")
+        rows.append(row)
+    return _table(rows)
+
+
+def _contexts(plan, metrics):
+    rows = []
+    for size in plan.scale.context_head_sizes:
+        row = {"head size": size}
+        for cell in plan.context_cells:
+            kind = cell.contexts.replace("_", "-")
+            for name, label in (
+                ("kl", "KL, nats"),
+                ("log_error", "error of logits"),
+                ("bound", "its bound"),
+            ):
+                row[f"{kind}: {label}"] = _mean(
+                    list(metrics[cell.name].values()), f"{name}_{size}", ".4f"
+                )
+        rows.append(row)
     return (
         "## Contexts",
         f"A single head fitted to contexts of {plan.scale.context_length} "
         "tokens; means over seeds. The error of the logits is relative to all "
         "of them, and the bound is the least error of a head of this size "
         "(`keras_fixedhead.theory.lowest_error`).",
-        _table(columns, rows),
+        _table(rows),
     )
 
 
-def _trials(plan: Plan) -> tuple[str, ...]:
+def _trials(plan):
     if not plan.pilots:
         return ()
-    rates = plan.scale.rates
     rows = []
-    for size, trials in sorted(plan.trials().items()):
-        nats = [
-            _format(trials[rate], ".4f")
-            if math.isfinite(trials[rate])
-            else "not there"
-            for rate in rates
-        ]
-        rows.append([*size, *nats])
+    for (layers, width), trials in sorted(plan.trials().items()):
+        row = {"layers": layers, "width": width}
+        for rate in plan.scale.rates:
+            nats = _format(trials[rate], ".4f")
+            row[f"{rate:g}"] = nats.replace("inf", "not there")
+        rows.append(row)
     return (
         "## Learning rates",
         "Nats on the tuning text by the number of layers and the width of all "
@@ -268,22 +258,25 @@ def _trials(plan: Plan) -> tuple[str, ...]:
         "otherwise. A cell's rate is the vertex of the parabola around the "
         "best, interpolated between widths and depths. Runs that learned "
         "nothing are not there; beside one, the best rate is taken itself.",
-        _table(("layers", "width", *(f"{rate:g}" for rate in rates)), rows),
+        _table(rows),
     )
 
 
-def _table(columns: Iterable, rows: Iterable[Iterable]) -> str:
+def _table(rows: Sequence[dict]) -> str:
+    """Formats rows, which have the same columns, as a table of Markdown."""
+
     def line(cells):
         cells = [" ".join(str(x).replace("|", "\\|").split()) for x in cells]
         return f"| {' | '.join(cells)} |"
 
-    columns = list(columns)
-    rule = "|" + "---|" * len(columns)
-    return "\n".join([line(columns), rule, *map(line, rows)])
+    rule = "|" + "---|" * len(rows[0])
+    return "\n".join(
+        [line(rows[0]), rule, *(line(row.values()) for row in rows)]
+    )
 
 
 def _format(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+    return "" if value is None or math.isnan(value) else format(value, form)
 
 
 def _mean(found: list[dict], name: str, form: str, factor: float = 1) -> str:

@@ -6,16 +6,17 @@ import datetime
 import importlib.metadata
 import json
 import logging
+import math
 import multiprocessing
 import os
 import pathlib
 import platform
 import queue
+import re
 import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
 import rich.console
@@ -25,16 +26,15 @@ from keras_fixedhead.files import write_json
 from training.corpus.folder import Stream, read_stream
 from training.engine.cli import RunFailed, handling, held
 from training.engine.records import differences
+from training.reproduce.cells import Scale
 from training.reproduce.plan import Plan, Run
 from training.reproduce.runs import CHECKPOINT, fit, frequency_nats, train
-from training.reproduce.scales import Scale
 
 _SPAWN = multiprocessing.get_context("spawn")
 
 # A run fails unless its nats are at most this fraction of those that token
-# frequencies reach. Some runs learn no more than that from the start; one of
-# them would dominate the noise, and in a trial bend the parabola to lower
-# rates.
+# frequencies reach: one that learned nothing would dominate the noise, and in a
+# trial bend the parabola.
 _LEARNED = 0.97
 
 
@@ -64,10 +64,8 @@ def make_runs(
     workers: int | None,
     minutes: float | None,
 ) -> int | None:
-    """Makes the missing runs on the stream in the folder `data`.
+    """Makes the missing runs; see `ReproduceConfig` for the arguments.
 
-    `workers` processes at a time share out the CPUs; None is one per CPU, or
-    one if there is a GPU. After `minutes`, runs save their state and stop.
     Returns the signal that stopped the runs, or None.
     """
     cpus = sorted(os.sched_getaffinity(0))
@@ -78,7 +76,7 @@ def make_runs(
     shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     for i in range(workers):
         shares.put(cpus[i::workers])
-    deadline = None if minutes is None else time.time() + 60 * minutes
+    deadline = time.time() + 60 * (math.inf if minutes is None else minutes)
     stop = _SPAWN.Event()
     received = []
 
@@ -92,12 +90,8 @@ def make_runs(
         bar = bars.add_task(run.name, total=plan.updates(run))
         share = shares.get()
         outcome = _make_in_process(
-            plan,
-            run,
-            data,
-            share,
-            stop,
-            lambda n: bars.update(bar, completed=n),
+            *(plan, run, data, share, stop),
+            report=lambda n: bars.update(bar, completed=n),
         )
         shares.put(share)
         bars.remove_task(bar)
@@ -132,7 +126,7 @@ def make_runs(
             left = {pool.submit(make, run) for run in waiting}
             while left:
                 ended, left = concurrent.futures.wait(left, timeout=1.0)
-                if deadline is not None and time.time() > deadline:
+                if time.time() > deadline:
                     stop.set()
                 for future in ended:
                     future.result()
@@ -142,19 +136,9 @@ def make_runs(
 def _make_in_process(plan, run, data, cpus, stop, report):
     """Returns "finished", "stopped", or "failed: " and why."""
     updates = _SPAWN.Value("q", -1)  # until the process has started
+    work = (run, plan.rate(run), plan.folder(run), plan.scale)
     process = _SPAWN.Process(
-        target=work,
-        args=(
-            run,
-            plan.rate(run),
-            plan.folder(run),
-            plan.scale,
-            data,
-            cpus,
-            stop,
-            updates,
-        ),
-        daemon=True,
+        target=_work, args=(*work, data, cpus, stop, updates), daemon=True
     )
     process.start()
     while process.is_alive():
@@ -174,21 +158,8 @@ def _make_in_process(plan, run, data, cpus, stop, report):
     return "stopped" if plan.record(run) is None else "finished"
 
 
-def work(
-    run: Run,
-    rate: float,
-    folder: pathlib.Path,
-    scale: Scale,
-    data: pathlib.Path,
-    cpus: list[int],
-    stop: Any,
-    updates: Any,
-) -> None:
-    """Makes a run on `cpus`, or records that it failed.
-
-    It keeps the number of updates in the shared integer `updates`. Once the
-    event `stop` is set, or the parent process is gone, it saves its state.
-    """
+def _work(run, rate, folder, scale, data, cpus, stop, updates):
+    """Makes a run, or records that it failed, in a process of its own."""
     # Ctrl-C reaches all processes; the one that started this one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, cpus)
@@ -213,7 +184,6 @@ def work(
 
 
 def record_failure(folder: pathlib.Path, message: str, lines: str = "") -> None:
-    """Records in a run's folder that it failed, with a traceback's lines."""
     folder.mkdir(parents=True, exist_ok=True)
     failure = {"error": message, "traceback": lines, "finished": _now()}
     write_json(folder / "failed.json", failure)
@@ -278,11 +248,7 @@ def _hardware():
         return jax.devices()[0].device_kind
     if kinds != {"cpu"}:
         return " ".join(sorted(kinds))
-    info = pathlib.Path("/proc/cpuinfo")
-    names = [
-        line.partition(":")[2].strip()
-        for line in (info.read_text().splitlines() if info.exists() else ())
-        if line.startswith("model name")
-    ]
-    cpu = names[0] if names else platform.machine()
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.*)", info, re.MULTILINE)
+    cpu = model[1] if model else platform.machine()
     return f"{len(os.sched_getaffinity(0))} CPU of {cpu}"

@@ -1,12 +1,9 @@
 """What one run computes: a language model, or heads fitted to contexts.
 
-The library's causal language model is trained as a plain Keras model by
-`compile` and `fit`, so that it runs on each backend. Contexts need no text and
-no language model: a single head is trained to attend as a matrix says. A dense
-random one has logits of full rank, so that each head smaller than the sequence
-misses part of it (Theorem 1 of https://arxiv.org/abs/2002.07028). One that
-attends to a single token for each token needs only a few dimensions to come
-near, with tokens on a circle.
+Language models are trained by Keras's `fit`, on any backend. For a context, a
+single head is trained to attend as a matrix says: a dense random one has logits
+of full rank, which smaller heads miss (Theorem 1 of
+https://arxiv.org/abs/2002.07028); a one-hot one needs only a few dimensions.
 
 Shape letters: N tokens of a split, B sequences of a batch, T sequence length of
 text, n of contexts, H head size.
@@ -27,9 +24,8 @@ from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.theory import fit_context, lowest_error
 from training.corpus.folder import Stream
 from training.engine.schedule import WarmupDecay
-from training.reproduce.cells import Cell, encoder_shape
+from training.reproduce.cells import Cell, Scale, encoder_shape
 from training.reproduce.plan import Run
-from training.reproduce.scales import Scale
 
 # In the folder of a run that is not finished.
 CHECKPOINT = "checkpoint.npz"
@@ -60,14 +56,8 @@ def train(
 ) -> dict | None:
     """Trains a run, or continues it from its checkpoint, and measures it.
 
-    `rate` is the peak of the learning rate. If `should_stop()` after an
-    update, the run is saved in `folder` and the result is None. `report` takes
-    the number of updates so far.
-
-    The metrics are `parameters` with the embeddings; `flops` of a forward
-    pass per token without the logits; `nats`, the mean cross entropy of a word
-    piece of the run's split; those of `_attention`; and `seconds` of all
-    processes that trained the run.
+    If `should_stop()` after an update, the run is saved in `folder` and the
+    result is None. `report` takes the number of updates so far.
     """
     checkpoint = folder / CHECKPOINT
     keras.utils.set_random_seed(run.seed)
@@ -95,8 +85,10 @@ def train(
         )
 
         def save(model, done):
+            arrays = map(keras.ops.convert_to_numpy, _state(model))
             seconds = time.monotonic() - started
-            _save(model, checkpoint, batches=done, seconds=seconds)
+            with replaced(checkpoint) as partial, open(partial, "wb") as file:
+                np.savez(file, *arrays, batches=done, seconds=seconds)
 
         watch = _Watch(first, scale.parts, should_stop, report, save)
         # The windows are shuffled already.
@@ -120,10 +112,7 @@ def train(
 
 
 def frequency_nats(stream: Stream, split: str) -> float:
-    """Mean cross entropy of a split's tokens by their training frequency.
-
-    A model that has learned nothing else is as good.
-    """
+    """Mean cross entropy of a split's tokens by their training frequency."""
     train, other = (
         np.bincount(stream.splits[name], minlength=stream.vocabulary_size)
         for name in ("train", split)
@@ -133,12 +122,10 @@ def frequency_nats(stream: Stream, split: str) -> float:
 
 
 class TokenWindows(keras.utils.PyDataset):
-    """Consecutive windows of T tokens, each with the tokens that follow.
+    """Windows of the T tokens of `token_ids`, `[N]`, with the next tokens.
 
-    Elements are `{"token_ids", "padding_mask"}` and labels, int32 `[B, T]`.
-    With a number of `batches`, windows are shuffled by `seed`, differently in
-    each epoch, and start at `first_batch`. Without it, each window comes
-    once, in order, and the last batch may be smaller. `token_ids` is `[N]`.
+    With a number of `batches`, windows are shuffled anew in each epoch and
+    start at `first_batch`. Otherwise each window comes once, in order.
     """
 
     def __init__(
@@ -228,10 +215,7 @@ def _optimizer(scale, rate):
 
 
 class _Watch(keras.callbacks.Callback):
-    """Checks after each batch whether to go on, and saves now and then.
-
-    Keras's BackupAndRestore does not do: it resumes at the start of an epoch.
-    """
+    """Keras's BackupAndRestore would resume at the start of an epoch."""
 
     def __init__(self, first, parts, should_stop, report, save):
         super().__init__()
@@ -261,12 +245,6 @@ def _state(model):
     return [*model.variables, *model.optimizer.variables]
 
 
-def _save(model, checkpoint, **progress):
-    arrays = map(keras.ops.convert_to_numpy, _state(model))
-    with replaced(checkpoint) as partial, open(partial, "wb") as file:
-        np.savez(file, *arrays, **progress)
-
-
 def _restore(model, checkpoint):
     """Returns the batches and seconds of training so far."""
     with np.load(checkpoint) as arrays:
@@ -281,11 +259,7 @@ def _check(loss, step):
 
 
 def _attention(model, token_ids, scale):
-    """Metrics of attention on part of the text.
-
-    Means over heads of `logit_effective_rank` and `attention_effective_rank`,
-    and over layers of `log_condition_number`; None if one is below full rank.
-    """
+    """Means over heads or layers, on part of the text."""
     backbone = next(
         layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
     )
@@ -294,21 +268,19 @@ def _attention(model, token_ids, scale):
     found = attention_report(backbone, inputs)
     conditions = [layer.condition_number for layer in found.layers]
     condition = float(np.mean(np.log(conditions)))
-    return {
-        **{
-            name: float(np.mean([getattr(h, name) for h in found.heads]))
-            for name in ("logit_effective_rank", "attention_effective_rank")
-        },
-        "log_condition_number": condition if math.isfinite(condition) else None,
+    metrics = {
+        name: float(np.mean([getattr(head, name) for head in found.heads]))
+        for name in ("logit_effective_rank", "attention_effective_rank")
     }
+    # Infinite below full rank.
+    metrics["log_condition_number"] = (
+        condition if math.isfinite(condition) else None
+    )
+    return metrics
 
 
 def draw_context(kind: str, length: int, seed: int) -> np.ndarray:
-    """A random float64 context `[n, n]`, whose columns sum to 1.
-
-    Columns of a `dense` one are softmaxes of normal logits. Columns of a
-    `one_hot` one are almost 1 at a token, another one for each column.
-    """
+    """A random float64 context `[n, n]`, whose columns sum to 1."""
     rng = np.random.default_rng(seed)
     if kind == "dense":
         context = np.exp(_SCALE * rng.standard_normal((length, length)))
@@ -319,10 +291,7 @@ def draw_context(kind: str, length: int, seed: int) -> np.ndarray:
 
 
 def divergence(context: np.ndarray, scores: np.ndarray) -> float:
-    """Mean Kullback-Leibler divergence of the scores' columns, in nats.
-
-    Both are `[n, n]`, with columns that sum to 1.
-    """
+    """Mean Kullback-Leibler divergence of columns `[n, n]`, in nats."""
     # Scores may have become 0 in float32.
     scores = np.maximum(scores, np.finfo("float32").tiny)
     return float((context * np.log(context / scores)).sum(0).mean())
@@ -337,10 +306,8 @@ def fit(
 ) -> dict | None:
     """Fits heads of each size H to one context, and measures what they miss.
 
-    The metrics are `kl_H`, the divergence that is reached; `log_error_H`, the
-    error of the centred logits (root of summed squares) relative to all of
-    them; `bound_H`, the least such error (`theory.lowest_error`); and
-    `seconds`. `should_stop` and `report` are as of `train`.
+    `log_error_H` is the error of the centred logits (root of summed squares)
+    relative to all of them, `bound_H` the least there can be.
     """
     started = time.monotonic()
     context = draw_context(cell.contexts, scale.context_length, seed)

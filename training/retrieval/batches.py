@@ -38,8 +38,7 @@ class Pairs:
     """Queries, each with a document that answers it and some that do not.
 
     Equal texts have equal numbers: `keys`, int64 `[pairs, 2]`, are those of
-    queries and documents, `negative_keys` those of the documents that do not
-    answer each query. `texts` are the documents by number.
+    queries and documents, and `texts` the documents by number.
     """
 
     queries: list[str]
@@ -83,11 +82,9 @@ class Pairs:
         return len(self.queries)
 
     def split(self, num_validation: int, seed: int) -> tuple["Pairs", "Pairs"]:
-        """Sets pairs of random documents aside, to evaluate on in training.
+        """Returns pairs to train on and pairs of random other documents.
 
-        Returns the pairs to train on, then those set aside. They share no
-        document, not even as a negative to train on. Pairs of the last
-        document in excess of `num_validation` are in neither.
+        Pairs of the last document in excess of `num_validation` are in neither.
         """
         rng = np.random.default_rng(seed)
         numbers, document = np.unique(self.keys[:, 1], return_inverse=True)
@@ -120,12 +117,9 @@ class Pairs:
 class PairBatches(ExampleBatches):
     """Batches of tokenized pairs.
 
-    `query` and `document` hold the preprocessor's outputs, int32 `[M, T]`;
-    `keys`, in training, is int64 `[M, 2]`, as in `Pairs`. With hard negatives,
-    `negative` holds those of the first pair, then those of the second, int32
-    `[M H, T]`, and `negative_keys`, int64 `[M H]`, their numbers, or -1 where
-    a pair has too few. The preprocessor's prompts, if it has any, are called
-    `query` and `document`.
+    `query` and `document` are int32 `[M, T]`; `keys`, in training, is int64
+    `[M, 2]`. With hard negatives, `negative` is int32 `[M H, T]`, by pairs, and
+    `negative_keys` int64 `[M H]`, -1 where a pair has too few.
     """
 
     def __init__(
@@ -246,8 +240,8 @@ def _ragged(rows, dtype):
 def _draw_negatives(keys, draws, count):
     """Draws `count` of each pair's negatives, each at most once.
 
-    Takes numbers, ragged `[M, negatives]`, and floats `[M]` in `[0, 1)`, which
-    decide where to begin. Returns numbers `[M H]`, -1 where a pair has fewer.
+    Takes ragged `[M, negatives]` and floats `[M]`, where to begin. Returns
+    `[M H]`, -1 where a pair has fewer.
     """
     counts = keys.row_lengths()[:, None]  # [M, 1]
     place = tf.range(count, dtype=tf.int64)[None, :]  # [1, H]
@@ -262,11 +256,10 @@ def _draw_negatives(keys, draws, count):
 
 
 def _cut_query(queries, sentences, draws, probability):
-    """Replaces some queries by a sentence cut out of their document.
+    """Replaces some queries, `[M]`, by a sentence cut out of their document.
 
     The inverse cloze task (Lee et al. 2019, section 4, which leaves one
-    sentence in ten in). Takes and returns strings `[M]` and ragged strings
-    `[M, S]`; documents of one sentence stay. Draws are floats `[M, 2]`.
+    sentence in ten in). Sentences are ragged `[M, S]`, draws `[M, 2]`.
     """
     counts = sentences.row_lengths()
     cut = (draws[:, 0] < probability) & (counts > 1)
@@ -279,10 +272,9 @@ def _cut_query(queries, sentences, draws, probability):
 
 
 def _crop(sentences, draws, probability):
-    """Shrinks some documents to a random span of consecutive sentences.
+    """Shrinks some documents, ragged `[M, S]`, to a random span of sentences.
 
-    Takes and returns ragged strings `[M, S]`, no row empty. Draws, floats
-    `[M, 3]`, decide whether, how long and where.
+    Draws, floats `[M, 3]`, decide whether, how long and where.
     """
     counts = sentences.row_lengths()
     lengths = tf.where(

@@ -37,11 +37,7 @@ def read_inputs(
 
 
 def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
-    """Measures, prints tables, and writes `output`.
-
-    Returns metrics, by their names in ir-measures, of each way to rank, of
-    each collection by its path and, if there are several, of their `mean`.
-    """
+    """Returns and prints metrics by collection, way to rank, and name."""
     if config.output is not None and not config.output.parent.is_dir():
         raise ValueError(
             "`output` must be in a folder that exists. "
@@ -85,11 +81,8 @@ def _rank(collection, documents, queries, depth, options):
     exact = retrieval.build_index(documents)
     rankings = {"exact": retrieval.search_index(exact, queries, depth)}
     model = rankings["exact"]
-    if (
-        options["dimension"]
-        or options["approximate"]
-        or options["precision"] != "float32"
-    ):
+    whole = options["dimension"] is None and not options["approximate"]
+    if not whole or options["precision"] != "float32":
         index = retrieval.build_index(documents, **options)
         model = retrieval.search_index(index, queries, depth)
         rankings["index"] = model

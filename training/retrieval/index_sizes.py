@@ -21,11 +21,9 @@ from training.retrieval.evaluation import read_inputs
 class Row:
     """One way to keep and search embeddings, averaged over collections.
 
-    `reduction` is `"native"`, `"truncate"` or `"pca"`; `search` `"exact"` or
-    `"approximate"`. `difference` is that of nDCG@10 to all dimensions, float32,
-    exact; `interval` its 95%, by a paired bootstrap of the queries. Times are
-    the median of single queries on one thread, and of building the index on
-    all threads.
+    `difference` is that of nDCG@10 to all dimensions, float32, exact, and
+    `interval` its 95%, by a paired bootstrap of the queries. Times are the
+    median of single queries on one thread, and of building the index.
     """
 
     dimension: int
@@ -240,13 +238,9 @@ def _draw(rows, bm25, title, output):
                 color=_COLORS[row.precision],
                 fillstyle="full" if row.search == "exact" else "none",
             )
-        axis.axhline(bm25, color="grey", linestyle="--")
+        axis.axhline(bm25, color="grey", linestyle="--", label="BM25")
         axis.set(xscale="log", xlabel=x.replace("_", " "), ylabel="nDCG@10")
         axis.grid(alpha=0.3)
-    for row in rows:
-        if row.search == "exact":
-            point = (row.bytes_per_document, row.ndcg_at_10)
-            sizes.annotate(row.dimension, point, fontsize=8)
     for name, color in _COLORS.items():
         sizes.plot([], "o", color=color, label=name)
     for marker, label in _REDUCTIONS.values():
@@ -255,6 +249,9 @@ def _draw(rows, bm25, title, output):
         [], "o", color="grey", fillstyle="none", label="approximate search"
     )
     front = pareto_front(rows)
+    for row in front:
+        point = (row.bytes_per_document, row.ndcg_at_10)
+        sizes.annotate(row.dimension, point, fontsize=8)
     sizes.plot(
         [row.bytes_per_document for row in front],
         [row.ndcg_at_10 for row in front],
@@ -262,7 +259,6 @@ def _draw(rows, bm25, title, output):
         label="Pareto front",
         zorder=1,
     )
-    sizes.plot([], "--", color="grey", label="BM25")
-    figure.legend(loc="outside lower center", ncols=5)
+    sizes.legend()
     figure.suptitle(title)
     pictures.save_figure(figure, output)

@@ -24,9 +24,8 @@ from training.engine.task import FinetuningTask, in_order, mean_share
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
 
-# Positions and segments start this much smaller than BERT's: they are the same
-# in every text, and in an average of tokens they would at first drown what
-# tells texts apart.
+# Positions and segments start this much smaller than BERT's: being the same in
+# every text, they would at first drown what tells averages of tokens apart.
 _SHARED_SCALE = 0.1
 
 # A learned temperature stays above it, as in CLIP (Radford et al. 2021).
@@ -69,11 +68,7 @@ class DualEncoder(keras.layers.Layer):
 
 
 class RetrievalTask(FinetuningTask):
-    """Contrastive training on pairs, with negatives from the whole batch.
-
-    Reads `train.jsonl` from the data folder, and `vocabulary.txt` where there
-    is no preset to start from.
-    """
+    """Contrastive training on pairs, with negatives from the whole batch."""
 
     part = "retrieval"
     counts = ("examples",)
@@ -145,10 +140,8 @@ class RetrievalTask(FinetuningTask):
         prompts = {"query": "", "document": ""}
         if self._start is not None:
             prompts |= self._start.preprocessor.prompts
-        for name, prompt in (
-            ("query", options.query_prompt),
-            ("document", options.document_prompt),
-        ):
+        for name in ("query", "document"):
+            prompt = getattr(options, f"{name}_prompt")
             if prompt is not None:
                 prompts[name] = prompt
         return FixedHeadTextEmbedderPreprocessor(
@@ -289,9 +282,8 @@ def retrieval_figures(
 ) -> dict[str, float]:
     """Measures how well queries `[N, D]` find the documents in their rows.
 
-    Ranks all documents `[N, D]`. Documents with the same query or document
-    key (`keys` `[N, 2]`, as in `Pairs`) do not count as wrong. Returns
-    `recall@1`, `recall@10` and `mrr@10`, from 0 to 1.
+    Documents with the same query or document key (`keys` `[N, 2]`, as in
+    `Pairs`) do not count as wrong.
     """
     scores = queries @ documents.T  # [N, N]
     duplicate = (keys[:, None, :] == keys[None, :, :]).any(axis=-1)

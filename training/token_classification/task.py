@@ -22,7 +22,7 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.files import replaced
 from keras_fixedhead.token_classifier import WordWindow
-from training.engine.global_batch import ExampleBatches, of_length
+from training.engine.global_batch import ExampleBatches, gatherer, of_length
 from training.engine.preset import read_task
 from training.engine.task import (
     FinetuningTask,
@@ -84,8 +84,7 @@ def read_sentences(
     """Reads a file with a word per line and an empty line after a sentence.
 
     Files that end in .conllu are CoNLL-U's. In others the first column is the
-    word, and tabs, or else spaces, divide the columns. `column` is that of the
-    labels, from 0; by default the last one, in CoNLL-U the part of speech.
+    word, and tabs, or else spaces, divide the columns.
     """
     path = pathlib.Path(source)
     universal = path.suffix == ".conllu"
@@ -132,9 +131,8 @@ def read_sentences(
 class LabelledWindows:
     """The windows of sentences, with a number for each token.
 
-    The number is 1 + the class, an index into `names`, of a word's first
-    token; and 0, which the loss leaves out, at all other tokens and for a
-    label that is not among the names.
+    It is 1 + the class of a word's first token, and 0, which the loss leaves
+    out, at all other tokens and for a label that is not among `names`.
     """
 
     def __init__(
@@ -178,24 +176,17 @@ class TokenBatches(ExampleBatches):
     """Batches of the model's inputs and `numbers`, int32 `[M, T]` each."""
 
     def reader(self, examples: LabelledWindows) -> Callable:
-        lengths = [len(row.token_ids) for row in examples.rows]
-
-        def ragged(rows):
-            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-            return tf.RaggedTensor.from_row_lengths(flat, lengths)
-
-        token_ids = ragged(row.token_ids for row in examples.rows)
-        numbers = ragged(examples.numbers)
         pad = self.preprocessor.tokenizer.pad_token_id
+        token_ids = gatherer([row.token_ids for row in examples.rows], pad)
+        numbers = gatherer(examples.numbers)
 
         def read(indices):
-            ids = tf.gather(token_ids, indices)
-            real = tf.ones_like(ids).to_tensor()
+            ids, real = token_ids(indices)
             batch = {
-                "token_ids": ids.to_tensor(pad),
+                "token_ids": ids,
                 "padding_mask": real,
                 "segment_ids": tf.zeros_like(real),
-                "numbers": tf.gather(numbers, indices).to_tensor(),
+                "numbers": numbers(indices)[0],
             }
             if self.packed:
                 return batch

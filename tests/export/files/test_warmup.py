@@ -55,14 +55,6 @@ def test_round_trip(tmp_path):
     assert [log.predict_log.request for log in logs] == REQUESTS
 
 
-def test_refuses_a_file_cut_short(tmp_path):
-    warmup.write(tmp_path, REQUESTS)
-    path = tmp_path / warmup.FILE
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="ends within a record"):
-        warmup.read(tmp_path)
-
-
 def test_batch_sizes(tmp_path):
     found = warmup.read_batch_sizes(warmup.BATCHING_PARAMETERS)
     assert found == [1, 2, 4, 8, 16, 32]

@@ -7,10 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from export import cli
 from export.index import index_folder
 from export.index.manifest import Options
-from export.search import __main__ as command
 
 TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]
 
@@ -60,25 +58,15 @@ def test_an_index_from_before_checksums(folder):
     ("changes", "message"),
     [
         ({"format": 2}, "format is 2, not 1"),
-        ({"model": {"name": "tiny"}}, "argument: 'version'"),
         ({"options": {"exact": True}}, "argument 'exact'"),
-        ({"options": None}, "KeyError.'options'"),
+        ({"index": "../x.faiss"}, "'../x.faiss' is not the name of a file"),
+        ({"bm25": "/etc"}, "'/etc' is not the name of a file"),
     ],
 )
 def test_manifests_that_will_not_do(folder, changes, message):
     edit(folder, **changes)
     with pytest.raises(ValueError, match=f"not the manifest .*{message}"):
         index_folder.load(folder)
-
-
-def test_a_command_says_it_in_a_line(folder, base_path, capsys):
-    (folder / "index.json").write_text("{")
-    words = ["--index", str(folder), "--query", "a"]
-    words += ["--saved_model", str(base_path)]
-    assert cli.run(command.main, command.Arguments, words) == 1
-    error = capsys.readouterr().err
-    assert "index.json is not the manifest of an index" in error
-    assert error.count("\n") == 1
 
 
 def damaged(content, generator):

@@ -364,7 +364,6 @@ SERVER = ["--server", "SERVER", "--model_name", "tiny"]
         ([], "Pass one of `saved_model`"),
         (["--server", "grpc://x"], "`model_name` must be"),
         (["--saved_model", "nowhere"], "versions there: none"),
-        (["--saved_model", "TINY", "--version", "5"], "there: 3, wanted: 5"),
         (["--saved_model", "TINY/3", "--version", "5"], "there: 3, wanted: 5"),
         ([*SERVER, "--dimension", "17"], "`dimension` must"),
         (["--saved_model", "HALF"], "must turn 'text' into 'embedding'"),

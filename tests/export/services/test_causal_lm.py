@@ -123,11 +123,11 @@ class TestCausalLM(kinds.KindTests):
         """What it compares with is the padded model's, whatever the guess."""
         guess = token_ids(model, "open the file", end=False)[0]
         given = guess.size
-        end = model.preprocessor.tokenizer.end_token_id
+        tokenizer = model.preprocessor.tokenizer
         text, added = continued(model, "open the file")
-        for rest in (np.zeros(NEW), np.arange(NEW) + end):
+        for rest in (np.zeros(NEW), np.arange(NEW) + tokenizer.end_token_id):
             guess = np.concatenate([guess[:given], rest]).astype("int32")
-            ids, margin = causal_lm._continued(model, guess, given, end, SIZE)
+            ids, margin = causal_lm._continued(model, guess, given, tokenizer)
             assert ids.size == given + added
             found = {"token_ids": ids[None], "padding_mask": ids[None] >= 0}
             texts = model.preprocessor.generate_postprocess(found)

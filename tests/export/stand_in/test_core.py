@@ -227,11 +227,6 @@ def test_an_old_version_answers_while_a_broken_one_is_tried(served, folders):
     assert served(3) == {3: "AVAILABLE", 1: "END"}
 
 
-def test_a_broken_version_gives_way_to_another(served):
-    served(3)
-    assert served(2) == {3: "END", 2: "AVAILABLE"}
-
-
 def test_a_failing_warmup_fails_the_load(served, folders):
     path = folders[2] / "assets.extra/tf_serving_warmup_requests"
     path.parent.mkdir()

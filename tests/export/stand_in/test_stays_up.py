@@ -1,8 +1,6 @@
 """What the stand-in does with clients that no contract is about."""
 
-import concurrent.futures
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -64,9 +62,7 @@ def test_says_that_it_is_a_stand_in(server):
 @pytest.mark.parametrize(
     "body",
     [
-        "[" * 100_000,
         '{"inputs": ' + "[" * 99 + "]" * 99 + "}",
-        '{"signature_name": ' + "[" * 990 + "]" * 990 + "}",
         '{"inputs": ' + "9" * 5000 + "}",
         b'{"inputs": "\xff"}',
     ],
@@ -186,7 +182,6 @@ HOSTILE_TENSORS = {
     "many texts": tensor("DT_STRING", 'string_val: "a"', 2**20),
     "2^60 texts": tensor("DT_STRING", "", 2**30, 2**30),
     "axes that are huge": tensor("DT_FLOAT", "", *[2**62] * 10**4),
-    "bytes": tensor("DT_FLOAT", f'tensor_content: "{"a" * 2**20}"', 2),
     "a size of many bytes": tensor(
         "DT_STRING", 'tensor_content: "%s"' % (r"\377" * 2**16), 1
     ),
@@ -251,19 +246,3 @@ def test_silent_clients_are_cut_off(monkeypatch):
         web.trigger.pull_trigger(lambda: wasyncore.close_all(web._map))
         thread.join()
         web.task_dispatcher.shutdown()
-
-
-def test_bad_neighbors(server):
-    for sent in (b"", b"\0" * 99, HEAD.format(99).encode() + b"{"):
-        with connect(server.rest_url) as client:
-            client.sendall(sent)
-
-    def ask(number):
-        body = {"instances": [1.0 if number % 3 else "bad"]}
-        return number, post(server, json.dumps(body))
-
-    with concurrent.futures.ThreadPoolExecutor(7) as pool:
-        for number, response in pool.map(ask, range(43)):
-            assert response.status_code == (200 if number % 3 else 400)
-            if number % 3:
-                assert response.json() == {"predictions": [3.5]}

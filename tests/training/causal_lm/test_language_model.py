@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_fixedhead import (
     FixedHeadCausalLM,
-    FixedHeadCausalLMPreprocessor,
     FixedHeadTokenizer,
     presets,
 )
@@ -227,26 +226,6 @@ def test_each_token_is_predicted_once_in_an_epoch(tmp_path, packed):
         assert before == set(np.cumsum(sizes) + len(SPECIAL_TOKENS) - 1)
         orders.append(order)
     assert orders[0] != orders[1] and set(orders[0]) == set(orders[1])
-
-
-def test_a_short_document_is_what_the_preprocessor_makes(tmp_path):
-    shards = numbered.write(tmp_path, LENGTHS).shards
-    batches = LanguageModelBatches(
-        CausalLMConfig(sequence_length=9), 27, TOKENIZER, 3, packed=False
-    )
-    (batch,) = batches.evaluation(shards, ONE).as_numpy_iterator()
-    # The fourth document, of 8 tokens, and the first.
-    (four,) = np.flatnonzero(batch["token_ids"][:, 1] == 5 + 2 + 9 + 30)
-    (one,) = np.flatnonzero(batch["token_ids"][:, 1] == 5)
-    texts = [
-        " ".join(f"w{number}" for number in numbers)
-        for numbers in (range(41, 49), range(2))
-    ]
-    preprocessor = FixedHeadCausalLMPreprocessor(TOKENIZER, sequence_length=9)
-    _, labels, weights = preprocessor(texts)
-    for row, ids, real in zip((four, one), labels, weights):
-        np.testing.assert_array_equal(batch["labels"][row], ids)
-        np.testing.assert_array_equal(batch["padding_mask"][row], real)
 
 
 def test_a_folder_without_words(tmp_path, capsys):

@@ -78,15 +78,8 @@ def paragraph(**changes):
     "content, message",
     [
         (b"{", "dev.json must be like SQuAD's JSON"),
-        (b'{"data2": []}', r"dev.json must .* KeyError\('data'\)"),
-        ({"data": 3}, r"dev.json must be like .* TypeError"),
         (paragraph(context=7), r"graphs\[0\]: 'context' must be a string"),
-        (paragraph(qas=None), r"paragraphs\[0\] must be like .* TypeError"),
         (paragraph(qas=[{}]), r"qas\[0\] must be like .* KeyError\('id'\)"),
-        (
-            paragraph(qas=[{"id": "a b", "question": "?"}]),
-            r"qas\[0\]: 'id' must be a string without whitespace",
-        ),
         (
             paragraph(qas=[{"id": "a", "question": "?"}] * 2),
             r"qas\[1\]: the id 'a' was there before",
@@ -171,9 +164,7 @@ def test_reads_questions(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "answers", [3, [{"text": "c"}], [answer("c", "0")], [answer(7, 0)]]
-)
+@pytest.mark.parametrize("answers", [3, [{"text": "c"}], [answer("c", "0")]])
 def test_errors_in_answers_say_where(tmp_path, answers):
     content = paragraph(qas=[question("q", "?", answers=answers)])
     path = write(tmp_path / "dev.json", content["data"])
@@ -204,9 +195,10 @@ def test_tensorflow_datasets(tmp_path, monkeypatch):
         lambda self, urls: {name: files[name] for name in urls},
     )
     folder = tmp_path / "datasets"
+    monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(folder))
     said = []
-    found = read_questions("tfds:squad/v2.0", said.append, folder)
+    found = read_questions("tfds:squad/v2.0", said.append)
     assert sorted(found, key=lambda question: question.id) == QUESTIONS
     assert "tfds:squad/v2.0: 1 impossible questions, left out" in said
     name = "tfds:squad/v1.1:validation"
-    assert read_questions(name, None, folder) == QUESTIONS[2:]
+    assert read_questions(name) == QUESTIONS[2:]

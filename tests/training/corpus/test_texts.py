@@ -112,17 +112,9 @@ def test_checksum_is_of_the_content(tmp_path):
         ("x.tsv", ["text\tlabel", "a\t"], (), "x.tsv:2: the label .* ''"),
         ("x.tsv", ["text\tlabel", "a\t-"], (), "x.tsv must hold .*: 1 without"),
         ("x.tsv", ["a\tb"], ("a",), "`columns` must be those .* Received: a"),
-        ("x.tsv", ["a\tb", "c\td"], ("c", "b"), "x.tsv:2: .* columns c b. "),
         ("x.tsv", ["a\tb"], ("0", "2"), "x.tsv:1: .* columns 0 2. "),
         ("x.md", ["a"], (), r"x.md: must end in .tsv, .txt, .csv or .jsonl"),
         ("x.csv", ["text,label", '"a'], (), "x.csv:2: unexpected end of data"),
-        ("x.jsonl", ['{"text": "a"}'], (), "x.jsonl:1: must have the columns"),
-        (
-            "x.jsonl",
-            ['{"text": "a", "label": 0}', '{"text": 1, "label": 0}'],
-            (),
-            "x.jsonl:2: 'text' must be a string. Received: 1",
-        ),
         (
             "x.jsonl",
             ['{"text": "a", "label": 1.0}'],
@@ -136,10 +128,9 @@ def test_bad_files_are_named(tmp_path, name, lines, columns, message):
         read_examples(write(tmp_path / name, *lines), columns)
 
 
-@pytest.mark.parametrize("label", ["maybe", "3"])
-def test_bad_labels_are_named(tmp_path, label):
-    path = write(tmp_path / "x.tsv", "text\tlabel", "a\t0", f"b\t{label}")
-    with pytest.raises(ValueError, match=rf"x.tsv:3: .*, 0, 1, 2 .*'{label}'"):
+def test_bad_labels_are_named(tmp_path):
+    path = write(tmp_path / "x.tsv", "text\tlabel", "a\t0", "b\t3")
+    with pytest.raises(ValueError, match=r"x.tsv:3: .*, 0, 1, 2 .*'3'"):
         read_examples(path, labels=NLI)
 
 
@@ -229,16 +220,12 @@ def test_texts_of_json_lines(tmp_path):
         read_texts(path)
 
 
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("b.txt", b" \n\n", "b.txt has no text in it"),
-        ("c.txt", b"red\n\xe9\n", "c.txt is not UTF-8"),
-        ("g.jsonl", b'{"title": 3, "text": ""}', "g.jsonl:1: 'title'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_no_text_is_named(name, content, message, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_texts(tmp_path / name)
+def test_what_is_no_text_is_named(tmp_path):
+    path = tmp_path / "a.txt"
+    for content, message in (
+        (b" \n\n", "a.txt has no text in it"),
+        (b"red\n\xe9\n", "a.txt is not UTF-8"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read_texts(path)

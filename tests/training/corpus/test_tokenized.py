@@ -73,7 +73,6 @@ def test_writes_examples(tmp_path):
 
 def test_reads_and_loads(folder):
     corpus = read_corpus(folder)
-    assert corpus.folder == folder
     manifest = (folder / "manifest.json").read_bytes()
     assert corpus.manifest_sha256 == hashlib.sha256(manifest).hexdigest()
     assert corpus.vocabulary == VOCABULARY

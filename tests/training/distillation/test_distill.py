@@ -13,7 +13,7 @@ from tests.training import tiny
 from tests.training.task_tests import Case, TaskTests, first_batch
 from training import distill
 from training.distillation.configs import NAMED_RUNS
-from training.distillation.task import DistillationTask, shared_neighbours
+from training.distillation.task import shared_neighbours
 from training.engine.strategy import get_strategy
 
 # KerasHub's TextEmbedder has a compile() of its own.
@@ -82,19 +82,15 @@ class TestVerb(TaskTests):
     refused = [
         ({"accumulation_steps": 2}, "`accumulation_steps` .* Received: 2"),
         ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
-        ({"sequence_length": 19}, "max_sequence_length=17. Received: 19"),
         (
             {"sequence_length": 19, "max_sequence_length": 23},
             "`sequence_length` .* teacher, 17. Received: 19",
         ),
-        ({"embedding_weight": -0.5}, r"`embedding_weight` .*\(-0.5, 0.7\)"),
         (
             {"embedding_weight": 0.0, "similarity_weight": 0.0},
             r"`similarity_weight` .* not both 0. .*: \(0.0, 0.0\)",
         ),
-        ({"similarity_temperature": 0.0}, "`similarity_temperature` .*: 0.0"),
         ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
-        ({"validation_texts": 1}, "`validation_texts` .* Received: 1"),
         ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
     ]
 
@@ -110,6 +106,12 @@ def encode(preset, texts, prompt=None, length=13):
     embedder = FixedHeadTextEmbedder.from_preset(str(preset))
     embedder.preprocessor.sequence_length = length
     return embedder.encode_text(texts, prompt=prompt, verbose=0)
+
+
+@pytest.fixture(scope="module")
+def theirs(data, task):
+    """The teacher's embeddings of all texts, the held-out ones first."""
+    return encode(data.teacher, task._texts, "query")
 
 
 def test_run_learns(run):
@@ -144,12 +146,11 @@ def test_preset_has_what_is_the_teachers(run, data):
     assert (backbone.num_layers, backbone.hidden_dim) == (1, 11)
 
 
-def test_figures_by_hand(run, data, tmp_path):
-    texts = DistillationTask(CASE.config(data, tmp_path))._texts
+def test_figures_by_hand(run, task, theirs):
+    texts = task._texts
     assert sorted(texts) == sorted(tiny.texts())
-    targets = encode(data.teacher, texts, "query")
     students = encode(run.preset, texts[:7], "query")
-    expected = targets @ components(targets, 11)
+    expected = theirs @ components(theirs, 11)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     last = run.records[-1]
     assert last["heldout_cosine"] == pytest.approx(
@@ -168,7 +169,7 @@ def test_other_data_or_another_teacher_is_refused(run, data, tmp_path, capsys):
     assert "embedding_weight" not in error
 
 
-def test_losses_by_hand(task):
+def test_losses_by_hand(task, theirs):
     batch = first_batch(task)
     numbers = batch["index"].numpy() + 7
     inputs = task.model_inputs(batch)
@@ -179,7 +180,6 @@ def test_losses_by_hand(task):
         )["token_ids"],
     )
     ours = task.model.embed_packed(inputs).numpy()
-    theirs = encode(task.config.distillation.teacher, task._texts, "query")
     targets = theirs[numbers] @ components(theirs, 11)
     targets /= np.linalg.norm(targets, axis=1, keepdims=True)
     similarity = []

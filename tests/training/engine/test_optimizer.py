@@ -26,14 +26,12 @@ def test_schedule_rises_and_falls(decay, warmup):
         if update <= warmup:
             return 0.3 * update / warmup
         left = max(0, (20 - update) / (20 - warmup))
-        return (
-            0.3
-            * {
-                "linear": left,
-                "cosine": (1 - math.cos(math.pi * left)) / 2,
-                "rsqrt": (max(warmup, 1) / update) ** 0.5,
-            }[decay]
-        )
+        falls = {
+            "linear": left,
+            "cosine": (1 - math.cos(math.pi * left)) / 2,
+            "rsqrt": (max(warmup, 1) / update) ** 0.5,
+        }
+        return 0.3 * falls[decay]
 
     np.testing.assert_allclose(
         [float(schedule(step)) for step in range(23)],

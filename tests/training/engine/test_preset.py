@@ -37,16 +37,6 @@ def test_preset_appears_whole(model, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["weights"]
 
 
-def test_failed_save_leaves_nothing(model, tmp_path):
-    def fail(folder):
-        save(folder)
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_preset(tmp_path / "preset", model, fail)
-    assert not list(tmp_path.iterdir())
-
-
 def test_disk_needs_space_for_the_weights(model, tmp_path, monkeypatch):
     # 7 * 5 of the kernel, 5 of the bias
     free = 4 * 40 + 2**24 - 1

@@ -1,6 +1,7 @@
 """What a run records, shows and refuses to mix; and runs of several seeds."""
 
 import json
+import re
 
 import pytest
 
@@ -23,7 +24,8 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     settings = {"model": {"num_layers": 2, "head_size": [3, 5]}, "steps": 7}
     # One that never began leaves the folder to others.
     claim({"steps": 8})
-    claim(settings).begin(0)
+    with claim(settings).running(0):
+        pass
     claim(settings)
     with pytest.raises(ValueError) as refused:
         claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})
@@ -39,38 +41,53 @@ def test_a_metric_may_be_infinite(tmp_path):
     """As a perplexity, which must not cost the run its preset."""
     records = RunRecords(tmp_path, 1, chief=True)
     records.claim({})
-    records.begin(0)
-    records.evaluated(1, {"perplexity": float("inf")})
+    with records.running(0):
+        records.evaluated(1, {"perplexity": float("inf")})
     records.describe(tmp_path)
     described = json.loads((tmp_path / "run.json").read_text())
     assert described["figures"] == {"step": 1, "perplexity": float("inf")}
 
 
+OUTPUTS = {
+    "loss": 2.34567,
+    "gradient_norm": 13.0,
+    "steps_per_second": 1.254,
+    "examples_per_second": 1234.4,
+    "tokens_per_second": 56789.0,
+    "model_flops_utilization": 0.417,
+}
+
+
 def test_lines_show_how_training_goes(tmp_path, capsys):
     records = RunRecords(tmp_path, 11, chief=True)
     records.claim({})
-    records.begin(2)
-    outputs = {
-        "loss": 2.34567,
-        "gradient_norm": 13.0,
-        "steps_per_second": 1.254,
-        "examples_per_second": 1234.4,
-        "tokens_per_second": 56789.0,
-        "model_flops_utilization": 0.417,
-    }
-    records.trained(3, outputs)
+    with records.running(2):
+        records.trained(3, OUTPUTS)
     assert capsys.readouterr().err == (
         "step 3 of 11: loss 2.3457  steps/s 1.25  examples/s 1,234  "
         "tokens/s 56,789  MFU 42%  ETA 0:00:06\n"
     )
 
 
+def test_a_terminal_shows_a_bar(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal to rich
+    records = RunRecords(tmp_path, 11, chief=True)
+    records.claim({})
+    with records.running(2):
+        records.trained(3, OUTPUTS)
+        records.evaluated(3, {"slope": 1.0})
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert "2/11" in shown and "3/11" in shown and "MFU 42%" in shown
+    assert "step 3 of 11: loss" not in shown
+    assert shown.count("slope 1.0000") == 1
+
+
 def test_only_the_chief_writes(tmp_path, capsys):
     records = RunRecords(tmp_path / "run", 1, chief=False)
     records.claim({"seed": 1})
-    records.begin(0)
-    records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
-    records.evaluated(1, {"slope": 1.0})
+    with records.running(0):
+        records.trained(1, {"loss": 1.0, "steps_per_second": 1.0})
+        records.evaluated(1, {"slope": 1.0})
     assert not (tmp_path / "run").exists()
     assert capsys.readouterr().err == ""
 

@@ -22,28 +22,13 @@ from training.engine.strategy import (
 )
 
 
-def test_one_device_has_one_replica():
-    strategy = get_strategy("one_device")
-    assert strategy.num_replicas_in_sync == 1
-    assert is_chief(strategy)
-    assert worker_number(strategy) == (0, 1)
-
-
 def tf_config(address="a:1", index=0):
     task = {"type": "worker", "index": index}
     return json.dumps({"cluster": {"worker": [address]}, "task": task})
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "not JSON",
-        "[]",
-        "{}",
-        *map(tf_config, ("a", "a:0")),
-        tf_config(index=1),
-    ],
+    "text", [None, "not JSON", "[]", tf_config("a:0"), tf_config(index=1)]
 )
 def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -82,6 +67,7 @@ def test_one_process_of_a_cluster_is_chief(cluster, task, chief, number):
 
     assert is_chief(Strategy()) is chief
     assert worker_number(Strategy()) == (number, 2)
+    assert worker_number(get_strategy("one_device")) == (0, 1)
 
 
 def test_batches_divide_over_replicas():

@@ -5,12 +5,7 @@ import types
 import pytest
 
 from training.engine import trainer
-from training.engine.trainer import _measured, _of_gpu, peak_flops
-
-
-def test_cpu_is_measured():
-    # From a slow core to a large server.
-    assert 1e9 < peak_flops("float32") < 1e15
+from training.engine.trainer import _measured, _of_gpu
 
 
 def test_best_product_counts_each_addition(monkeypatch):
@@ -24,10 +19,8 @@ def test_best_product_counts_each_addition(monkeypatch):
     "name, peak",
     [
         ("Tesla T4", 65e12),
-        ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H100 NVL", 835e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA L4", 121e12),
         ("NVIDIA L40S", None),
         ("", None),
     ],

@@ -88,9 +88,7 @@ def test_jsonl(tmp_path):
         assert found == ([text.encode() for text in expected], met)
 
 
-@pytest.mark.parametrize(
-    "line", [b"{", b"[1]", b'{"txt": "a"}', b'{"text": 3}', b"[" * 100_000]
-)
+@pytest.mark.parametrize("line", [b"{", b"[1]", b'{"text": 3}', b"[" * 100_000])
 def test_jsonl_errors_name_file_and_line(tmp_path, line):
     with pytest.raises(ValueError, match=r"a\.jsonl:3: .*`text`") as raised:
         read(b'{"text": "a"}\n\n' + line + b"\n", tmp_path / "a.jsonl")

@@ -259,16 +259,10 @@ def test_holds_out_a_split_of_a_beir_folder(tmp_path, output, flags, capsys):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        (
-            {"heldout_source": "source.jsonl"},
-            "`source` and `heldout_source` must give pairs to train on",
-        ),
-        ({"source_split": "dev"}, "Only a BEIR folder has splits"),
         ({"source": "python", "source_split": "dev"}, "Only a BEIR folder"),
         ({"heldout_split": "dev"}, "`heldout_split` must be None without"),
         ({"heldout": 1}, "`heldout` must be between 0 and 1. Received: 1.0"),
         ({"heldout": 1e-9}, "pairs to hold out. Received: 97 and 0 of 97"),
-        ({"source": "pyhton"}, "No such file or directory: 'pyhton'"),
     ],
 )
 def test_wrong_arguments_are_one_line(

@@ -1,7 +1,6 @@
 """The verb that scores predictions."""
 
 import json
-import re
 
 import pytest
 
@@ -33,12 +32,10 @@ def test_figures(data, tmp_path, capsys):
     }
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [("{", "is not JSON"), ('{"a": ["b"]}', r"ids to answers, .*\['b'\]")],
-)
-def test_what_are_no_predictions(data, tmp_path, capsys, content, message):
+@pytest.mark.parametrize("content", ["{", "3", '{"a": ["b"]}'])
+def test_what_are_no_predictions(data, tmp_path, capsys, content):
     predictions = tmp_path / "predictions.json"
     predictions.write_text(content)
     assert main([str(data), str(predictions)]) == 1
-    assert re.search(f"predictions.json.*{message}", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert f"ids to answers, strings. Received: {content}" in said

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from keras_fixedhead.planner import ParameterCount, encoder_flops
-from training.reproduce.cells import encoder_shape, grid
-from training.reproduce.scales import SCALES
+from training.reproduce.cells import SCALES, encoder_shape, grid
 
 
 @pytest.fixture(params=SCALES)
@@ -22,21 +21,12 @@ def layers(scale, name):
     """Parameters of a cell's Transformer blocks."""
     cell = cells(scale)[name]
     count = ParameterCount.of(encoder_shape(cell, scale, 1))
-    return (
-        count.query
-        + count.key
-        + count.value
-        + count.attention_output
-        + (count.feed_forward)
-    )
-
-
-def test_there_are_24_and_three_seeds(scale):
-    assert len(cells(scale)) == len(grid(scale)) == 24
-    assert scale.seeds == 3
+    attention = count.query + count.key + count.value + count.attention_output
+    return attention + count.feed_forward
 
 
 def test_heads_of_the_standard_layer_fill_the_embedding(scale):
+    assert len(cells(scale)) == len(grid(scale)) == 24
     for name, cell in cells(scale).items():
         if name.startswith(("standard", "embedding", "wide", "broad")):
             assert cell.width == cell.shape["hidden_dim"], name

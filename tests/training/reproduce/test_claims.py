@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.reproduce.cells import grid
+from training.reproduce.cells import SCALES, grid
 from training.reproduce.claims import (
     NOT_REPRODUCED,
     NOT_TESTABLE,
@@ -15,10 +15,8 @@ from training.reproduce.claims import (
     Noise,
     decide,
     estimate_noise,
-    mean_interval,
     read_claims,
 )
-from training.reproduce.scales import SCALES
 
 NOISE = Noise(deviation=0.01, freedom=40)
 
@@ -89,7 +87,6 @@ TOO_SMALL = claim(("a", "b"), not_testable={"cpu": "too small"})
         # One that is the other way round decides, whatever is missing.
         (BOTH, {"a": [1.1] * 3, "b": [1] * 3}, NOT_REPRODUCED),
         (BOTH, {"a": [1] * 3, "b": [1.1] * 3}, UNDECIDED),
-        (A_UNDER_B, {"a": [1.01] * 3, "b": [1] * 3}, NOT_REPRODUCED),
         (NO_WORSE, {"a": [1.01] * 3, "b": [1] * 3}, REPRODUCED),
         (NO_WORSE, {"a": [1.1] * 3, "b": [1] * 3}, NOT_REPRODUCED),
         (TOO_SMALL, {"a": [1] * 3, "b": [2] * 3}, NOT_TESTABLE),
@@ -127,11 +124,10 @@ def test_other_figures_have_a_noise_of_their_own():
     }
     found = decide(compared, "cpu", known, None, 0.99)
     [outcome] = found.outcomes
+    differences = np.array([-2.0, -1.9, -2.1])
     low, _ = stats.t.interval(
-        0.99, 2, *(lambda x: (x.mean(), stats.sem(x)))(
-            np.array([-2.0, -1.9, -2.1])
-        )
-    )  # fmt: skip
+        0.99, 2, differences.mean(), stats.sem(differences)
+    )
     assert outcome.difference - outcome.half_width == pytest.approx(low)
     assert found.verdict == REPRODUCED
 
@@ -161,7 +157,3 @@ def test_intervals_hold_what_they_should():
         detected += abs(difference + effect) > NOISE.half_width(3, 0.99)
     assert held / 400 > 0.975
     assert detected / 400 == pytest.approx(0.8, abs=0.06)
-
-
-def test_one_value_has_no_interval():
-    assert mean_interval([1.0], 0.95) == float("inf")

@@ -5,10 +5,10 @@ import pytest
 
 from keras_fixedhead.files import write_json
 from training.corpus.folder import Stream
+from training.reproduce.cells import SCALES
 from training.reproduce.plan import Plan
 from training.reproduce.report import write_report
 from training.reproduce.runner import record_failure
-from training.reproduce.scales import SCALES
 
 COUNTS = {
     "train tokens": 1009,

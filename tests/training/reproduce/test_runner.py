@@ -89,9 +89,8 @@ def test_a_work_directory_is_of_one_process_and_one_grid(tmp_path):
     ("args", "message"),
     [
         (["--scale", "tpu"], "`scale` must be one of cpu, gpu, paper"),
-        (["--minutes", "-1"], "`minutes` must be positive"),
-        (["--workers", "0"], "`workers` must be positive"),
-        (["--workers", "9999"], "at most the number of CPUs"),
+        (["--minutes", "-1"], "`minutes` must be at least 0"),
+        (["--workers", "9999"], "`workers` must be from 1 to the number of"),
         ([], "manifest.json"),
     ],
 )
@@ -132,7 +131,7 @@ import sys
 
 from training.reproduce.plan import Plan, Run
 from training.reproduce.runner import make_runs
-from training.reproduce.scales import Scale
+from training.reproduce.cells import Scale
 
 if __name__ == "__main__":
     scale = {dataclasses.replace(SCALE, **changes)!r}

@@ -6,9 +6,8 @@ import pathlib
 
 import numpy as np
 
-from training.reproduce.cells import Cell, grid
+from training.reproduce.cells import SCALES, Cell, grid
 from training.reproduce.plan import Plan
-from training.reproduce.scales import SCALES
 
 SCALE = dataclasses.replace(
     SCALES["cpu"],

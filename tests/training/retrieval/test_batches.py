@@ -111,14 +111,6 @@ class TestBatches(BatchesTests):
         assert epochs[0] != epochs[1]
 
 
-def test_prompts_and_lengths():
-    made = batches(prompts=PROMPTS, query_length=5, packed=False)
-    (batch,) = take_pairs(made, 1)
-    assert all(t.startswith("one two ") for t in texts(batch["query"]))
-    assert batch["query"]["token_ids"].shape == (6, 5)  # cut
-    assert batch["document"]["token_ids"].shape == (6, 13)  # cut
-
-
 # Number i has i % 4 documents that do not answer it.
 WITH_NEGATIVES = Pairs.of(
     [
@@ -137,9 +129,12 @@ OWN = negatives(WITH_NEGATIVES)
 
 
 def test_negatives_are_the_pairs_own():
-    made = batches(hard_negatives=2, packed=False, prompts=PROMPTS)
+    changes = {"hard_negatives": 2, "query_length": 5}
+    made = batches(prompts=PROMPTS, packed=False, **changes)
     drawn = collections.defaultdict(set)
     for batch in take_pairs(made, 40, pairs=WITH_NEGATIVES):
+        assert all(t.startswith("one two ") for t in texts(batch["query"]))
+        assert batch["query"]["token_ids"].shape == (6, 5)  # cut
         assert batch["negative"]["token_ids"].shape == (12, 13)
         found = np.reshape(texts(batch["negative"]), (6, 2))
         numbers = batch["negative_keys"].reshape(6, 2)
@@ -221,11 +216,8 @@ def test_documents_of_one_sentence_are_left_alone():
     assert texts(batch["document"]) == ["cat runs"] * 6
 
 
-def test_probabilities_are_checked():
+def test_refuses_probabilities_over_1_and_too_few_pairs():
     with pytest.raises(ValueError, match="`crop_document` .* Received: 1.5"):
         batches(crop_document=1.5)
-
-
-def test_a_batch_needs_as_many_pairs():
     with pytest.raises(ValueError, match="`global_batch_size` .* 5. Received"):
         take_pairs(batches(), 1, pairs=PAIRS.split(5, seed=1)[1])

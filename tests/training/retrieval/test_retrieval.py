@@ -52,13 +52,9 @@ class TestVerb(TaskTests):
     ]
 
 
-def test_run_learns(run):
-    losses = [r["loss"] for r in run.records if "loss" in r]
-    assert len(losses) == 12
-    assert np.mean(losses[-3:]) < np.mean(losses[:3])
-
-
 def test_preset_is_the_embedder_that_was_trained(data, run, tmp_path):
+    losses = [r["loss"] for r in run.records if "loss" in r]
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
     embedder = FixedHeadTextEmbedder.from_preset(str(run.preset))
     prompts = {"query": "one two ", "document": ""}
     assert embedder.preprocessor.prompts == prompts

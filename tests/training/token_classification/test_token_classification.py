@@ -1,5 +1,7 @@
 """Token classification: what it learns and predicts."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,6 @@ class TestVerb(TaskTests):
     refused = [
         ({"sequence_length": 2}, "`sequence_length` .* Received: 2"),
         ({"column": 0}, "`column` must be over 0.* Received: 0"),
-        ({"column": 5}, "train.conll:1: must have a word and a label"),
     ]
 
 
@@ -107,13 +108,11 @@ def test_predicts_what_the_run_measured(data, run, tmp_path, capsys):
     assert "accuracy" not in capsys.readouterr().out
 
 
-def test_one_label_is_an_error(data, tmp_path, capsys):
+def test_one_label_is_an_error(data, tmp_path):
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
-    (tmp_path / "vocabulary.txt").write_bytes(
-        (data / "vocabulary.txt").read_bytes()
-    )
-    error = CASE.error(capsys, tmp_path, tmp_path / "run")
-    assert "must have at least two labels. Received: O" in error
+    shutil.copy(data / "vocabulary.txt", tmp_path)
+    with pytest.raises(ValueError, match="two labels. Received: O"):
+        CASE.task(tmp_path, tmp_path)
 
 
 def test_another_vocabulary_is_another_run(data, tmp_path):
@@ -181,7 +180,6 @@ def test_read_sentences(tmp_path, name, text, column, words, labels):
     [
         ("a.conll", b"Ann O\nsleeps\n", None,
          r"a\.conll:2: must have a word and a label\. Received: 'sleeps'"),
-        ("a.conll", b"Ann O\n", 2, "a.conll:1: must have a word"),
         ("a.conll", b"\tO\n", None, "a.conll:1: must have a word"),
         ("a.conllu", b"1\tIt\tit\n", None, "a.conllu:1: must have a word"),
         ("a.conllu", b"", 1, r"`column` must be over 1"),

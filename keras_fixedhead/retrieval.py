@@ -140,7 +140,7 @@ def check_index(documents: int, size: int, **options: typing.Any) -> None:
 
 
 def build_index(embeddings: np.ndarray, **options: typing.Any) -> "faiss.Index":
-    """An exact index of documents `[N, D]`, or with the options of `new_index`."""
+    """An index of documents `[N, D]`, exact without options of `new_index`."""
     embeddings = _matrix("embeddings", embeddings)
     index = new_index(embeddings, **options)
     index.add(embeddings)
@@ -168,7 +168,7 @@ def bytes_per_document(index: "faiss.Index") -> float:
 def search_index(
     index: "faiss.Index", embeddings: np.ndarray, k: int
 ) -> Ranking:
-    """The `min(k, N)` documents with the highest scores for queries `[Q, D]`."""
+    """The `min(k, N)` documents that score highest for queries `[Q, D]`."""
     embeddings = _matrix("embeddings", embeddings)
     if embeddings.shape[1] != index.d:
         raise ValueError(

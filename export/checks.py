@@ -1,7 +1,8 @@
 """What an exported SavedModel must do, one function per check.
 
-A check returns a line for the table or raises an error. The checks run in a
-process of their own, `main`, without TensorFlow's Python: one may crash it.
+A check returns a line for the table or raises an error. Nothing here imports
+TensorFlow's Python. The checks run in a process of their own, `main`, since
+one may crash it.
 
 Shape letters: N golden rows, B batch, T tokens.
 """
@@ -11,6 +12,7 @@ import itertools
 import json
 import pathlib
 import re
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +32,9 @@ _ALLOWED = {
 }
 # Operations that read files or write elsewhere, yet are not marked stateful.
 _OUTSIDE = re.compile("File(?!name)|^Debug|^Reader|Summary|PyFunc")
+_SIZE_LIMIT = 1.02  # bytes of variables on disk per byte of parameters
+# A checkpoint also holds the names of its variables.
+_CHECKPOINT_OVERHEAD = 32 * 1024
 # Sizes beside those of the warm-up: odd, and more than a batching server takes.
 _ODD_SIZES = (1, 3, 7, 31, 33, 67)
 _INVALID = messages.error_codes_pb2.INVALID_ARGUMENT
@@ -46,10 +51,14 @@ class Failure(Exception):
 
 
 class Exported:
-    """A version folder, read and loaded when a check needs it."""
+    """A version folder. Long checks call `tell` with what they are doing."""
 
-    def __init__(self, folder: str | pathlib.Path):
-        self.folder = pathlib.Path(folder)
+    def __init__(
+        self,
+        folder: str | pathlib.Path,
+        tell: Callable[[str], None] = lambda doing: None,
+    ):
+        self.folder, self.tell = pathlib.Path(folder), tell
 
     @functools.cached_property
     def card(self) -> dict:
@@ -98,9 +107,24 @@ def check_manifest(exported: Exported) -> str:
     return "as exported"
 
 
+def check_permissions(exported: Exported) -> str:
+    """Every user may read every file: a model server is another user."""
+    for path in (exported.folder, *exported.folder.rglob("*")):
+        wanted = 0o005 if path.is_dir() else 0o004
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & wanted != wanted:
+            name = path.relative_to(exported.folder.parent)
+            raise Failure(f"{name} has mode {mode:03o}: not all may read it")
+    return "all may read"
+
+
 def check_ops(exported: Exported) -> str:
-    """TF Serving, without XLA, has every op; none acts outside the model. Its
-    `model_servers/BUILD` links the ops that the wheels register."""
+    """TF Serving, without XLA, has every op; none acts outside the model.
+
+    It links TensorFlow's own and those of tensorflow-text
+    (`SUPPORTED_TENSORFLOW_OPS` in its `model_servers/BUILD`), which the wheels
+    of the same version register too.
+    """
     content = (exported.folder / "saved_model.pb").read_bytes()
     saved = messages.saved_model_pb2.SavedModel.FromString(content)
     graphs = [meta_graph.graph_def for meta_graph in saved.meta_graphs]
@@ -123,6 +147,21 @@ def check_ops(exported: Exported) -> str:
     return f"{len(ops)} kinds of ops"
 
 
+def check_weights_once(exported: Exported) -> str:
+    """The variables on disk are no larger than the model's parameters."""
+    parameters = exported.card["parameter_bytes"]
+    stored = sum(
+        path.stat().st_size
+        for path in (exported.folder / "variables").glob("variables.data-*")
+    )
+    if stored > _SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
+        raise Failure(
+            f"{stored:,} bytes of variables for {parameters:,} bytes of "
+            f"parameters ({stored / parameters:.2f}x)"
+        )
+    return f"{stored / parameters:.4f}x the parameter bytes"
+
+
 def check_load(exported: Exported) -> str:
     """The C++ loader takes the folder and finds every variable."""
     check_ops(exported)  # before they run
@@ -132,6 +171,8 @@ def check_load(exported: Exported) -> str:
             f"signatures {signatures}, golden answers for "
             f"{sorted(exported.golden)}"
         )
+    for name, case in exported.golden.items():
+        exported.ask(name, {k: array[:1] for k, array in case.inputs.items()})
     return f"{len(signatures)} signatures"
 
 
@@ -139,9 +180,11 @@ def check_golden(exported: Exported) -> str:
     """Every signature answers as the Keras model, in batches of many sizes."""
     worst = 0.0
     for name, case in exported.golden.items():
-        for number, rows in enumerate(_batches(exported, case)):
+        batches = list(_batches(exported, case))
+        for number, rows in enumerate(batches, 1):
+            exported.tell(f"{name}, batch {number} of {len(batches)}")
             inputs = {key: array[rows] for key, array in case.inputs.items()}
-            if "token_ids" in inputs and number > 0:
+            if "token_ids" in inputs and number > 1:
                 # The first has columns of padding.
                 inputs = golden.trimmed(inputs)
             found = _compare(exported, name, case, rows, inputs)
@@ -316,7 +359,9 @@ def _with_last(inputs, name, value):
 # The order of the table; what comes before "load" runs nothing.
 CHECKS: dict[str, Callable[[Exported], str]] = {
     "manifest": check_manifest,
+    "permissions": check_permissions,
     "ops": check_ops,
+    "weights stored once": check_weights_once,
     "load": check_load,
     "golden answers": check_golden,
     "warm-up": check_warmup,
@@ -338,13 +383,18 @@ def run(name: str, exported: Exported) -> tuple[bool, str]:
 
 
 def main() -> None:
-    """Runs all checks on the folder `argv[1]`, and prints a JSON line for each:
-    its name, whether it passed, what it found, and seconds."""
-    exported = Exported(sys.argv[1])
+    """Runs all checks on the folder `argv[1]`; prints a JSON line as each
+    starts, as it goes on, and as it ends."""
+
+    def tell(doing: str, **result: object) -> None:
+        print(json.dumps({"doing": doing, **result}), flush=True)
+
+    exported = Exported(sys.argv[1], lambda doing: tell(f"{name}, {doing}"))
     for name in CHECKS:
         started = time.monotonic()
+        tell(name)
         passed, detail = run(name, exported)
         seconds = time.monotonic() - started
-        print(json.dumps([name, passed, detail, seconds]), flush=True)
+        tell(name, passed=passed, detail=detail, seconds=seconds)
         if name == "load" and not passed:
             return

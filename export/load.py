@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 import keras
+import keras_hub
 
 import keras_fixedhead
 from export import services
@@ -30,8 +31,9 @@ def load(
     """Loads a model to export.
 
     `dtype` is a float type, int8 to store the kernels in it, or None for the
-    default policy and that of a `.keras` file. The other options are those of
-    `saved_model.Arguments`.
+    default policy and that of a `.keras` file. `embedding_dim`
+    keeps the first numbers of an embedding, `raw_encoder` the encoder without
+    its task. `max_new_tokens` is that of `services.causal_lm`.
     """
     model = pathlib.Path(model)
     if (model / "config.json").is_file():
@@ -45,30 +47,30 @@ def load(
         with loading(model, "model"):
             loaded = keras.saving.load_model(model, compile=False)
         _check_class(type(loaded), model)
-        if (
-            dtype not in (None, "int8")
-            or embedding_dim is not None
-            or raw_encoder
-        ):
+        if dtype not in (None, "int8") or embedding_dim is not None:
             # A preset can be loaded in another configuration.
             if _is_quantized(loaded):
                 raise ValueError(
-                    f"`model` {model} is quantized to int8 and can only be "
-                    "exported as it is."
+                    f"`model` {model} is quantized to int8, so its `dtype` and "
+                    "`embedding_dim` cannot be changed."
                 )
-            backbone = getattr(loaded, "backbone", loaded)
-            dtype = dtype or backbone.dtype_policy.name
             with tempfile.TemporaryDirectory() as folder:
                 loaded.save_to_preset(folder)
-                del loaded, backbone
+                del loaded
                 return load(
                     folder, dtype, embedding_dim, raw_encoder, max_new_tokens
                 )
         preprocessor = getattr(loaded, "preprocessor", None)
+        if raw_encoder and isinstance(loaded, keras_hub.models.Task):
+            loaded = loaded.backbone
+            if preprocessor and not isinstance(preprocessor, TextPreprocessor):
+                preprocessor = _text_preprocessor(
+                    preprocessor.tokenizer, loaded
+                )
     else:
         raise ValueError(
-            "`model` must be a preset folder, with a config.json, or a .keras "
-            f"file, received {model}."
+            f"`model` must be a preset folder or a .keras file, received "
+            f"{model} (a preset folder has a config.json)."
         )
     if preprocessor is None:
         raise ValueError(
@@ -78,8 +80,8 @@ def load(
     longest = getattr(loaded, "backbone", loaded).max_sequence_length
     if preprocessor.sequence_length > longest:
         raise ValueError(
-            f"`model` {model} has a preprocessor of up to "
-            f"{preprocessor.sequence_length} tokens, and its encoder takes "
+            f"`model` {model} has a preprocessor that makes sequences of up to "
+            f"{preprocessor.sequence_length} tokens, and an encoder that takes "
             f"{longest}. Save it with a shorter `sequence_length`."
         )
     serving = {}
@@ -126,9 +128,13 @@ def _from_preset(folder, raw_encoder, options):
         if not (folder / "tokenizer.json").is_file():
             return model, None
         tokenizer = keras_fixedhead.FixedHeadTokenizer.from_preset(str(folder))
-        return model, TextPreprocessor(
-            tokenizer, sequence_length=model.max_sequence_length
-        )
+        return model, _text_preprocessor(tokenizer, model)
+
+
+def _text_preprocessor(tokenizer, backbone):
+    return TextPreprocessor(
+        tokenizer, sequence_length=backbone.max_sequence_length
+    )
 
 
 def _check_class(cls, model):

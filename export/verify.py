@@ -35,27 +35,35 @@ def run_checks(
     folder: str | pathlib.Path,
     on_start: Callable[[str], None] = lambda what: None,
 ) -> list[Result]:
-    """Runs every check on a version folder; tells `on_start` how far it is."""
+    """Runs every check on a version folder; tells `on_start` what begins."""
+    results = _run_child(pathlib.Path(folder).resolve(), on_start)
+    for name in [*checks.CHECKS][len(results) :]:
+        detail = f"not run: {results[-1].name} failed"
+        results.append(Result(name, None, detail))
+    return results
+
+
+def _run_child(folder, on_start):
+    """Returns the results of a child, as far as it got."""
     results, names = [], list(checks.CHECKS)
     program = "from export import checks; checks.main()"
-    path = str(pathlib.Path(folder).resolve())
-    command = [sys.executable, "-c", program, path]
-    on_start("checking")
+    command = [sys.executable, "-c", program, str(folder)]
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
         subprocess.Popen(
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
-        for line in process.stdout or ():
-            results.append(Result(*json.loads(line)))
-            on_start(f"checking: {results[-1].name} done")
+        for line in process.stdout:
+            report = json.loads(line)
+            doing = report.pop("doing")
+            if report:
+                results.append(Result(doing, **report))
+            else:
+                on_start(f"checking: {doing}")
         if process.wait() and len(results) < len(names):
             how = _end(process.returncode, log)
             results.append(Result(names[len(results)], False, how))
-    for name in names[len(results) :]:
-        detail = f"not run: {results[-1].name} failed"
-        results.append(Result(name, None, detail))
     return results
 
 
@@ -97,6 +105,11 @@ class Arguments:
 
 
 def main(arguments: Arguments) -> int:
+    if not arguments.folder.is_dir():
+        raise ValueError(
+            f"`folder` is not a folder, received {arguments.folder}. Pass a "
+            "version folder that `python -m export.saved_model` wrote."
+        )
     with rich.console.Console().status("checking") as status:
         results = run_checks(arguments.folder, status.update)
     print_table(results, arguments.folder)

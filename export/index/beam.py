@@ -44,6 +44,16 @@ def run(
             )
     except Exception as error:
         raise ChildProcessError(f"{runner}: {error}") from error
+    unseen = [
+        shard
+        for shard in shards
+        if not parts.path_of(folder, shard, model).exists()
+    ]
+    if unseen:
+        raise ChildProcessError(
+            f"{runner} has ended, and {len(unseen)} of {len(shards)} parts "
+            f"are not in {folder}. Every worker must see it under this path."
+        )
 
 
 class _Embed(beam.DoFn):

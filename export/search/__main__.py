@@ -9,6 +9,7 @@ judged query, and measures the encoder beside BM25 and their fusion.
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import sys
 import typing
@@ -51,7 +52,7 @@ class Arguments(model_source.Source):
     output: pathlib.Path | None = None
     """With --queries the file of answers, one JSON object a line; - is
     standard output. The exit status is 1 if an answer is an `error`. With
-    --collection the folder of metrics.json."""
+    --collection the folder of metrics.json and retrieval.png."""
 
     k: int = 10
     """The most hits of a query."""
@@ -75,22 +76,27 @@ def _check(arguments):
     ]
     if len(given) > 1:
         raise ValueError(
-            f"Pass one of `query`, `queries` and `collection`, not {given}."
+            f"Pass one of `query`, `queries` and `collection`, received "
+            f"{' and '.join(given)}."
         )
     if arguments.index is None and given != ["collection"]:
         raise ValueError(
-            "`index` must be the folder that export.index has written."
+            "`index` must be the folder that `python -m export.index` has "
+            "written."
         )
-    needs_output = given in (["queries"], ["collection"])
-    if needs_output != (arguments.output is not None):
+    takes_output = given in (["queries"], ["collection"])
+    if takes_output != (arguments.output is not None) or (
+        given == ["collection"] and arguments.output == _STANDARD_OUTPUT
+    ):
         raise ValueError(
-            "`output` belongs to `queries` and to `collection`, received "
-            f"{arguments.output}."
+            "`output` belongs to `queries` (a file, - for standard output) "
+            "and to `collection` (a folder); received "
+            f"output={arguments.output}, {', '.join(given) or 'neither'}."
         )
     if not given and not sys.stdin.isatty():
         raise ValueError(
-            "There is no query: pass `query` or `queries`, or start this in a "
-            "terminal, which asks for them."
+            "There is no query: pass `query`, or `queries` (- for standard "
+            "input), or start this in a terminal, where it asks for them."
         )
     if arguments.k < 1:
         raise ValueError(f"`k` must be positive, not {arguments.k}.")
@@ -158,7 +164,12 @@ def main(arguments: Arguments) -> int:
                 stack.enter_context(source.started()).open()
             )
             index.check(opened)
-        return _search(opened, index, arguments, console)
+        try:
+            return _search(opened, index, arguments, console)
+        except BrokenPipeError:
+            # The reader of the answers closed the pipe.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
 
 
 if __name__ == "__main__":

@@ -4,20 +4,24 @@ Shape letters: Q queries, K documents ranked.
 """
 
 import itertools
+import os
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import rich.console
+import rich.markup
 import rich.table
 from rich.progress import MofNCompleteColumn
 
 from export.index import index_folder, manifest
 from export.index.manifest import Options
 from export.model_source import Source
-from export.search.answers import RANKERS, rank, searches_of
+from export.search.answers import RANKERS, rank, searches_of, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
+from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
 from keras_fixedhead.retrieval import BM25, Ranking
 
@@ -27,6 +31,10 @@ METRICS = {
     "recall@10": "R@10",
     "mrr@10": "RR@10",
 }
+_CURVE = (1, 2, 5, 10, 20, 50, 100)
+_EXAMPLES = 5
+_HITS = 3
+_COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
 _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
@@ -39,7 +47,7 @@ def measure_collection(
     ranker: str | None,
     console: rich.console.Console,
 ) -> None:
-    """Measures one ranker or all; prints and writes the metrics.
+    """Measures one ranker or all; prints, writes and draws the metrics.
 
     Without `index` it makes one, in `output`. BM25 alone needs no `source`.
     """
@@ -82,7 +90,9 @@ def measure_collection(
         title = f"{found}, {opened.model}"
         console.print(f"{requests:,} requests answered by {opened.model}")
     measured = measure_systems(rankings, found.relevant)
+    print_examples(rankings, found)
     print_metrics(measured, title)
+    draw(output / "retrieval.png", measured, rankings, found.relevant, title)
     write_json(
         output / "metrics.json",
         {
@@ -93,29 +103,77 @@ def measure_collection(
             **measured,
         },
     )
-    console.print(f"metrics in {output}")
+    console.print(f"metrics and picture in {output}")
 
 
 def _check_documents(made, found):
     """Raises a `ValueError` if an index is not of a collection."""
     wanted = zip(found.document_ids, found.documents)
-    if any(x != y for x, y in itertools.zip_longest(made.documents, wanted)):
-        raise ValueError(
-            f"`index` {made.folder} is not of the collection. Make an index of "
-            "it, or leave `index` out."
-        )
+    for row, (ours, theirs) in enumerate(
+        itertools.zip_longest(made.documents, wanted), 1
+    ):
+        if ours != theirs:
+            raise ValueError(
+                f"`index` {made.folder} is not of the collection: document "
+                f"{row} is {ours and ours[0]!r} there and "
+                f"{theirs and theirs[0]!r} here, or has another text. Make an "
+                "index of it, or leave `index` out."
+            )
 
 
 def measure_systems(
     rankings: Mapping[str, Ranking], relevant: Sequence[Collection[int]]
 ) -> dict[str, dict[str, float]]:
-    """Returns the `METRICS` of each system's ranking of the same Q queries, of
-    which `relevant` are the rows of relevant documents."""
+    """Returns the `METRICS` of each system's ranking of the same Q queries.
+
+    `relevant` are the row numbers of each query's relevant documents.
+    """
     measured = {}
     for system, ranking in rankings.items():
         found = measure_rankings(ranking.documents, relevant, METRICS.values())
         measured[system] = dict(zip(METRICS, found.values(), strict=True))
     return measured
+
+
+def print_examples(
+    rankings: Mapping[str, Ranking], collection: beir.Collection
+) -> None:
+    """Prints a few queries with the first hits of the first system, and the
+    rank of the first relevant document for every system."""
+    system, first = next(iter(rankings.items()))
+    table = rich.table.Table(
+        title=f"Some queries, hits of {_LABELS[system]} (+ relevant), rank of "
+        "the first relevant",
+        title_justify="left",
+        show_lines=True,
+    )
+    table.add_column("query and hits", overflow="fold")
+    for system in rankings:
+        table.add_column(_LABELS[system], justify="right", no_wrap=True)
+    count = min(_EXAMPLES, len(collection.queries))
+    for query in np.linspace(0, len(collection.queries) - 1, count, dtype=int):
+        relevant = collection.relevant[query]
+        title = rich.markup.escape(tidy(collection.queries[query]))
+        lines = [f"[bold]{title}[/]"]
+        for row in first.documents[query, :_HITS]:
+            if row < 0:
+                break
+            name = rich.markup.escape(tidy(collection.document_ids[row]))
+            is_relevant = row in relevant
+            lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
+        ranks = [
+            _first_rank(ranking.documents[query], relevant)
+            for ranking in rankings.values()
+        ]
+        table.add_row("\n".join(lines), *ranks)
+    rich.console.Console().print(table)
+
+
+def _first_rank(documents, relevant):
+    for place, row in enumerate(documents, 1):
+        if row in relevant:
+            return str(place)
+    return f">{len(documents)}"
 
 
 def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
@@ -128,3 +186,34 @@ def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
         numbers = [f"{value:.3f}" for value in values.values()]
         table.add_row(_LABELS[system], *numbers)
     rich.console.Console().print(table)
+
+
+def draw(
+    path: str | os.PathLike,
+    measured: dict[str, dict[str, float]],
+    rankings: Mapping[str, Ranking],
+    relevant: Sequence[Collection[int]],
+    title: str,
+) -> None:
+    """Draws the result of `measure_systems` as bars, and recall against the
+    number of documents read."""
+    picture = new_figure(10, 4)
+    bars, curve = picture.subplots(1, 2)
+    width = 0.8 / len(measured)
+    for index, (system, values) in enumerate(measured.items()):
+        style = {"color": _COLORS[system], "label": _LABELS[system]}
+        places = np.arange(len(METRICS)) + index * width
+        drawn = bars.bar(places, list(values.values()), width, **style)
+        bars.bar_label(drawn, fmt="%.2f")
+        documents = rankings[system].documents
+        depths = [k for k in _CURVE if k <= documents.shape[1]]
+        names = [f"R@{k}" for k in depths]
+        recall = measure_rankings(documents, relevant, names)
+        curve.plot(depths, list(recall.values()), marker="o", **style)
+    bars.set_xticks(range(len(METRICS)), METRICS)
+    curve.set_xscale("log")
+    curve.set_xlabel("k, documents read")
+    curve.set_ylabel("recall@k")
+    curve.legend()
+    picture.suptitle(title)
+    save_figure(picture, path)

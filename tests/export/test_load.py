@@ -66,7 +66,7 @@ def test_encoder_of_a_masked_language_model(embedder, tmp_path):
 
 
 def test_refusals(embedder, tmp_path):
-    with pytest.raises(ValueError, match="must be a preset folder, with"):
+    with pytest.raises(ValueError, match="must be a preset folder or a .keras"):
         load.load(tmp_path)
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     other.save(tmp_path / "other.keras")

@@ -28,7 +28,10 @@ def folder(base_path, tmp_path):
 
 def fails(check, folder):
     """Returns what a check finds under a manifest written again."""
+    modes = {path: path.stat().st_mode for path in folder.rglob("*")}
     files.write_manifest(folder)
+    for path, mode in modes.items():
+        path.chmod(mode)
     exported = checks.Exported(folder)
     assert checks.run("manifest", exported)[0]
     passed, detail = checks.run(check, exported)
@@ -61,6 +64,14 @@ def test_a_changed_file(folder, change, detail):
     passed, found = checks.run("manifest", checks.Exported(folder))
     assert not passed
     assert re.search(detail, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [(DATA, 0o600), ("variables", 0o700)]
+)
+def test_a_private_file(folder, name, mode):
+    (folder / name).chmod(mode)
+    assert "not all may read it" in fails("permissions", folder)
 
 
 def edit_graph(folder, edit):
@@ -130,6 +141,12 @@ def edit_weights(folder, edit):
     )
 
 
+def test_weights_stored_twice(folder):
+    more = {"more": np.ones([9973], "float32")}
+    edit_weights(folder, lambda tensors: tensors.update(more))
+    assert "bytes of variables for" in fails("weights stored once", folder)
+
+
 def test_swapped_weights(folder):
     def swap(tensors):
         # The embeddings of tokens, sizes as in `tiny`.
@@ -180,7 +197,7 @@ def test_answers_that_are_not_numbers(exported):
 
     signatures = exported.session.signatures
     exported.session = types.SimpleNamespace(run=run, signatures=signatures)
-    passed, detail = checks.run("golden answers", exported)
+    passed, detail = checks.run("load", exported)
     assert not passed
     assert detail.endswith("embedding is not finite")
 
@@ -282,9 +299,9 @@ def test_private_umask(tmp_path):
         files.write_manifest(folder)
     finally:
         os.umask(before)
+    assert checks.run("permissions", checks.Exported(folder))[0]
     for path in (folder.parents[1], folder.parent, folder):
         assert path.stat().st_mode & 0o005 == 0o005
-    assert (folder / files.MANIFEST).stat().st_mode & 0o004
 
 
 def test_command_line(folder, capfd, monkeypatch):
@@ -295,3 +312,8 @@ def test_command_line(folder, capfd, monkeypatch):
     monkeypatch.setattr(verify, "run_checks", lambda *_: passed)
     assert cli.run(verify.main, verify.Arguments, [str(folder)]) == 0
     assert "failed" not in capfd.readouterr().out
+    missing = str(folder / "nothing")
+    assert cli.run(verify.main, verify.Arguments, [missing]) == 1
+    assert capfd.readouterr().err.startswith(
+        "export.verify: error: `folder` is not a folder"
+    )

@@ -4,9 +4,9 @@ Shape letters: B batch, T sequence length, D embedding size, V vocabulary size.
 """
 
 import dataclasses
-import functools
+import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import keras
 import numpy as np
@@ -21,7 +21,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.growth import backbone_of, input_batches
 from keras_fixedhead.progress import progress
-from training.convert import reference
+from training.convert import reference, transformers_encoder
 
 TOLERANCE = 1e-5
 
@@ -31,7 +31,9 @@ _BATCH_SIZE = 16
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
     """Everything that a `FixedHeadBackbone`, or a task with one, computes.
 
-    As of `reference.encode`, and `embedding` `[B, D]`.
+    From the int arrays `[B, T]` of a batch, `sequence_output` `[B, T, D]` and,
+    where there is such a part, `pooled_output` and `embedding` `[B, D]`,
+    `masked_lm` `[B, T, V]` and `next_sentence` `[B, 2]`.
     """
     outputs = dict(getattr(model, "backbone", model)(inputs))
     if isinstance(model, FixedHeadTextEmbedder):
@@ -51,9 +53,10 @@ def inputs_of(
     model: keras.Model,
     tokenizer: FixedHeadTokenizer | None,
 ) -> dict[str, np.ndarray]:
-    """B texts, or random ids, as inputs of an encoder, int arrays `[B, T]`.
+    """B texts as inputs of an encoder, int arrays `[B, T]`.
 
-    In every other text the second half is of the second segment.
+    In every other text the second half is of the second segment. Without a
+    `FixedHeadTokenizer`, ids are random.
     """
     backbone = backbone_of(model)
     length = getattr(
@@ -84,7 +87,11 @@ def inputs_of(
 
 @dataclasses.dataclass
 class Agreement:
-    """The largest absolute difference and value of each output."""
+    """The largest differences between the outputs of two models.
+
+    `differences` and `largest` hold the largest absolute difference and the
+    largest absolute value of each output.
+    """
 
     computed_by: str
     texts: int = 0
@@ -133,53 +140,53 @@ class Agreement:
         )
 
 
-def encoder_of(
-    source: BertSource, model: keras.Model
-) -> tuple[str, Callable[[dict], dict]]:
-    """What computes a source's outputs of a batch, by name, and the function.
-
-    A source that is a live model runs itself, another one BERT's forward pass
-    in NumPy. `model` decides which outputs there are.
-    """
-    heads = isinstance(model, FixedHeadMaskedLM)
-    computed_by = "BERT's forward pass in NumPy, float64"
-    encode: Callable = functools.partial(reference.encode, source, heads=heads)
-    if source.encode is not None:
-        computed_by, encode = source.origin, source.encode
-
-    def outputs_with_embedding(batch):
-        outputs = encode(batch)
-        return {**outputs, "embedding": _embedding(outputs, batch, model)}
-
-    if isinstance(model, FixedHeadTextEmbedder):
-        return computed_by, outputs_with_embedding
-    return computed_by, encode
-
-
-def compare(
-    computed_by: str,
-    encode: Callable[[dict], dict],
-    model: keras.Model,
-    inputs: dict,
+def compare_to_source(
+    source: BertSource, model: keras.Model, inputs: dict
 ) -> Agreement:
-    """Compares the outputs of `encode` and a model of int arrays `[B, T]`."""
+    """Runs a model and its source on int arrays `[B, T]`, encoder inputs.
+
+    A source that is a live model runs itself. Hugging Face's models run with
+    `transformers` if it is installed. The rest run BERT's forward pass in
+    NumPy, in float64.
+    """
     batches = _batches(inputs)
-    agreement = Agreement(computed_by)
-    texts = len(inputs["token_ids"])
-    print(
-        f"comparing outputs on {texts} texts with {computed_by}",
-        file=sys.stderr,
-    )
-    with progress("Comparing outputs", texts) as advance:
-        for batch in batches:
-            agreement.add(batch, encode(batch), outputs_of(model, batch))
-            advance(len(batch["token_ids"]))
-    return agreement
+    heads = isinstance(model, FixedHeadMaskedLM)
+    encoded: Iterable[dict]
+    if source.encode is not None:
+        computed_by, encoded = source.origin, map(source.encode, batches)
+    elif (
+        pathlib.Path(source.origin, "config.json").exists()
+        and transformers_encoder.is_installed()
+    ):
+        computed_by = "transformers"
+        encoded = transformers_encoder.encode(source.origin, batches, heads)
+    else:
+        computed_by = "BERT's forward pass in NumPy, float64"
+        encoded = (reference.encode(source, batch, heads) for batch in batches)
+    if isinstance(model, FixedHeadTextEmbedder):
+        encoded = (
+            {**outputs, "embedding": _embedding(outputs, batch, model)}
+            for outputs, batch in zip(encoded, batches)
+        )
+    return _compare(computed_by, encoded, model, batches)
+
+
+def compare_to_model(
+    before: keras.Model, after: keras.Model, inputs: dict
+) -> Agreement:
+    """Runs two models of one class on text; see `compare_to_source`."""
+    batches = _batches(inputs)
+    outputs = (outputs_of(before, batch) for batch in batches)
+    return _compare("the model before", outputs, after, batches)
 
 
 def tokenize_in_graph(tokenizer: FixedHeadTokenizer) -> Callable:
     """A `FixedHeadTokenizer` as a function that runs in a graph, as served."""
-    compiled = tf.function(tokenizer.tokenize_in_graph, autograph=False)
+    compiled = tf.function(
+        tokenizer.tokenize_in_graph,
+        input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
     return lambda texts: compiled(tf.constant(list(texts))).to_list()
 
 
@@ -193,6 +200,20 @@ def _batches(inputs):
         longest = int(real.sum(axis=1).max())
         batches.append({name: x[:, :longest] for name, x in batch.items()})
     return batches
+
+
+def _compare(computed_by, outputs, model, batches):
+    agreement = Agreement(computed_by)
+    texts = sum(len(batch["token_ids"]) for batch in batches)
+    print(
+        f"comparing outputs on {texts} texts with {computed_by}",
+        file=sys.stderr,
+    )
+    with progress("Comparing outputs", texts) as advance:
+        for batch, theirs in zip(batches, outputs):
+            agreement.add(batch, theirs, outputs_of(model, batch))
+            advance(len(batch["token_ids"]))
+    return agreement
 
 
 def _embedding(outputs, batch, embedder):

@@ -1,7 +1,6 @@
 """Reads a source, compares it with its conversion, grows it, writes it."""
 
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -17,10 +16,9 @@ from keras_fixedhead.convert.bert_source import (
     check_sequence_length,
 )
 from training.convert.check import (
-    compare,
-    encoder_of,
+    compare_to_model,
+    compare_to_source,
     inputs_of,
-    outputs_of,
     tokenize_in_graph,
 )
 from training.convert.sources import (
@@ -46,7 +44,10 @@ _OVERRIDES = (
 
 
 def convert(config: "ConvertConfig") -> keras.Model:
-    """Builds, compares and writes the model that `config` describes."""
+    """Builds, compares and writes the model that `config` describes.
+
+    An error means that nothing was written.
+    """
     if config.output.exists():
         raise FileExistsError(
             f"{config.output} exists. Choose another --output, or remove it"
@@ -77,8 +78,7 @@ def convert(config: "ConvertConfig") -> keras.Model:
     if source is not None:
         for line in _remarks(source, converted, tokenizer, texts):
             _say(line)
-        computed_by, encode = encoder_of(source, converted)
-        agreement = compare(computed_by, encode, converted, inputs)
+        agreement = compare_to_source(source, converted, inputs)
         agreement.require("The conversion is not exact")
         _say(f"converted: {agreement}")
         metrics["conversion"] = dataclasses.asdict(agreement)
@@ -119,8 +119,7 @@ def _compare_change(name, value, before, after, inputs):
             f"{change.largest_difference:.2g} at most"
         )
         return dataclasses.asdict(change)
-    encode = functools.partial(outputs_of, before)
-    agreement = compare("the model before", encode, after, inputs)
+    agreement = compare_to_model(before, after, inputs)
     agreement.require(f"{name} {value} does not keep the outputs")
     _say(f"{name} {value}: {agreement}")
     return dataclasses.asdict(agreement)

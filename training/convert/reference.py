@@ -26,11 +26,12 @@ _ACTIVATIONS = {
 def encode(
     source: BertSource, inputs: dict, heads: bool = False
 ) -> dict[str, np.ndarray]:
-    """Computes a source's outputs from int arrays `[B, T]`, in float64.
+    """Computes a source's float64 outputs.
 
-    Returns `sequence_output` `[B, T, D]` and, where the source has the part,
-    `pooled_output` `[B, D]` and the logits of `heads`, `masked_lm` `[B, T, V]`
-    and `next_sentence` `[B, 2]`.
+    From int arrays `token_ids`, `segment_ids` and `padding_mask`, each
+    `[B, T]`, it returns `sequence_output` `[B, T, D]`; where the source has a
+    pooler, `pooled_output` `[B, D]`; and of the `heads` of pre-training that
+    it has, the logits `masked_lm` `[B, T, V]` and `next_sentence` `[B, 2]`.
     """
     config = source.config
     activation = _ACTIVATIONS[config["activation"]]

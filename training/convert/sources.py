@@ -35,7 +35,11 @@ def read_source(
     truncation_side: str | None = None,
     **overrides: typing.Any,
 ) -> BertSource:
-    """Reads a source; `overrides` are attributes of `BertSource`."""
+    """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository.
+
+    `truncation_side` is as in `from_hugging_face`. `overrides` are attributes
+    of `BertSource`.
+    """
     path = pathlib.Path(source)
     config = read_json(path / "config.json", default={})
     if "registered_name" in config:

@@ -75,9 +75,11 @@ def read_checkpoint(
 ) -> BertSource:
     """Reads a checkpoint of google-research/bert or tf-models-official.
 
-    `path` is a folder with one checkpoint (or `bert_model.ckpt`) or a prefix.
-    `params.yaml` beside it counts before `bert_config.json`. `overrides` are
-    attributes of `BertSource`, such as `lowercase`, which no file states.
+    `path` is a folder with one checkpoint (or `bert_model.ckpt`), its
+    `bert_config.json` and perhaps `vocab.txt`, or the prefix of a checkpoint
+    beside these. An experiment's `params.yaml` counts before
+    `bert_config.json`. `overrides` are attributes of `BertSource`; the files
+    do not state `lowercase`.
     """
     prefix = _find_checkpoint(pathlib.Path(path))
     tensors = _read_tensors(prefix)
@@ -158,8 +160,11 @@ def _arguments(config, path):
 
 
 def _read_config(folder):
-    """Reads the backbone's arguments, and whether there is a head for next
-    sentences, from either file of tf-models-official."""
+    """Reads either file of tf-models-official.
+
+    Returns arguments of a `FixedHeadBackbone`, and whether `params.yaml` names
+    a head for next sentences.
+    """
     path = folder / _PARAMS
     if not path.exists():
         path = folder / _CONFIG
@@ -212,13 +217,19 @@ def _read_config(folder):
 
 
 def _of_object_graph(tensors, prefix, num_layers, has_head):
-    """Returns tensors by the names of `BertSource`, and these names' keys."""
+    """Returns tensors by the names of `BertSource`, and these names' keys.
+
+    Tensors that a BERT does not have keep their keys.
+    """
     nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
         tensors.pop(_OBJECT_GRAPH)
     ).nodes
 
     def key_of(path):
-        """Returns the key of an object's value, `None` without the object."""
+        """Returns the key of an object's value, `None` without the object.
+
+        The key is the path of one reference to the object; it may have others.
+        """
         node = nodes[0]
         for name in path.split("/"):
             ids = {x.local_name: x.node_id for x in node.children}
@@ -266,8 +277,10 @@ def _of_object_graph(tensors, prefix, num_layers, has_head):
 
 
 def _find_model(key_of, num_layers):
-    """Returns the paths of a model, of its encoder's three embeddings, norm and
-    pooler, and of its blocks."""
+    """Returns the paths of a model, of its encoder's parts and of its blocks.
+
+    The parts are three embeddings, their norm and the pooler.
+    """
     blocks = [f"_transformer_layers/{i}" for i in range(num_layers)]
     names = [
         "_embedding_layer",

@@ -237,6 +237,19 @@ def without(
     return left
 
 
+def check_outside(output: pathlib.Path, names: Sequence[str]) -> None:
+    """Refuses an `output` in a folder of sources: it would become a source."""
+    for name in names:
+        for folder in map(pathlib.Path, [name, *glob.glob(name)]):
+            if folder.is_dir() and output.resolve().is_relative_to(
+                folder.resolve()
+            ):
+                raise ValueError(
+                    "`output` must lie outside the folders of `source`. "
+                    f"Received: {str(output)!r} in {str(folder)!r}"
+                )
+
+
 def stamps(names: Sequence[str]) -> list | None:
     """Returns path, size and time of files, or `None` if one is gone."""
     try:

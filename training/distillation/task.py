@@ -138,7 +138,13 @@ class DistillationTask(SequenceTask):
             del settings[name]
         texts = "\n".join(self._texts).encode()
         return {
-            "distillation": settings,
+            # The last three are of earlier versions, whose runs go on.
+            "distillation": {
+                **settings,
+                "attention_weight": 0.0,
+                "relation_heads": 1,
+                "copy_embeddings": True,
+            },
             "teacher_sha256": self._sha256,
             "data_sha256": hashlib.sha256(texts).hexdigest(),
         }

@@ -33,8 +33,8 @@ _SET_LOG_LEVEL = (
 
 
 class _Pointer(ctypes.c_void_p):
-    """A result that ctypes does not turn into an int, of which an argument has
-    half."""
+    """A pointer that ctypes leaves as it is. As a plain `c_void_p` a result
+    becomes an int, and as an argument an int loses its upper half."""
 
 
 class _Buffer(ctypes.Structure):

@@ -46,8 +46,7 @@ class TooLarge(session.StatusError):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The most that one request may hold; tensorflow_model_server has no such
-    limits."""
+    """Limits of one request. tensorflow_model_server has none."""
 
     max_request_bytes: int = 16 * 2**20
     """The most bytes of a request to the stand-in, also after unzipping."""

@@ -90,8 +90,8 @@ def attention_report(
     heads: list[HeadReport] = []
     layers: list[LayerReport] = []
     for number, (layer, sequences) in enumerate(found):
-        lengths, figures, conditions = zip(*sequences)
-        heads.extend(_head_reports(number, layer, lengths, figures))
+        lengths, metrics, conditions = zip(*sequences)
+        heads.extend(_head_reports(number, layer, lengths, metrics))
         condition = float(np.median(conditions))
         layers.append(
             LayerReport(number, layer.path, layer.num_heads, condition)
@@ -193,7 +193,7 @@ def _has_values(x):
 
 
 def _sequences(layer, given):
-    """Yields the length and `_head_figures` of each real sequence."""
+    """Yields the length and `_head_metrics` of each real sequence."""
     query = given["query"]
     value = query if given["value"] is None else given["value"]
     key = value if given["key"] is None else given["key"]
@@ -242,7 +242,7 @@ def _sequences(layer, given):
             for places, matrices in zip((queries, keys, keys), parts)
         ]
         mask = mask[:, queries][:, :, keys]
-        yield min(mask.shape[1:]), *_head_figures(*real, scales, mask)
+        yield min(mask.shape[1:]), *_head_metrics(*real, scales, mask)
 
 
 def _side_by_side(x):
@@ -257,8 +257,8 @@ def _head_sizes(layer):
     return (layer.key_dim,) * layer.num_heads
 
 
-def _head_reports(number, layer, lengths, figures):
-    *others, condition = np.stack(figures, axis=1)
+def _head_reports(number, layer, lengths, metrics):
+    *others, condition = np.stack(metrics, axis=1)
     means = [*(x.mean(0) for x in others), np.median(condition, axis=0)]
     for head, size in enumerate(_head_sizes(layer)):
         yield HeadReport(
@@ -272,7 +272,7 @@ def _head_reports(number, layer, lengths, figures):
         )
 
 
-def _head_figures(queries, keys, values, scales, allowed):
+def _head_metrics(queries, keys, values, scales, allowed):
     """The metrics of the heads of one layer on one sequence.
 
     Of each of the N heads, `queries` `[T, H]`, `keys` `[S, H]`, `values`
@@ -282,14 +282,14 @@ def _head_figures(queries, keys, values, scales, allowed):
     if not all(np.isfinite(x).all() for x in (*queries, *keys, *values)):
         return np.full((len(METRICS), len(queries)), np.nan), np.nan
     longer = max(allowed.shape[1:])
-    figures, outputs = [], []
+    metrics, outputs = [], []
     for head, (query, key, value) in enumerate(zip(queries, keys, values)):
         mask = allowed[head if len(allowed) > 1 else 0]
         scores = np.where(mask, scales[head] * query @ key.T, -np.inf)
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores = scores / scores.sum(-1, keepdims=True)
         outputs.append(scores @ value)
-        figures.append(
+        metrics.append(
             (
                 *_ranks(_product(query, key), longer),
                 *_ranks(scores, longer),
@@ -298,7 +298,7 @@ def _head_figures(queries, keys, values, scales, allowed):
             )
         )
     together = _condition(np.concatenate(outputs, axis=-1))
-    return np.transpose(figures), together
+    return np.transpose(metrics), together
 
 
 def _product(query, key):

@@ -196,7 +196,7 @@ def activation_bytes(
     """Bytes of activations at the peak of a training step, in float32.
 
     `batch_size` is B on one device, `predictions_per_sequence` P, or 0 for the
-    backbone alone. A dropout above 0 counts, its rate does not. At the peak,
+    backbone alone. Any dropout above 0 costs the same. At the peak,
     the end of the forward pass, the step keeps
 
     `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2

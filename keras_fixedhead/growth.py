@@ -189,7 +189,7 @@ def _rebuild(model, dropped=(), seed=0, **changes):
     # The public setter would also change sublayers, and a task's head holds
     # the backbone's embedding.
     for old, new in zip(
-        kept(model._flatten_layers()), rebuilt._flatten_layers(), strict=True
+        kept(_layers(model)), _layers(rebuilt), strict=True
     ):
         new._trainable = old._trainable
     for old, new in zip(kept(model.weights), rebuilt.weights, strict=True):
@@ -203,6 +203,16 @@ def _rebuild(model, dropped=(), seed=0, **changes):
         if old.attention.head_sizes != new.attention.head_sizes:
             grow_attention(old.attention, new.attention, rng)
     return rebuilt
+
+
+def _layers(model):
+    """All layers but the preprocessor's, which it builds when it is called."""
+    preprocessor = getattr(model, "preprocessor", None)
+    others = set()
+    if preprocessor is not None:
+        others = {id(layer) for layer in preprocessor._flatten_layers()}
+    layers = model._flatten_layers()
+    return [layer for layer in layers if id(layer) not in others]
 
 
 def grow_attention(

@@ -111,6 +111,19 @@ def test_bfloat16(make_backbone, inputs):
     assert output_change(backbone, grown, inputs).mean_cosine > 0.999
 
 
+def test_a_preprocessor_that_was_called(make_embedder):
+    """Its layers are built at the first call, those of the new one are not."""
+    embedder = make_embedder()
+    embedder.preprocessor(["attention head"])
+    grown = grow_heads(embedder, 5)
+    assert grown.backbone.num_heads == 5
+    np.testing.assert_allclose(
+        grown.encode_text(["attention"]),
+        embedder.encode_text(["attention"]),
+        atol=1e-5,
+    )
+
+
 @pytest.mark.any_backend
 def test_frozen_layers_stay_frozen(masked_lm):
     masked_lm.backbone.token_embedding.trainable = False

@@ -169,7 +169,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         }
         tokens = self.token_embedding(inputs["token_ids"])
         positions = self.position_embedding(tokens)
-        x = self._sum_embeddings(tokens, positions, inputs["segment_ids"])
+        x = self._normalize(
+            self._sum_embeddings(tokens, positions, inputs["segment_ids"])
+        )
         for layer in self.transformer_layers:
             x = layer(
                 x, padding_mask=inputs["padding_mask"], use_causal_mask=causal
@@ -227,6 +229,21 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         )
         return encoded, packing
 
+    def encode_packed_states(
+        self,
+        inputs: Tensors,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> tuple[list[Tensor], Packing]:
+        """`encode_packed` with all states `[P, D]`: the embeddings' and then
+        each block's."""
+        packing = Packing(inputs["padding_mask"], fixed_size)
+        x = self.sum_packed_embeddings(inputs, packing)
+        states = [self._normalize(x, training)]
+        for layer in self.transformer_layers:
+            states.append(layer(states[-1], **self._options(packing, training)))
+        return states, packing
+
     def encode_positions(
         self,
         inputs: Tensors,
@@ -272,9 +289,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         positions = self.position_embedding(
             tokens, start_index=cache_update_index
         )
-        x = self._sum_embeddings(
-            tokens, positions, ops.zeros_like(token_ids), training=False
-        )
+        x = self._sum_embeddings(tokens, positions, ops.zeros_like(token_ids))
+        x = self._normalize(x, training=False)
         caches = []
         for layer, layer_cache in zip(
             self.transformer_layers, cache, strict=True
@@ -288,7 +304,10 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             caches.append(layer_cache)
         return x, tuple(caches)
 
-    def _encode_but_last(self, inputs, packing, training):
+    def sum_packed_embeddings(
+        self, inputs: Tensors, packing: Packing
+    ) -> Tensor:
+        """What the first norm reads of packed tokens, `[P, D]`."""
         batch, length = ops.shape(inputs["token_ids"])
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
         tokens = self.token_embedding(packing.pack(inputs["token_ids"]))
@@ -296,8 +315,12 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             self.position_embedding.position_embeddings, tokens.dtype
         )
         positions = ops.take(table, packing.pack(positions), axis=0)
-        x = self._sum_embeddings(
-            tokens, positions, packing.pack(inputs["segment_ids"]), training
+        segment_ids = packing.pack(inputs["segment_ids"])
+        return self._sum_embeddings(tokens, positions, segment_ids)
+
+    def _encode_but_last(self, inputs, packing, training):
+        x = self._normalize(
+            self.sum_packed_embeddings(inputs, packing), training
         )
         for layer in self.transformer_layers[:-1]:
             x = layer(x, **self._options(packing, training))
@@ -310,9 +333,11 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             "training": training,
         }
 
-    def _sum_embeddings(self, tokens, positions, segment_ids, training=None):
+    def _sum_embeddings(self, tokens, positions, segment_ids):
         segments = self.segment_embedding(segment_ids)
-        x = self.embeddings_add((tokens, positions, segments))
+        return self.embeddings_add((tokens, positions, segments))
+
+    def _normalize(self, x, training=None):
         x = self.embeddings_layer_norm(x)
         return self.embeddings_dropout(x, training=training)
 

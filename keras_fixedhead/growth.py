@@ -164,7 +164,8 @@ def input_batches(
         yield batch, batch["padding_mask"] != 0
 
 
-def _rebuild(model, dropped=(), seed=0, **changes):
+def refuse_changed_kernels(model: keras.Model) -> None:
+    """Raises ValueError if a layer is quantized or has LoRA."""
     for layer in model._flatten_layers():
         if layer.quantization_mode or getattr(layer, "lora_enabled", False):
             raise ValueError(
@@ -172,9 +173,13 @@ def _rebuild(model, dropped=(), seed=0, **changes):
                 "be copied. Quantize later, or merge LoRA with "
                 f"`save_to_preset`. Received: {layer.path}"
             )
+
+
+def _rebuild(model, dropped=(), seed=0, **changes):
+    refuse_changed_kernels(model)
     before = backbone_of(model)
     after = type(before).from_config({**before.get_config(), **changes})
-    rebuilt = after if model is before else _task_around(after, model)
+    rebuilt = after if model is before else task_around(after, model)
 
     blocks = [before.transformer_layers[i] for i in dropped]
     skipped = {
@@ -188,9 +193,7 @@ def _rebuild(model, dropped=(), seed=0, **changes):
 
     # The public setter would also change sublayers, and a task's head holds
     # the backbone's embedding.
-    for old, new in zip(
-        kept(_layers(model)), _layers(rebuilt), strict=True
-    ):
+    for old, new in zip(kept(_layers(model)), _layers(rebuilt), strict=True):
         new._trainable = old._trainable
     for old, new in zip(kept(model.weights), rebuilt.weights, strict=True):
         new.trainable = old.trainable
@@ -270,7 +273,8 @@ def _truncated_normal(rng, shape):
     return 0.02 * x
 
 
-def _task_around(backbone, model):
+def task_around(backbone: FixedHeadBackbone, model: keras.Model) -> keras.Model:
+    """A task like `model`, with new weights, around another backbone."""
     config = {**model.get_config(), "backbone": backbone}
     preprocessor = model.preprocessor
     if preprocessor is not None:

@@ -1,7 +1,8 @@
 """Losses: in-batch contrastive learning of a dual encoder, distillation.
 
 Shape letters: M pairs or texts of this replica, C candidates (those of all
-replicas), H hard negatives of all replicas, D embedding size, K kinds of keys.
+replicas), H hard negatives of all replicas, D embedding size, K kinds of keys,
+P tokens.
 """
 
 from keras import ops
@@ -101,6 +102,17 @@ def similarity_loss(
     found = ops.cast(log_softmax(embeddings, candidates), target.dtype)
     # The Kullback-Leibler divergence.
     return ops.sum(ops.exp(target) * (target - found), axis=-1)
+
+
+def state_loss(state: Tensor, teacher: Tensor) -> Tensor:
+    """Squared error relative to the teacher's square, `[P]`, of P tokens.
+
+    Takes states `[P, D]`; float32 at least. As in TinyBERT (Jiao et al. 2020,
+    https://arxiv.org/abs/1909.10351, eq. 8), but free of scale.
+    """
+    state, teacher = at_least_float32(state), at_least_float32(teacher)
+    errors = ops.sum(ops.square(state - teacher), axis=-1)
+    return errors / ops.sum(ops.square(teacher), axis=-1)
 
 
 def _float_logits(rows, columns, temperature):

@@ -1,8 +1,9 @@
-"""Metrics of a ranking, computed by `ir-measures`.
+"""Metrics of a ranking, computed by `ir-measures`, and of embeddings.
 
-Shape letters: Q queries, K documents ranked.
+Shape letters: Q queries, K documents ranked, N texts, D and E embedding sizes
+of a student and its teacher.
 
-Requires `pip install keras_fixedhead[retrieval]`.
+`ir-measures` is installed by `pip install keras_fixedhead[retrieval]`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -56,3 +57,23 @@ def measure_rankings(
     """The means of `measure_queries` over the queries, such as MAP for AP."""
     values = measure_queries(documents, relevant, figures)
     return {name: float(each.mean()) for name, each in values.items()}
+
+
+def shared_neighbours(
+    embeddings: np.ndarray, teacher: np.ndarray, count: int
+) -> float:
+    """The fraction of nearest texts that a student and its teacher share.
+
+    Embeddings, `[N, D]` and `[N, E]`, have unit length; `count` texts, or all
+    others if there are fewer, are the nearest ones of each.
+    """
+    count = min(count, len(embeddings) - 1)
+    nearest = []
+    for vectors in (embeddings, teacher):
+        scores = vectors @ vectors.T
+        np.fill_diagonal(scores, -np.inf)
+        nearest.append(np.argsort(-scores, axis=1, kind="stable")[:, :count])
+    shared = [
+        len(np.intersect1d(ours, theirs)) for ours, theirs in zip(*nearest)
+    ]
+    return float(np.mean(shared)) / count

@@ -172,6 +172,19 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         x, packing = self.backbone.encode_packed(inputs, training, fixed_size)
         return self._embed(packing.pad(x), inputs["padding_mask"])
 
+    def embed_packed_states(
+        self,
+        inputs: Tensors,
+        training: bool = False,
+        fixed_size: bool = False,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """`embed_packed`, and the states of `encode_packed_states`."""
+        states, packing = self.backbone.encode_packed_states(
+            inputs, training, fixed_size
+        )
+        padded = packing.pad(states[-1])
+        return self._embed(padded, inputs["padding_mask"]), states
+
     def encode_text(
         self,
         text: str | Sequence[str],

@@ -5,7 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from keras_fixedhead.metrics import measure_queries, measure_rankings
+from keras_fixedhead.metrics import (
+    measure_queries,
+    measure_rankings,
+    shared_neighbours,
+)
 
 pytestmark = pytest.mark.any_backend
 
@@ -65,3 +69,24 @@ def test_names_the_extra_that_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(ImportError, match=r"fixedhead\[retrieval\]"):
         measure_rankings(DOCUMENTS, RELEVANT, ["RR@1"])["RR@1"]
+
+
+def test_neighbours_by_hand():
+    rng = np.random.default_rng(3)
+    ours, theirs = rng.normal(size=(23, 5)), rng.normal(size=(23, 7))
+    shared = []
+    for i in range(23):
+        nearest = [
+            sorted(
+                (j for j in range(23) if j != i),
+                key=lambda j: -(vectors[i] @ vectors[j]),
+            )[:3]
+            for vectors in (ours, theirs)
+        ]
+        shared.append(len(set(nearest[0]) & set(nearest[1])) / 3)
+    assert 0 < np.mean(shared) < 1
+    found = shared_neighbours(ours, theirs, 3)
+    assert found == pytest.approx(np.mean(shared))
+    assert shared_neighbours(ours, 2 * ours, 3) == 1.0
+    # All four others are near.
+    assert shared_neighbours(ours[:5], theirs[:5], 10) == 1.0

@@ -156,10 +156,9 @@ def read_texts(
     The file has a text a line. A `.jsonl` file, such as a BEIR corpus, or a
     named dataset has `text` and perhaps `title`.
     """
-    path = os.fspath(path)
     texts: list[str] = []
     blank = 0
-    for text in _texts(path):
+    for text in iterate_texts(path):
         if text:
             texts.append(text)
         else:
@@ -173,7 +172,9 @@ def read_texts(
     return texts
 
 
-def _texts(source: str) -> Iterator[str]:
+def iterate_texts(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the texts of a file or named dataset, see `read_texts`; or ""."""
+    source = os.fspath(path)
     if is_named(source) or source.endswith(".jsonl"):
         for where, record in read_records(source, ("text", "title")):
             text = beir.text(record, "text", where)

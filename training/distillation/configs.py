@@ -5,26 +5,34 @@ import pathlib
 from collections.abc import Callable
 from typing import ClassVar
 
-from training.engine.configs import ExperimentConfig, changed, named_run
+from training.engine.configs import FinetuneConfig, changed, named_run
 
 
 @dataclasses.dataclass(frozen=True)
 class DistillationConfig:
     """A teacher's embeddings, and the losses that fit a student to them."""
 
-    teacher: pathlib.Path
-    """Preset of the embedder to learn from, such as `training.convert`
-    writes. Its tokenizer, pooling and prompts become the student's."""
     sequence_length: int
     """Longest text, in tokens, for the teacher, too; the rest is cut off."""
+    teacher: pathlib.Path | None = None
+    """Preset of the embedder to learn from, such as `training.convert`
+    writes. Without init, its tokenizer, pooling and prompts become the
+    student's."""
+    teacher_embeddings: pathlib.Path | None = None
+    """In place of a teacher, its embeddings of the texts in `data`, from any
+    framework: .npy `[N, E]`, a row for each text that is not blank, or .parquet
+    with the columns `text` and `embedding`. Needs init."""
     prompt: str | None = None
-    """Name of the teacher's prompt to put before each text."""
+    """Name of the prompt to put before each text."""
     embedding_weight: float = 1.0
     """Weight of 1 - cosine between the student's embedding and as many
     principal components of the teacher's."""
     similarity_weight: float = 1.0
     """Weight of the divergence between the teacher's and the student's
     similarities of each text to the rest of the batch."""
+    state_weight: float = 0.0
+    """Weight of the squared error of the student's hidden states, relative to
+    the teacher's. Needs an init that `training.shrink` made of the teacher."""
     similarity_temperature: float = 0.05
     """Divides similarities before the softmax."""
     validation_texts: int = 1024
@@ -35,7 +43,7 @@ class DistillationConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistillConfig(ExperimentConfig):
+class DistillConfig(FinetuneConfig):
     """Distillation of an embedder into a smaller one."""
 
     task: ClassVar[str] = "training.distillation.task:DistillationTask"
@@ -85,7 +93,26 @@ def paper_d512() -> DistillConfig:
     )
 
 
+def heal() -> DistillConfig:
+    """From what `training.shrink` wrote (--init) back to its teacher."""
+    return named_run(
+        DistillConfig,
+        config="heal",
+        dropout=0.0,
+        steps=2_000,
+        global_batch_size=128,
+        learning_rate=4e-4,
+        warmup_steps=100,
+        sequence_length=128,
+        embedding_weight=3.0,
+        state_weight=1.0,
+        evaluation_interval=500,
+        checkpoint_interval=500,
+    )
+
+
 NAMED_RUNS: dict[str, Callable[[], DistillConfig]] = {
     "compact": compact,
+    "heal": heal,
     "paper_d512": paper_d512,
 }

@@ -1,12 +1,15 @@
 """The distillation task: a smaller embedder learns a larger one's embeddings.
 
 Shape letters: M texts of this replica, C texts of all replicas, D embedding
-size of the student, E that of the teacher, N texts of an evaluation.
+size of the student, E that of the teacher, N texts of an evaluation, P real
+tokens of a batch.
 """
 
 import dataclasses
 import hashlib
+import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,22 +19,37 @@ from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
-from keras_fixedhead.losses import similarity_loss
+from keras_fixedhead.batched_embedding import TextEncoder
+from keras_fixedhead.losses import similarity_loss, state_loss
+from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
-from training.distillation.teacher import teacher_embeddings
+from training.distillation.teacher import (
+    read_embeddings,
+    teacher_embeddings,
+)
 from training.engine.configs import (
+    check_at_least,
     check_length,
     check_positive,
     check_whole_batch,
 )
 from training.engine.global_batch import ExampleBatches, tokenized
-from training.engine.preset import make_encoder, preset_sha256, read_embedder
+from training.engine.origin import Origin, read_origin, write_projection
+from training.engine.preset import (
+    copy_encoder,
+    make_encoder,
+    preset_sha256,
+    read_embedder,
+    read_start,
+)
 from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
+# Texts on which the targets are rotated to the student's first embeddings.
+_ORIENTATION_TEXTS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,28 +96,40 @@ class TaughtBatches(ExampleBatches):
 
 
 class DistillationTask(SequenceTask):
-    """Training on a teacher's embeddings of texts."""
+    """Training on a teacher's embeddings of texts, and on its states."""
 
-    metrics = ("embedding_loss", "similarity_loss")
     model: FixedHeadTextEmbedder
 
     def __init__(self, config: DistillConfig):
         self.config = config
         self._options = options = config.distillation
+        start, self._model = read_start(config.model)
         self._check_options()
-        self._sha256 = preset_sha256(options.teacher, "teacher")
-        self._teacher = read_embedder(options.teacher, "teacher")
-        preprocessor = self._teacher.preprocessor
+        self._start = start
+        self._embedder: Any = None
+        self._origin: Origin | None = None
+        if options.teacher is not None:
+            self._sha256 = preset_sha256(options.teacher, "teacher")
+            self._embedder = read_embedder(options.teacher, "teacher")
+        # Whose tokenizer, pooling and prompts the student takes.
+        self._like = self._embedder if start is None else start
+        preprocessor = self._like.preprocessor
         preprocessor.prompt(options.prompt)  # raises if there is none
         if preprocessor.sequence_length < options.sequence_length:
             raise ValueError(
-                "`sequence_length` must be at most that of the teacher, "
+                "`sequence_length` must be at most that of the "
+                f"{'teacher' if start is None else 'init'}, "
                 f"{preprocessor.sequence_length}. "
                 f"Received: {options.sequence_length}"
             )
+        self.metrics = ["embedding_loss", "similarity_loss"]
+        if options.state_weight and config.model.init is not None:
+            self.metrics.append("state_loss")
+            self._origin = read_origin(config.model.init, self._sha256)
         self.warnings = []
         read = read_texts(config.run.data, say=self.warnings.append)
         # A repeated text could be both held out and trained on.
+        rows = {text: row for row, text in reversed([*enumerate(read)])}
         texts = list(dict.fromkeys(read))
         if len(texts) < len(read):
             self.warnings.append(
@@ -114,12 +144,18 @@ class DistillationTask(SequenceTask):
             )
         rng = np.random.default_rng(config.training.seed)
         self._texts = [texts[i] for i in rng.permutation(len(texts))]
+        self._given = None
+        if options.teacher_embeddings is not None:
+            given, self._sha256 = read_embeddings(
+                options.teacher_embeddings, read
+            )
+            self._given = given[[rows[text] for text in self._texts]]
 
     def _check_options(self):
         options = self._options
         check_whole_batch(self.config.run.accumulation_steps, "similarities")
         check_length(
-            self.config.model.max_sequence_length,
+            self._model.max_sequence_length,
             special_tokens=2,
             sequence_length=options.sequence_length,
         )
@@ -130,14 +166,39 @@ class DistillationTask(SequenceTask):
                 f"0, and not both 0. Received: {weights}"
             )
         check_positive(similarity_temperature=options.similarity_temperature)
+        check_at_least(0, state_weight=options.state_weight)
+        if (options.teacher is None) == (options.teacher_embeddings is None):
+            raise ValueError(
+                "Pass one of `teacher` and `teacher_embeddings`. Received: "
+                f"{options.teacher} and {options.teacher_embeddings}"
+            )
+        for name, needs, value in (
+            ("init", "teacher_embeddings", options.teacher_embeddings),
+            ("init", "state_weight", options.state_weight or None),
+            ("teacher", "state_weight", options.state_weight or None),
+        ):
+            owner = options if name == "teacher" else self.config.model
+            if value is not None and getattr(owner, name) is None:
+                raise ValueError(
+                    f"`{needs}` needs `{name}`. Received: {needs}={value}, "
+                    f"{name}=None"
+                )
 
     @property
     def settings(self) -> dict:
         settings = dataclasses.asdict(self._options)
-        for name in ("teacher", "cache"):
+        for name in ("teacher", "teacher_embeddings", "cache"):
             del settings[name]
+        # Runs of earlier versions, which had no such field, go on.
+        if not settings["state_weight"]:
+            del settings["state_weight"]
+        model = dataclasses.asdict(self.config.model)
+        init = model.pop("init")
+        started = {"init_sha256": preset_sha256(init, "init")} if init else {}
         texts = "\n".join(self._texts).encode()
         return {
+            "model": model,
+            **started,
             # The last three are of earlier versions, whose runs go on.
             "distillation": {
                 **settings,
@@ -150,35 +211,43 @@ class DistillationTask(SequenceTask):
         }
 
     def build(self) -> None:
-        options, model = self._options, self.config.model
-        teacher, preprocessor = self._teacher, self._teacher.preprocessor
-        self.model = FixedHeadTextEmbedder(
-            make_encoder(
-                model,
+        options, like, teacher = self._options, self._like, self._embedder
+        if self._start is None:
+            encoder = make_encoder(
+                self._model,
                 teacher.backbone.vocabulary_size,
                 num_segments=teacher.backbone.num_segments,
-            ),
+            )
+        else:
+            encoder = copy_encoder(self._start.backbone, self._model)
+        self.model = FixedHeadTextEmbedder(
+            encoder,
             preprocessor=FixedHeadTextEmbedderPreprocessor(
-                preprocessor.tokenizer,
+                like.preprocessor.tokenizer,
                 # Later positions are not trained.
                 sequence_length=options.sequence_length,
-                prompts=preprocessor.prompts or None,
+                prompts=like.preprocessor.prompts or None,
             ),
-            pooling_mode=teacher.pooling_mode,
+            pooling_mode=like.pooling_mode,
         )
-        _copy_embeddings(teacher.backbone, self.model.backbone)
-        targets = teacher_embeddings(
-            teacher,
-            self._texts,
-            options.cache or self.config.run.workdir / "teacher",
-            self._sha256,
-            options.prompt,
-            options.sequence_length,
-            worker_number(tf.distribute.get_strategy()),
-        )
-        self._components = tf.constant(
-            principal_components(targets, model.hidden_dim), tf.float32
-        )
+        if self._start is None:
+            _copy_embeddings(teacher.backbone, encoder)
+        targets = self._given
+        if targets is None:
+            targets = teacher_embeddings(
+                teacher,
+                self._texts,
+                options.cache or self.config.run.workdir / "teacher",
+                self._sha256,
+                options.prompt,
+                options.sequence_length,
+                worker_number(tf.distribute.get_strategy()),
+            )
+        self._projection = self._project(targets)
+        if self._origin is not None:
+            # In the dtype of the run, in which its states are compared.
+            self._teacher = copy_encoder(teacher.backbone, self._model)
+            self._teacher.trainable = False
         held_out = options.validation_texts
         self._validation, self._training = (
             TaughtTexts(self._texts[part], targets[part])
@@ -192,24 +261,68 @@ class DistillationTask(SequenceTask):
             self.config.run.packed,
             options.prompt,
         )
-        del self._teacher
+        del self._like, self._start, self._given, self._embedder
+
+    def _project(self, targets):
+        """What maps the teacher's embeddings to the student's, `[E, D]`.
+
+        Principal components, which lose least; with `init`, rotated to what
+        the student returns before the first update.
+        """
+        components = principal_components(targets, self._model.hidden_dim)
+        if self.config.model.init is not None:
+            some = slice(_ORIENTATION_TEXTS)
+            encode = TextEncoder(self.model, self._options.sequence_length)
+            found = encode(self._texts[some], self._options.prompt)
+            reduced = np.asarray(targets[some], "float64") @ components
+            u, _, v = np.linalg.svd(reduced.T @ found, full_matrices=False)
+            components = components @ u @ v
+        return components
+
+    def save(self, folder: pathlib.Path) -> None:
+        super().save(folder)
+        write_projection(folder, self._projection)
+        if self._origin is not None:
+            self._origin.write(folder)
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
-        embeddings = self.compute(self.model.embed_packed, batch, training=True)
+        options = self._options
+        embeddings, states = self.compute(
+            self.model.embed_packed_states, batch, training=True
+        )
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
-        examples, options = totals["examples"], self._options
-        cosines = mean_share(1 - self._cosines(embeddings, teacher), examples)
-        similarities = mean_share(
-            self._similarity_losses(embeddings, teacher), examples
-        )
-        loss = (
-            options.embedding_weight * cosines
-            + options.similarity_weight * similarities
-        )
-        return loss, {
-            "embedding_loss": cosines,
-            "similarity_loss": similarities,
+        examples = totals["examples"]
+        losses = {
+            "embedding_loss": mean_share(
+                1 - self._cosines(embeddings, teacher), examples
+            ),
+            "similarity_loss": mean_share(
+                self._similarity_losses(embeddings, teacher), examples
+            ),
         }
+        if self._origin is not None:
+            losses["state_loss"] = mean_share(
+                self._state_losses(states, batch), totals["tokens"]
+            )
+        loss = sum(
+            getattr(options, name.replace("loss", "weight")) * value
+            for name, value in losses.items()
+        )
+        return loss, losses
+
+    def _state_losses(self, states, batch):
+        """Returns the errors `[P]` of all states of each token."""
+        theirs, packing = self.compute(
+            self._teacher.encode_packed_states, batch
+        )
+        channels = list(self._origin.channels)
+        errors = [
+            state_loss(ours, tf.gather(theirs[number], channels, axis=-1))
+            for ours, number in zip(
+                states, self._origin.states(self._teacher.num_layers)
+            )
+        ]
+        return tf.add_n(errors) / len(errors)
 
     def _similarity_losses(self, embeddings, teacher):
         replica = tf.distribute.get_replica_context()
@@ -233,7 +346,8 @@ class DistillationTask(SequenceTask):
 
     def _cosines(self, embeddings, teacher):
         """Returns cosines `[M]` to the teacher's principal components."""
-        targets = tf.matmul(teacher, tf.cast(self._components, teacher.dtype))
+        projection = tf.constant(self._projection, teacher.dtype)
+        targets = tf.matmul(teacher, projection)
         return tf.reduce_sum(
             embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
         )
@@ -252,29 +366,9 @@ class DistillationTask(SequenceTask):
         return {
             "heldout_cosine": float(outputs["cosines"].mean()),
             f"heldout_neighbours@{_NEIGHBOURS}": shared_neighbours(
-                outputs["embeddings"], self._validation.embeddings
+                outputs["embeddings"], self._validation.embeddings, _NEIGHBOURS
             ),
         }
-
-
-def shared_neighbours(
-    embeddings: np.ndarray, teacher: np.ndarray, count: int = _NEIGHBOURS
-) -> float:
-    """Returns the fraction of nearest texts that student and teacher share.
-
-    Embeddings, `[N, D]` and `[N, E]`, have unit length; `count` texts, or all
-    others if there are fewer, are the nearest ones of each.
-    """
-    count = min(count, len(embeddings) - 1)
-    nearest = []
-    for vectors in (embeddings, teacher):
-        scores = vectors @ vectors.T
-        np.fill_diagonal(scores, -np.inf)
-        nearest.append(np.argsort(-scores, axis=1, kind="stable")[:, :count])
-    shared = [
-        len(np.intersect1d(ours, theirs)) for ours, theirs in zip(*nearest)
-    ]
-    return float(np.mean(shared)) / count
 
 
 def _copy_embeddings(teacher, student):

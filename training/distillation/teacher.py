@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import numpy as np
+import pyarrow.parquet
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.batched_embedding import TextEncoder
@@ -13,6 +14,53 @@ from keras_fixedhead.progress import progress
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64
+
+
+def read_embeddings(
+    path: pathlib.Path, texts: list[str]
+) -> tuple[np.ndarray, str]:
+    """Reads embeddings of texts that another framework computed.
+
+    From .npy `[N, E]`, in the order of the texts, or .parquet with the columns
+    `text` and `embedding`. Returns float32 `[N, E]` of unit length, and the
+    checksum of the file.
+    """
+    if path.suffix == ".npy":
+        rows = np.load(path, allow_pickle=False)
+        if rows.ndim != 2 or len(rows) != len(texts):
+            raise ValueError(
+                f"{path} must have a row for each of the {len(texts):,} texts "
+                f"that are not blank. Received: shape {rows.shape}"
+            )
+    elif path.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(path, columns=["text", "embedding"])
+        places = {
+            text: row for row, text in enumerate(table["text"].to_pylist())
+        }
+        for text in texts:
+            if text not in places:
+                raise ValueError(
+                    f"{path} must have every text of the data. "
+                    f"It lacks {text[:80]!r}"
+                )
+        rows = np.stack(table["embedding"].to_numpy())
+        rows = rows[[places[text] for text in texts]]
+    else:
+        raise ValueError(
+            "`teacher_embeddings` must be a .npy or .parquet file. "
+            f"Received: {path}"
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return _unit_length(rows.astype("float32"), str(path)), digest
+
+
+def _unit_length(rows, source):
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        raise ValueError(
+            f"{source} has embeddings that are zero or not finite. Use another"
+        )
+    return rows / lengths
 
 
 def teacher_embeddings(
@@ -54,13 +102,8 @@ def teacher_embeddings(
                 advance(len(some))
                 continue
             rows = encode(some, prompt, on_batch=advance)
-            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            if not (np.isfinite(lengths) & (lengths > 0)).all():
-                raise ValueError(
-                    "The teacher returned embeddings that are zero or not "
-                    "finite. Use another `teacher`"
-                )
+            rows = _unit_length(rows, "The teacher")
             with replaced(path) as partial, open(partial, "wb") as file:
-                np.save(file, rows / lengths)
+                np.save(file, rows)
     # Memory maps, so that memory does not hold everything twice.
     return np.concatenate([np.load(path, mmap_mode="r") for path in paths])

@@ -13,7 +13,6 @@ from tests.training import tiny
 from tests.training.task_tests import Case, TaskTests, first_batch
 from training import distill
 from training.distillation.configs import NAMED_RUNS
-from training.distillation.task import shared_neighbours
 from training.engine.strategy import get_strategy
 
 # KerasHub's TextEmbedder has a compile() of its own.
@@ -75,7 +74,6 @@ def task(data, tmp_path_factory):
 
 class TestVerb(TaskTests):
     case = CASE
-    required = ("--teacher", "t")
     other = {"similarity_weight": 0.5}
     ways = ({"packed": False}, {"packed": False, "jit_compile": True})
     tolerance = 1e-3  # the teacher computes in float32
@@ -222,27 +220,6 @@ def test_tables_start_as_the_teachers(task, data):
             for model in (backbone, theirs)
         )
         np.testing.assert_allclose(ours, rows[: len(ours)] @ basis, atol=1e-6)
-
-
-def test_neighbours_by_hand():
-    rng = np.random.default_rng(3)
-    ours, theirs = rng.normal(size=(23, 5)), rng.normal(size=(23, 7))
-    shared = []
-    for i in range(23):
-        nearest = [
-            sorted(
-                (j for j in range(23) if j != i),
-                key=lambda j: -(vectors[i] @ vectors[j]),
-            )[:3]
-            for vectors in (ours, theirs)
-        ]
-        shared.append(len(set(nearest[0]) & set(nearest[1])) / 3)
-    assert 0 < np.mean(shared) < 1
-    found = shared_neighbours(ours, theirs, 3)
-    assert found == pytest.approx(np.mean(shared))
-    assert shared_neighbours(ours, 2 * ours, 3) == 1.0
-    # All four others are near.
-    assert shared_neighbours(ours[:5], theirs[:5], 10) == 1.0
 
 
 @pytest.mark.slow

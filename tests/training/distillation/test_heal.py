@@ -1,0 +1,215 @@
+"""Distillation into a shrunk encoder, and from another framework's teacher."""
+
+import json
+import pathlib
+import typing
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from keras_fixedhead import FixedHeadTextEmbedder
+from tests.training import tiny
+from tests.training.task_tests import Case, TaskTests, first_batch
+from training import distill
+from training.distillation.configs import NAMED_RUNS
+from training.distillation.teacher import read_embeddings
+from training.engine.preset import SHAPE
+from training.engine.strategy import get_strategy
+from training.shrink import __main__ as shrink
+
+# KerasHub's TextEmbedder has a compile() of its own.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`compile\\(\\)` was not called as part of model loading"
+)
+
+
+class Inputs(typing.NamedTuple):
+    texts: pathlib.Path
+    teacher: pathlib.Path | None
+    init: pathlib.Path
+    cache: pathlib.Path
+
+
+def make(data, workdir, **changes):
+    shape = {name: None for name in SHAPE}
+    changes = {**shape, "init": data.init, "cache": data.cache, **changes}
+    return tiny.distillation(data.texts, data.teacher, workdir, **changes)
+
+
+CASE = Case(
+    distill,
+    NAMED_RUNS,
+    make,
+    {
+        "state_weight": 20.0,
+        "steps": 9,
+        "learning_rate": 3e-3,
+        "dropout": 0.0,
+        # All texts, whose losses differ much.
+        "global_batch_size": 36,
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    texts = tiny.write_texts(folder / "texts.txt")
+    tiny.embedder(pooling_mode="mean").save_to_preset(str(folder / "teacher"))
+    status = shrink.main(
+        [
+            *("--source", str(folder / "teacher"), "--hidden_dim", "7"),
+            *("--num_layers", "1", "--calibration", str(texts)),
+            *("--output", str(folder / "init"), "--heldout_texts", "0"),
+            *("--ridge", "1e6"),  # sliced: there is much to learn
+        ]
+    )
+    assert status == 0
+    return Inputs(texts, folder / "teacher", folder / "init", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    return CASE.train(data, tmp_path_factory.mktemp("run"))
+
+
+class TestVerb(TaskTests):
+    case = CASE
+    other = {"state_weight": 0.5}
+    ways = ({"packed": False}, {"packed": False, "jit_compile": True})
+    tolerance = 1e-3  # the teacher computes in float32
+    refused = [
+        ({"state_weight": -1.0}, "`state_weight` .* Received: -1.0"),
+        ({"teacher_embeddings": "a.npy"}, "Pass one of `teacher` and "),
+        ({"hidden_dim": 5}, r"`init` .* hidden_dim \(there 7, now 5\)"),
+    ]
+
+
+def test_run_learns(run):
+    records = [record for record in run.records if "loss" in record]
+    losses = [record["state_loss"] for record in records]
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+    cosines = [
+        r["heldout_cosine"] for r in run.records if "heldout_cosine" in r
+    ]
+    assert len(cosines) == 4 and cosines[0] < cosines[-1]
+    for record in records:
+        parts = record["embedding_loss"] + record["similarity_loss"]
+        total = parts + 20.0 * record["state_loss"]
+        assert record["loss"] == pytest.approx(total, rel=1e-4)
+
+
+def test_losses_by_hand(data, tmp_path):
+    with get_strategy("one_device").scope():
+        task = CASE.task(data, tmp_path, state_weight=2.0, dropout=0.0)
+    batch = first_batch(task)
+    inputs = task.model_inputs(batch)
+    teacher, student = (
+        FixedHeadTextEmbedder.from_preset(str(path))
+        for path in (data.teacher, data.init)
+    )
+    origin = json.loads((data.init / "origin.json").read_text())
+    real = inputs["padding_mask"].numpy() == 1
+    errors = []
+    # The embeddings' state leads to the first kept block of two.
+    for ours, theirs in ((0, origin["layers"][0]), (1, 2)):
+        x, y = (
+            state_of(model.backbone, number, inputs)[real]
+            for model, number in ((student, ours), (teacher, theirs))
+        )
+        y = y[:, origin["channels"]]
+        errors.append(np.square(x - y).sum(-1) / np.square(y).sum(-1))
+    _, parts = get_strategy("one_device").run(
+        lambda: task.loss(batch, task.totals(batch))
+    )
+    assert np.mean(errors) > 1e-3
+    assert float(parts["state_loss"]) == pytest.approx(
+        np.mean(errors), abs=1e-5
+    )
+    # The targets are components of the teacher's, turned to the student's.
+    texts = task._texts
+    for model in (student, teacher):
+        model.preprocessor.sequence_length = 13
+    found, wanted = (
+        model.encode_text(texts, verbose=0) for model in (student, teacher)
+    )
+    projection = task._projection
+    np.testing.assert_allclose(projection.T @ projection, np.eye(7), atol=1e-6)
+    turned = wanted @ projection
+    components = np.linalg.svd(wanted, full_matrices=False)[2][:7].T
+    np.testing.assert_allclose(
+        turned @ turned.T,
+        wanted @ components @ components.T @ wanted.T,
+        atol=1e-5,
+    )
+    # No other rotation is nearer: the product is symmetric and positive.
+    product = turned.T @ found
+    np.testing.assert_allclose(product, product.T, atol=1e-4)
+    assert np.linalg.eigvalsh(product).min() > 0
+
+
+def state_of(backbone, number, inputs):
+    """The state after so many blocks, by the layers themselves."""
+    tokens = backbone.token_embedding(inputs["token_ids"])
+    x = tokens + backbone.position_embedding(tokens)
+    x = x + backbone.segment_embedding(inputs["segment_ids"])
+    x = backbone.embeddings_layer_norm(x)
+    for block in backbone.transformer_layers[:number]:
+        x = block(x, padding_mask=inputs["padding_mask"])
+    return x.numpy()
+
+
+def test_presets_can_be_healed_again(run, data):
+    origin = (run.preset / "origin.json").read_bytes()
+    assert origin == (data.init / "origin.json").read_bytes()
+    projection = np.load(run.preset / "teacher_projection.npy")
+    assert projection.shape == (13, 7) and projection.dtype == "float32"
+
+
+def test_another_teacher_is_refused(data, tmp_path, capsys):
+    tiny.embedder(1).save_to_preset(str(tmp_path / "other"))
+    other = data._replace(teacher=tmp_path / "other")
+    error = CASE.error(capsys, other, tmp_path / "run")
+    assert "`teacher` must be the preset that `init` was shrunk from" in error
+    other = data._replace(init=data.teacher)
+    error = CASE.error(capsys, other, tmp_path / "run")
+    assert "`state_weight` needs an `init` that `training.shrink`" in error
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_embeddings_from_a_file(kind, data, tmp_path, capsys):
+    texts = tiny.texts()
+    rows = np.random.default_rng(3).normal(size=(len(texts), 11))
+    rows = rows.astype("float32")
+    path = tmp_path / f"teacher.{kind}"
+    order = slice(None) if kind == "npy" else slice(None, None, -1)
+    write(path, texts[order], rows[order])
+    given = data._replace(teacher=None)
+    changes = {"teacher_embeddings": path, "state_weight": 0.0}
+    trained = CASE.train(given, tmp_path / "run", **changes)
+    assert "heldout_cosine" in trained.records[-1]
+    found, _ = read_embeddings(path, texts)
+    np.testing.assert_allclose(
+        found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6
+    )
+    write(path, texts[:-1], rows[:-1])
+    error = CASE.error(capsys, given, tmp_path / "other", **changes)
+    wanted = "a row for each of the 43 texts" if kind == "npy" else "It lacks"
+    assert wanted in error
+    error = CASE.error(capsys, given, tmp_path / "other", state_weight=1.0)
+    assert "Pass one of" in error
+
+
+def write(path, texts, rows):
+    if path.suffix == ".npy":
+        np.save(path, rows)
+        return
+    table = {"text": texts, "embedding": rows.tolist()}
+    pyarrow.parquet.write_table(pyarrow.table(table), path)
+
+
+def test_other_files_of_embeddings_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"a .npy or .parquet file. .*a.txt"):
+        read_embeddings(tmp_path / "a.txt", ["a"])

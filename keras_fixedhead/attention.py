@@ -17,7 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_fixedhead.attention_checks import (
+from keras_fixedhead.argument_checks import (
     check_cache,
     check_head_size,
     check_packing,

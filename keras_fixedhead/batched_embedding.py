@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
 

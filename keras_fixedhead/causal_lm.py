@@ -12,7 +12,7 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.argument_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
 from keras_fixedhead.packing import Packing

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 
 
 class Window(typing.NamedTuple):

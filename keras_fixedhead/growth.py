@@ -17,8 +17,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_fixedhead.argument_checks import is_integer, positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import is_integer, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder

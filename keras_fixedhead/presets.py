@@ -11,7 +11,7 @@ the points between are chosen here. Its language models have sinusoidal
 positions where `FixedHeadCausalLM` has learned ones.
 """
 
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.argument_checks import one_of
 
 
 def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from keras_fixedhead.attention_checks import one_of, positive_int
+from keras_fixedhead.argument_checks import one_of, positive_int
 
 if typing.TYPE_CHECKING:
     import faiss

@@ -11,7 +11,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import ContextWindows, Window
 from keras_fixedhead.layer_config import Tensors, at_least_float32

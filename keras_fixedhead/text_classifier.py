@@ -11,7 +11,7 @@ import keras
 import keras_hub
 from keras import ops
 
-from keras_fixedhead.attention_checks import one_of, positive_int
+from keras_fixedhead.argument_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import Tensor, Tensors
 from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, dense

@@ -11,7 +11,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import one_of, positive_int
+from keras_fixedhead.argument_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.argument_checks import one_of
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import (

@@ -6,8 +6,8 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.convert.bert_files import require_values
 from keras_fixedhead.convert.bert_source import (

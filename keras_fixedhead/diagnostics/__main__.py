@@ -13,7 +13,7 @@ import rich
 import tyro
 
 from keras_fixedhead import command
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ import rich.progress
 import threadpoolctl
 from keras import ops, tree
 
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.attention_functions import combine_attention_masks
 from keras_fixedhead.diagnostics.report import (
     METRICS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.diagnostics.probe import attention_report
 from keras_fixedhead.diagnostics.report import (
     METRICS,

@@ -15,7 +15,7 @@ import rich.table
 import tyro
 
 from keras_fixedhead import command, presets
-from keras_fixedhead.attention_checks import one_of
+from keras_fixedhead.argument_checks import one_of
 from keras_fixedhead.planner.cost import Cost, EncoderShape
 from keras_fixedhead.planner.search import leaner, suggest
 from keras_fixedhead.planner.suggestion import Suggestion, in_millions

@@ -13,7 +13,7 @@ import itertools
 import math
 import typing
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.theory import depth_threshold, fitted_depth_threshold
 
 if typing.TYPE_CHECKING:

@@ -8,7 +8,7 @@ import dataclasses
 import math
 
 from keras_fixedhead import presets
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.planner.cost import (
     EncoderShape,
     ParameterCount,

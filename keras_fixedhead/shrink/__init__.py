@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.growth import (
     backbone_of,
     refuse_changed_kernels,

@@ -5,7 +5,7 @@ Source: Bhojanapalli et al. 2020, https://arxiv.org/abs/2002.07028.
 
 import math
 
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.command import public_names
 
 __getattr__, __all__ = public_names(

@@ -17,7 +17,7 @@ import rich.table
 import tyro
 
 from keras_fixedhead import command
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.files import replaced
 from keras_fixedhead.pictures import check_picture, new_figure, save_figure
 

@@ -16,8 +16,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import positive_int
 from keras_fixedhead.convert import from_multi_head_attention
 
 # Relative differences up to this, in units of the dtype's precision, may be

@@ -19,8 +19,8 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
-from keras_fixedhead.attention_checks import positive_int
 
 # How far from 1 a column may sum: the rounding of a float32 softmax.
 _SUM_TOLERANCE = 1e-6

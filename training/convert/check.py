@@ -21,7 +21,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.growth import backbone_of, input_batches
 from keras_fixedhead.progress import progress
-from training.convert import reference, transformers_encoder
+from training.convert import numpy_encoder, transformers_encoder
 
 TOLERANCE = 1e-5
 
@@ -162,7 +162,9 @@ def compare_to_source(
         encoded = transformers_encoder.encode(source.origin, batches, heads)
     else:
         computed_by = "BERT's forward pass in NumPy, float64"
-        encoded = (reference.encode(source, batch, heads) for batch in batches)
+        encoded = (
+            numpy_encoder.encode(source, batch, heads) for batch in batches
+        )
     if isinstance(model, FixedHeadTextEmbedder):
         encoded = (
             {**outputs, "embedding": _embedding(outputs, batch, model)}

@@ -1,4 +1,7 @@
-"""Records of files and of named datasets: a new kind of source goes here.
+"""Records of tables and of named datasets: new kinds of these go here.
+
+Plain texts are read in `texts.py`, pairs in `pairs.py`, and what is prepared
+for pre-training in `training/prepare/sources.py`.
 
 A named dataset is tfds:NAME[/CONFIG][:VERSION][:SPLIT], of TensorFlow Datasets.
 """

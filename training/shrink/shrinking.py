@@ -20,7 +20,7 @@ from keras_fixedhead import (
     FixedHeadTextEmbedder,
     FixedHeadTextEmbedderPreprocessor,
 )
-from keras_fixedhead.attention_checks import positive_int
+from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.shrink import ShrinkReport

@@ -19,7 +19,7 @@ from tests.training.convert.tensorflow_berts import (
     original_tensors,
     write_original,
 )
-from training.convert.reference import encode
+from training.convert.numpy_encoder import encode
 from training.convert.tensorflow_checkpoint import read_checkpoint
 
 # A pretrainer hands its encoder the positions of masked tokens, too, and a

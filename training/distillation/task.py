@@ -311,7 +311,10 @@ class DistillationTask(SequenceTask):
         return loss, losses
 
     def _state_losses(self, states, batch):
-        """Returns the errors `[P]` of all states of each token."""
+        """Returns the errors `[P]` of all states of each token.
+
+        Zero at padding, which unpacked states include.
+        """
         theirs, packing = self.compute(
             self._teacher.encode_packed_states, batch
         )
@@ -322,7 +325,11 @@ class DistillationTask(SequenceTask):
                 states, self._origin.states(self._teacher.num_layers)
             )
         ]
-        return tf.add_n(errors) / len(errors)
+        mean = tf.add_n(errors) / len(errors)
+        if packing.fixed_size:
+            real = tf.reshape(packing.padding_mask, [-1])
+            mean = tf.where(real, mean, tf.zeros_like(mean))
+        return mean
 
     def _similarity_losses(self, embeddings, teacher):
         replica = tf.distribute.get_replica_context()

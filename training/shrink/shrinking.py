@@ -105,9 +105,9 @@ def _draw(
     """Token ids of texts to fit to, as many from each file; held-out texts."""
     tokenizer, files = preprocessor.tokenizer, config.calibration
     wanted = positive_int("calibration_tokens", config.calibration_tokens)
-    wanted = -(-wanted // len(files))
+    held = positive_int("heldout_texts", config.heldout_texts, least=0)
+    wanted, others = (-(-x // len(files)) for x in (wanted, held))
     room = preprocessor.room(config.sequence_length, 1)
-    others = -(-config.heldout_texts // len(files))
     rows: list[list[int]] = []
     held_out: list[str] = []
     for path in files:

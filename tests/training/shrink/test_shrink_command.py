@@ -102,6 +102,10 @@ def test_errors_write_nothing(source, texts, tmp_path, capsys):
             args(source, [texts], output, "--calibration_tokens", "0"),
             "`calibration_tokens` must be a positive integer",
         ),
+        (
+            args(source, [texts], output, "--heldout_texts", "-1"),
+            "`heldout_texts` must be an integer of at least 0",
+        ),
         (args(source, [tmp_path / "no"], output), "no"),
         (args(source, [texts], source), "exists. Choose another --output"),
     ):

@@ -179,26 +179,46 @@ def test_another_teacher_is_refused(data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_embeddings_from_a_file(kind, data, tmp_path, capsys):
+def test_embeddings_from_a_file(kind, tmp_path):
     texts = tiny.texts()
     rows = np.random.default_rng(3).normal(size=(len(texts), 11))
     rows = rows.astype("float32")
     path = tmp_path / f"teacher.{kind}"
+    # A table has the texts beside them, in any order.
     order = slice(None) if kind == "npy" else slice(None, None, -1)
     write(path, texts[order], rows[order])
-    given = data._replace(teacher=None)
-    changes = {"teacher_embeddings": path, "state_weight": 0.0}
-    trained = CASE.train(given, tmp_path / "run", **changes)
-    assert "heldout_cosine" in trained.records[-1]
     found, _ = read_embeddings(path, texts)
     np.testing.assert_allclose(
         found, rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-6
     )
     write(path, texts[:-1], rows[:-1])
-    error = CASE.error(capsys, given, tmp_path / "other", **changes)
     wanted = "a row for each of the 43 texts" if kind == "npy" else "It lacks"
-    assert wanted in error
-    error = CASE.error(capsys, given, tmp_path / "other", state_weight=1.0)
+    with pytest.raises(ValueError, match=wanted):
+        read_embeddings(path, texts)
+    write(path, texts, 0 * rows)
+    with pytest.raises(ValueError, match="zero or not finite"):
+        read_embeddings(path, texts)
+
+
+def test_a_teacher_of_another_framework(data, tmp_path, capsys):
+    path = tmp_path / "teacher.npy"
+    teacher = FixedHeadTextEmbedder.from_preset(str(data.teacher))
+    teacher.preprocessor.sequence_length = 13
+    np.save(path, teacher.encode_text(tiny.texts(), verbose=0))
+    given = data._replace(teacher=None)
+    changes = {"teacher_embeddings": path, "state_weight": 0.0}
+    with get_strategy("one_device").scope():
+        ours, theirs = (
+            CASE.task(one, tmp_path, **more)
+            for one, more in ((given, changes), (data, {}))
+        )
+    assert ours._texts == theirs._texts
+    for one, two in (
+        (ours._training.embeddings, theirs._training.embeddings),
+        (ours._projection, theirs._projection),
+    ):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    error = CASE.error(capsys, given, tmp_path / "run", state_weight=1.0)
     assert "Pass one of" in error
 
 

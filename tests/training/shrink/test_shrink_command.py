@@ -114,6 +114,7 @@ def test_errors_write_nothing(source, texts, tmp_path, capsys):
         assert not output.exists() and not [*tmp_path.glob("*.partial")]
 
 
+@pytest.mark.slow
 def test_seed_decides_the_draw(source, texts, tmp_path):
     found = []
     for number, seed in enumerate(("0", "0", "1")):

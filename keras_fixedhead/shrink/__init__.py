@@ -1,7 +1,7 @@
 """Encoders made narrower or shallower; every head keeps its size.
 
 Shape letters: P real tokens of a batch, D the embedding size before, C after
-(channels kept), W total width of all heads, F width of the feed-forward layer.
+(channels kept).
 
 The residual stream keeps C of its D channels. Then, block by block, least
 squares fit each projection on the states that the smaller model itself
@@ -28,12 +28,7 @@ from keras_fixedhead.growth import (
     to_numpy,
 )
 from keras_fixedhead.progress import progress
-from keras_fixedhead.shrink.fit import (
-    Fit,
-    attend,
-    feed_forward,
-    run_block,
-)
+from keras_fixedhead.shrink.fit import Fit, attend, feed_forward
 from keras_fixedhead.shrink.states import States
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder, pool
 
@@ -186,7 +181,7 @@ def _choose_layers(model, states, num_layers, verbose):
         for x, inputs, packing in compared:
             for layer in layers:
                 block = backbone.transformer_layers[layer]
-                x = run_block(backbone, block, x, packing)
+                x = block(x, packing=packing, use_causal_mask=backbone.causal)
             if isinstance(model, FixedHeadTextEmbedder):
                 mask = inputs["padding_mask"]
                 x = pool(packing.pad(x), mask, model.pooling_mode)
@@ -240,4 +235,9 @@ def _choose_channels(teacher, states, count):
         for total, squares in sums.values()
     ]
     scores = np.einsum("l,ld->d", weights, np.stack(variances))
+    if not np.isfinite(scores).all():
+        raise ValueError(
+            "`model` must have finite states. Received: a model whose states "
+            "are infinite or NaN on the texts of `batches`"
+        )
     return np.sort(np.argsort(-scores, kind="stable")[:count])

@@ -62,15 +62,6 @@ def _rescaled(x, like):
     return (x - mean) * ops.sqrt(to_variance / variance) + to_mean
 
 
-def run_block(
-    backbone: FixedHeadBackbone,
-    block: FixedHeadTransformerBlock,
-    x: Tensor,
-    packing: Packing,
-) -> Tensor:
-    return block(x, packing=packing, use_causal_mask=backbone.causal)
-
-
 def _context(backbone, block, x, packing):
     """What `attention_output` projects, `[P, W]`, and the scores."""
     layer = block.attention
@@ -127,7 +118,7 @@ class Fit:
             x = teacher.sum_packed_embeddings(inputs, packing)
             x = norm(x)
             for block in skipped:
-                x = run_block(teacher, block, x, packing)
+                x = block(x, packing=packing, use_causal_mask=teacher.causal)
             states.write("teacher", number, x)
             x = student.sum_packed_embeddings(inputs, packing)
             states.write("sum", number, x)

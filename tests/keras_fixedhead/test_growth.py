@@ -112,7 +112,7 @@ def test_bfloat16(make_backbone, inputs):
 
 
 def test_a_preprocessor_that_was_called(make_embedder):
-    """Its layers are built at the first call, those of the new one are not."""
+    """It builds layers at its first call; the copy has not been called."""
     embedder = make_embedder()
     embedder.preprocessor(["attention head"])
     grown = grow_heads(embedder, 5)

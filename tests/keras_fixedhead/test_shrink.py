@@ -218,6 +218,14 @@ def test_refused_arguments(make_backbone, arguments, message):
         shrink(backbone, **{"batches": batches, **arguments})
 
 
+def test_states_that_are_not_finite_are_refused(make_backbone):
+    backbone = make_backbone()
+    backbone.embeddings_layer_norm.beta.assign(np.full(11, np.nan))
+    batches = new_batches(backbone.vocabulary_size)
+    with pytest.raises(ValueError, match="`model` must have finite states"):
+        shrink(backbone, batches, 7)
+
+
 def test_refused_models(make_backbone, make_task, make_embedder):
     quantized = make_embedder()
     block = quantized.backbone.transformer_layers[0]

@@ -36,7 +36,7 @@ from training.engine.configs import (
     check_whole_batch,
 )
 from training.engine.global_batch import ExampleBatches, tokenized
-from training.engine.origin import Origin, read_origin, write_projection
+from training.engine.origin import Origin, read_origin
 from training.engine.preset import (
     copy_encoder,
     make_encoder,
@@ -113,15 +113,16 @@ class DistillationTask(SequenceTask):
             self._embedder = read_embedder(options.teacher, "teacher")
         # Whose tokenizer, pooling and prompts the student takes.
         self._like = self._embedder if start is None else start
-        preprocessor = self._like.preprocessor
-        preprocessor.prompt(options.prompt)  # raises if there is none
-        if preprocessor.sequence_length < options.sequence_length:
-            raise ValueError(
-                "`sequence_length` must be at most that of the "
-                f"{'teacher' if start is None else 'init'}, "
-                f"{preprocessor.sequence_length}. "
-                f"Received: {options.sequence_length}"
-            )
+        for name, model in (("teacher", self._embedder), ("init", start)):
+            if model is None:
+                continue
+            model.preprocessor.prompt(options.prompt)  # raises if there is none
+            longest = model.preprocessor.sequence_length
+            if longest < options.sequence_length:
+                raise ValueError(
+                    f"`sequence_length` must be at most that of the {name}, "
+                    f"{longest}. Received: {options.sequence_length}"
+                )
         self.metrics = ["embedding_loss", "similarity_loss"]
         if options.state_weight and config.model.init is not None:
             self.metrics.append("state_loss")
@@ -129,7 +130,6 @@ class DistillationTask(SequenceTask):
         self.warnings = []
         read = read_texts(config.run.data, say=self.warnings.append)
         # A repeated text could be both held out and trained on.
-        rows = {text: row for row, text in reversed([*enumerate(read)])}
         texts = list(dict.fromkeys(read))
         if len(texts) < len(read):
             self.warnings.append(
@@ -149,6 +149,7 @@ class DistillationTask(SequenceTask):
             given, self._sha256 = read_embeddings(
                 options.teacher_embeddings, read
             )
+            rows = {text: row for row, text in enumerate(read)}
             self._given = given[[rows[text] for text in self._texts]]
 
     def _check_options(self):
@@ -172,17 +173,18 @@ class DistillationTask(SequenceTask):
                 "Pass one of `teacher` and `teacher_embeddings`. Received: "
                 f"{options.teacher} and {options.teacher_embeddings}"
             )
-        for name, needs, value in (
-            ("init", "teacher_embeddings", options.teacher_embeddings),
-            ("init", "state_weight", options.state_weight or None),
-            ("teacher", "state_weight", options.state_weight or None),
+        if self.config.model.init is None and (
+            options.teacher_embeddings or options.state_weight
         ):
-            owner = options if name == "teacher" else self.config.model
-            if value is not None and getattr(owner, name) is None:
-                raise ValueError(
-                    f"`{needs}` needs `{name}`. Received: {needs}={value}, "
-                    f"{name}=None"
-                )
+            raise ValueError(
+                "`teacher_embeddings` and `state_weight` need `init`, the "
+                "preset to start from. Received: init=None"
+            )
+        if options.state_weight and options.teacher is None:
+            raise ValueError(
+                "`state_weight` needs `teacher`, whose states are matched. "
+                "Received: teacher=None"
+            )
 
     @property
     def settings(self) -> dict:
@@ -281,7 +283,6 @@ class DistillationTask(SequenceTask):
 
     def save(self, folder: pathlib.Path) -> None:
         super().save(folder)
-        write_projection(folder, self._projection)
         if self._origin is not None:
             self._origin.write(folder)
 

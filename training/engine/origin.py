@@ -4,10 +4,7 @@ import dataclasses
 import json
 import pathlib
 
-import numpy as np
-
 _NAME = "origin.json"
-_PROJECTION = "teacher_projection.npy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +45,3 @@ def read_origin(preset: pathlib.Path, source_sha256: str) -> Origin:
     return dataclasses.replace(
         origin, layers=tuple(origin.layers), channels=tuple(origin.channels)
     )
-
-
-def write_projection(preset: pathlib.Path, projection: np.ndarray) -> None:
-    """Writes what maps a teacher's embeddings to the student's, `[E, D]`."""
-    np.save(preset / _PROJECTION, projection.astype("float32"))

@@ -28,7 +28,7 @@ from keras_fixedhead.growth import (
     to_numpy,
 )
 from keras_fixedhead.progress import progress
-from keras_fixedhead.shrink.fit import Fit, attend, feed_forward
+from keras_fixedhead.shrink.fit import Fit
 from keras_fixedhead.shrink.states import States
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder, pool
 
@@ -208,33 +208,16 @@ def _choose_layers(model, states, num_layers, verbose):
 
 
 def _choose_channels(teacher, states, count):
-    """Channels `[C]`, ascending, of the largest variance after all norms."""
-    sums = {}
-
-    def add(norm, x):
-        x = to_numpy(x, "float64")
-        totals = sums.setdefault(norm, [0.0, 0.0])
-        totals[0] = totals[0] + x.sum(0)
-        totals[1] = totals[1] + np.square(x).sum(0)
-
-    for _, inputs, packing in states.each():
-        x = teacher.embeddings_layer_norm(
-            teacher.sum_packed_embeddings(inputs, packing)
-        )
-        add(0, x)
-        for number, block in enumerate(teacher.transformer_layers):
-            x, _ = attend(teacher, block, x, packing)
-            x = block.attention_layer_norm(x)
-            add(2 * number + 1, x)
-            x = block.output_layer_norm(feed_forward(block, x))
-            add(2 * number + 2, x)
-    weights = np.ones(len(sums))
-    weights[-1] = _LAST_STATE_WEIGHT
-    variances = [
-        squares / states.tokens - np.square(total / states.tokens)
-        for total, squares in sums.values()
-    ]
-    scores = np.einsum("l,ld->d", weights, np.stack(variances))
+    """Channels `[C]`, ascending, of the largest variance of all states."""
+    total = squares = 0.0
+    for _, inputs, _ in states.each():
+        x, _ = teacher.encode_packed_states(inputs)
+        x = np.stack([to_numpy(state, "float64") for state in x])  # [S, P, D]
+        total = total + x.sum(1)
+        squares = squares + np.square(x).sum(1)
+    variances = squares / states.tokens - np.square(total / states.tokens)
+    variances[-1] *= _LAST_STATE_WEIGHT
+    scores = variances.sum(0)
     if not np.isfinite(scores).all():
         raise ValueError(
             "`model` must have finite states. Received: a model whose states "

@@ -16,8 +16,6 @@ from keras_fixedhead.attention_functions import (
 )
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.growth import to_numpy
-from keras_fixedhead.layer_config import Tensor
-from keras_fixedhead.packing import Packing
 from keras_fixedhead.shrink.least_squares import (
     Explained,
     LeastSquares,
@@ -30,12 +28,7 @@ from keras_fixedhead.transformer_block import FixedHeadTransformerBlock
 _Blocks = Sequence[FixedHeadTransformerBlock]
 
 
-def attend(
-    backbone: FixedHeadBackbone,
-    block: FixedHeadTransformerBlock,
-    x: Tensor,
-    packing: Packing,
-) -> tuple[Tensor, Tensor]:
+def _attend(backbone, block, x, packing):
     """The sum before the attention's norm `[P, D]`, and the scores."""
     y, scores = block.attention(
         x,
@@ -46,7 +39,7 @@ def attend(
     return x + y, scores
 
 
-def feed_forward(block: FixedHeadTransformerBlock, x: Tensor) -> Tensor:
+def _feed_forward_sum(block, x):
     """The sum before the feed-forward layer's norm, `[P, D]`."""
     return x + block.output_dense(block.intermediate_dense(x))
 
@@ -173,7 +166,7 @@ class Fit:
         fit = self._sliced(first.attention.attention_output)
         for number, inputs, packing in states.each():
             student, teacher = self._read(number, "student", "teacher")
-            x, wanted = attend(self._teacher, first, teacher, packing)
+            x, wanted = _attend(self._teacher, first, teacher, packing)
             inner, found = _context(self._student, block, student, packing)
             logits.add(*centred_logits(wanted, found, inputs["padding_mask"]))
             fit.add(inner, self._kept(x) - student)
@@ -188,11 +181,11 @@ class Fit:
         fit = self._sliced(first.output_dense)
         for number, _, packing in states.each():
             student, teacher = self._read(number, "student", "teacher")
-            x = own = feed_forward(first, teacher)
+            x = own = _feed_forward_sum(first, teacher)
             for before, after in itertools.pairwise(replaced):
                 x = before.output_layer_norm(x)
-                x, _ = attend(self._teacher, after, x, packing)
-                x = feed_forward(after, after.attention_layer_norm(x))
+                x, _ = _attend(self._teacher, after, x, packing)
+                x = _feed_forward_sum(after, after.attention_layer_norm(x))
             if len(replaced) > 1:
                 x = _rescaled(x, own)
             inner = block.intermediate_dense(student)

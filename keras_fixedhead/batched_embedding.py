@@ -62,7 +62,7 @@ class TextEncoder:
     @property
     def size(self) -> int:
         """D."""
-        return self.embedder.embedding_dim or self.embedder.backbone.hidden_dim
+        return self.embedder.embedding_size
 
     def __call__(
         self,
@@ -108,20 +108,25 @@ class TextEncoder:
         return rows
 
     def embed_collection(
-        self, collection: Collection, name: str
+        self,
+        collection: Collection,
+        name: str,
+        query_encoder: "TextEncoder | None" = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Embeds documents and queries, float32 `[N, D]` and `[Q, D]`.
 
         Puts the model's prompts `document` and `query` before them, if any.
+        `query_encoder` embeds the queries, by default this one.
         """
 
-        def embed(texts, prompt, label):
-            known = prompt in self.embedder.preprocessor.prompts
-            return self(texts, prompt if known else None, f"{name}: {label}")
+        def embed(encode, texts, prompt, label):
+            known = prompt in encode.embedder.preprocessor.prompts
+            return encode(texts, prompt if known else None, f"{name}: {label}")
 
+        asked = query_encoder or self
         return (
-            embed(collection.documents, "document", "documents"),
-            embed(collection.queries, "query", "queries"),
+            embed(self, collection.documents, "document", "documents"),
+            embed(asked, collection.queries, "query", "queries"),
         )
 
     def _batches(self, lengths, room):

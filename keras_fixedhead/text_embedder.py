@@ -115,13 +115,16 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             vector before normalization; `None` keeps all D. A model trained
             for it (Kusupati et al. 2022, "Matryoshka Representation
             Learning") loses little accuracy.
+        projection_dim: E; a matrix `[D, E]` maps the pooled vector to E
+            numbers, such as the embeddings of a larger model, of which
+            `embedding_dim` then keeps the first. `None`: no matrix.
 
     Call arguments:
         inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
 
     Returns:
-        Embeddings `[B, D]` or `[B, embedding_dim]`, float32 unless the model
-        computes in float64.
+        Embeddings `[B, embedding_size]`, float32 unless the model computes in
+        float64.
 
     Example:
 
@@ -140,6 +143,7 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         pooling_mode: str = "mean",
         normalize: bool = True,
         embedding_dim: int | None = None,
+        projection_dim: int | None = None,
         **kwargs: Any,
     ):
         refuse_blind_token(backbone, pooling_mode)
@@ -147,13 +151,27 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         # === Config ===
         self.pooling_mode = pooling_mode
         self.normalize = normalize
+        self.projection_dim = positive_int(
+            "projection_dim", projection_dim, optional=True
+        )
         self.embedding_dim = positive_int(
             "embedding_dim",
             embedding_dim,
             optional=True,
-            most=backbone.hidden_dim,
+            most=self.projection_dim or backbone.hidden_dim,
         )
         self._encoder: TextEncoder | None = None
+
+        # === Layers ===
+        self.projection: Any = None
+        if self.projection_dim is not None:
+            dtype = keras.backend.result_type(backbone.compute_dtype, "float32")
+            self.projection = keras.layers.Dense(
+                self.projection_dim,
+                use_bias=False,
+                dtype=dtype,
+                name="projection",
+            )
 
         # === Functional Model ===
         inputs = backbone.input
@@ -161,6 +179,12 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
             backbone(inputs)["sequence_output"], inputs["padding_mask"]
         )
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
+
+    @property
+    def embedding_size(self) -> int:
+        """How many numbers an embedding has."""
+        size = self.embedding_dim or self.projection_dim
+        return size or self.backbone.hidden_dim
 
     def embed_packed(
         self,
@@ -206,6 +230,8 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
 
     def _embed(self, sequence_output, padding_mask):
         pooled = pool(sequence_output, padding_mask, self.pooling_mode)
+        if self.projection is not None:
+            pooled = self.projection(pooled)
         if self.embedding_dim is not None:
             pooled = pooled[:, : self.embedding_dim]
         if self.normalize:

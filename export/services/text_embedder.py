@@ -18,7 +18,7 @@ def serve(
     preprocessor: keras_fixedhead.FixedHeadTextEmbedderPreprocessor,
 ) -> service.Service:
     """Serves `embedding`, float32 `[B, D]`, of `text`, string `[B]`."""
-    size = embedder.embedding_dim or embedder.backbone.hidden_dim
+    size = embedder.embedding_size
 
     def packed(inputs):
         embedding = embedder.embed_packed(inputs)

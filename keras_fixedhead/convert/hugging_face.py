@@ -258,14 +258,14 @@ def _written_config(model, backbone):
     }
     layers = [x.attention.head_sizes for x in backbone.transformer_layers]
     standard = backbone.hidden_dim / backbone.num_heads
-    embedding_dim = getattr(model, "embedding_dim", None)
     for name, value, takes in (
         ("head_size", {*sum(layers, ())}, [{standard}]),
         ("attention_window", backbone.attention_window, [None]),
         ("attention_scale", backbone.attention_scale, [None]),
         ("causal", backbone.causal, [False]),
         ("activation", backbone.activation, [*activations]),
-        ("embedding_dim", embedding_dim, [None]),
+        ("embedding_dim", getattr(model, "embedding_dim", None), [None]),
+        ("projection_dim", getattr(model, "projection_dim", None), [None]),
     ):
         if value not in takes:
             raise ValueError(

@@ -135,10 +135,10 @@ def _supported(model):
             f"Received: a {type(model).__name__}, whose head has its own size"
         )
     backbone = backbone_of(model)
-    if backbone.pooler:
+    if backbone.pooler or getattr(model, "projection", None) is not None:
         raise ValueError(
-            "`model` must be without a pooler, which no shrunk state feeds. "
-            f"Received: {model.name} with pooler=True"
+            "`model` must be without a pooler and without a projection, which "
+            f"no shrunk state feeds. Received: {model.name} with one"
         )
     refuse_changed_kernels(model)
     return backbone

@@ -53,16 +53,36 @@ class Task:
 TASKS = {
     "text_embedder": Task(
         cls=keras_fixedhead.FixedHeadTextEmbedder,
-        options={"pooling_mode": "max", "normalize": False, "embedding_dim": 5},
+        options={
+            "pooling_mode": "max",
+            "normalize": False,
+            "embedding_dim": 5,
+            "projection_dim": 7,
+        },
         preprocessor={"sequence_length": LENGTH, "prompts": {"query": "a "}},
-        trained=({"pooling_mode": "mean", "embedding_dim": None}, {}),
+        trained=(
+            {
+                "pooling_mode": "mean",
+                "embedding_dim": None,
+                "projection_dim": None,
+            },
+            {},
+        ),
+        float32_head=True,
         x=TEXTS,
         y=np.ones((4, 11)),
         loss="mse",
         packed="embed_packed",
         variants=(
             ({"pooling_mode": "mean", "normalize": True}, {}),
-            ({"pooling_mode": "cls", "embedding_dim": None}, {}),
+            (
+                {
+                    "pooling_mode": "cls",
+                    "embedding_dim": None,
+                    "projection_dim": None,
+                },
+                {},
+            ),
         ),
     ),
     "text_classifier": Task(

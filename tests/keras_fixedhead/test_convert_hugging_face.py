@@ -213,11 +213,12 @@ def test_back_only_where_the_format_has_a_place(
     assert not list(tmp_path.iterdir())
 
 
-def test_back_keeps_whole_embeddings_only(tmp_path, make_backbone):
+@pytest.mark.parametrize("name", ["embedding_dim", "projection_dim"])
+def test_back_keeps_whole_embeddings_only(tmp_path, make_backbone, name):
     embedder = FixedHeadTextEmbedder(
-        make_backbone(num_heads=1, head_size=11), embedding_dim=7
+        make_backbone(num_heads=1, head_size=11), **{name: 7}
     )
-    with pytest.raises(ValueError, match="embedding_dim=7"):
+    with pytest.raises(ValueError, match=f"{name}=7"):
         convert.to_hugging_face(embedder, tmp_path / "back")
     with pytest.raises(FileExistsError, match="exists"):
         convert.to_hugging_face(embedder, tmp_path)

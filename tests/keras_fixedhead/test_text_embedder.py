@@ -55,9 +55,25 @@ def test_first_numbers_of_an_embedding(make_embedder, inputs):
 
 
 @pytest.mark.any_backend
+def test_projection(make_embedder, inputs):
+    pooled = make_embedder(normalize=False)
+    model = FixedHeadTextEmbedder(pooled.backbone, projection_dim=17)
+    kernel = np.random.default_rng(0).normal(size=(11, 17))
+    model.projection.kernel.assign(kernel)
+    real = inputs["padding_mask"].any(1)
+    expected = ops.convert_to_numpy(pooled(inputs))[real] @ kernel
+    expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
+    got = ops.convert_to_numpy(model(inputs))
+    assert got.shape == (5, model.embedding_size) == (5, 17)
+    np.testing.assert_allclose(got[real], expected, atol=1e-5)
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"projection_dim": 0}, "`projection_dim` .*projection_dim=0"),
+        ({"projection_dim": 3, "embedding_dim": 5}, "from 1 to 3"),
         ({"embedding_dim": 0}, "from 1 to 11.*embedding_dim=0"),
         ({"embedding_dim": 12}, "from 1 to 11.*embedding_dim=12"),
         ({"pooling_mode": "sum"}, "pooling_mode='sum'"),

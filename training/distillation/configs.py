@@ -100,9 +100,9 @@ def heal() -> DistillConfig:
         config="heal",
         dropout=0.0,
         steps=2_000,
-        global_batch_size=128,
-        learning_rate=4e-4,
-        warmup_steps=100,
+        global_batch_size=32,
+        learning_rate=1e-4,  # higher ones first undo what was fitted
+        warmup_steps=50,
         sequence_length=128,
         embedding_weight=3.0,
         state_weight=1.0,

@@ -8,7 +8,6 @@ tokens of a batch.
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -24,6 +23,7 @@ from keras_fixedhead.losses import similarity_loss, state_loss
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
+from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import (
     read_embeddings,
@@ -35,7 +35,6 @@ from training.engine.configs import (
     check_positive,
     check_whole_batch,
 )
-from training.engine.global_batch import ExampleBatches, tokenized
 from training.engine.origin import Origin, read_origin
 from training.engine.preset import (
     copy_encoder,
@@ -43,6 +42,8 @@ from training.engine.preset import (
     preset_sha256,
     read_embedder,
     read_start,
+    refuse_other_outputs,
+    write_preset,
 )
 from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
@@ -50,49 +51,6 @@ from training.engine.task import SequenceTask, in_order, mean_share
 _NEIGHBOURS = 10
 # Texts on which the targets are rotated to the student's first embeddings.
 _ORIENTATION_TEXTS = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class TaughtTexts:
-    """Texts, and the teacher's embeddings of them, float32 `[N, E]`."""
-
-    texts: list[str]
-    embeddings: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-
-@dataclasses.dataclass
-class TaughtBatches(ExampleBatches):
-    """Batches of the model's inputs, int32 `[M, T]`, and `teacher`, `[M, E]`.
-
-    `prompt` names the prompt to put before each text.
-    """
-
-    prompt: str | None = None
-
-    def reader(self, examples: TaughtTexts) -> Callable:
-        # A GPU has better use for its memory.
-        with tf.device("cpu"):
-            texts = tf.constant(examples.texts)
-            embeddings = tf.constant(examples.embeddings)
-
-        def batch(numbers):
-            features = tokenized(
-                self.preprocessor,
-                tf.gather(texts, numbers),
-                self.prompt,
-                self.preprocessor.sequence_length,
-                fixed_size=not self.packed,
-            )
-            return {
-                **features,
-                "teacher": tf.gather(embeddings, numbers),
-                "index": numbers,
-            }
-
-        return batch
 
 
 class DistillationTask(SequenceTask):
@@ -104,6 +62,8 @@ class DistillationTask(SequenceTask):
         self.config = config
         self._options = options = config.distillation
         start, self._model = read_start(config.model)
+        if start is not None:
+            refuse_other_outputs(start, config.model.init, "init")
         self._check_options()
         self._start = start
         self._embedder: Any = None
@@ -285,6 +245,24 @@ class DistillationTask(SequenceTask):
         super().save(folder)
         if self._origin is not None:
             self._origin.write(folder)
+        if self.config.model.init is not None:
+            embedder = self._in_teachers_space()
+            write_preset(
+                folder / "query_encoder",
+                embedder,
+                lambda path: embedder.save_to_preset(str(path)),
+            )
+
+    def _in_teachers_space(self):
+        """Returns the student, whose embeddings search the teacher's."""
+        embedder = FixedHeadTextEmbedder(
+            self.model.backbone,
+            self.model.preprocessor,
+            self.model.pooling_mode,
+            projection_dim=len(self._projection),
+        )
+        embedder.projection.kernel.assign(self._projection.T)
+        return embedder
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         options = self._options

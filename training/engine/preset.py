@@ -105,6 +105,20 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
+def refuse_other_outputs(
+    embedder: FixedHeadTextEmbedder, preset: pathlib.Path, argument: str
+) -> None:
+    """Raises an error if embeddings are not all of what is pooled."""
+    if (embedder.embedding_dim, embedder.projection_dim) != (None, None):
+        raise ValueError(
+            f"`{argument}` must be a preset whose embeddings are what its "
+            "encoder returns, pooled. "
+            f"Received: {str(preset)!r} with embedding_dim="
+            f"{embedder.embedding_dim} and projection_dim="
+            f"{embedder.projection_dim}"
+        )
+
+
 def read_task(
     preset: pathlib.Path, argument: str, kind: type[_Task], **arguments: Any
 ) -> _Task:

@@ -152,6 +152,10 @@ class EvaluateConfig(CollectionsConfig):
     """Search only part of the documents, by a graph (bits: by cells)."""
     output: pathlib.Path | None = None
     """JSON file for the metrics."""
+    query_model: pathlib.Path | None = None
+    """Preset that embeds the queries, in place of the model, as numbers that
+    compare with the model's, such as PRESET/query_encoder of
+    `training.distill --init`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

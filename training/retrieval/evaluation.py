@@ -45,6 +45,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         )
     check_positive(recall=min(config.recall, default=0))
     collections, encode = read_inputs(config)
+    query_encoder = _query_encoder(config, encode.size)
     names = ("precision", "dimension", "reduction", "approximate")
     options = {name: getattr(config, name) for name in names}
     fewest = min(len(each.documents) for each in collections.values())
@@ -53,7 +54,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     figures = ("nDCG@10", "AP", *(f"R@{k}" for k in config.recall), "RR@10")
     found = {}
     for folder, collection in collections.items():
-        documents, queries = encode.embed_collection(collection, folder)
+        documents, queries = encode.embed_collection(
+            collection, folder, query_encoder
+        )
         rankings = _rank(collection, documents, queries, depth, options)
         found[folder] = {
             way: measure_rankings(
@@ -75,6 +78,19 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     if config.output is not None:
         write_json(config.output, found)
     return found
+
+
+def _query_encoder(config, size):
+    if config.query_model is None:
+        return None
+    embedder = read_embedder(config.query_model, "query_model")
+    if embedder.embedding_size != size:
+        raise ValueError(
+            "`query_model` must return as many numbers as `model`, "
+            f"{size}. Received: {str(config.query_model)!r}, which returns "
+            f"{embedder.embedding_size}"
+        )
+    return TextEncoder(embedder, config.sequence_length, config.batch_size)
 
 
 def _rank(collection, documents, queries, depth, options):

@@ -19,7 +19,7 @@ from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
 from training.engine.configs import check_positive, check_whole_batch
-from training.engine.preset import read_tokenizer
+from training.engine.preset import read_tokenizer, refuse_other_outputs
 from training.engine.task import FinetuningTask, in_order, mean_share
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
@@ -109,12 +109,8 @@ class RetrievalTask(FinetuningTask):
     def _check_options(self):
         options, hidden_dim = self._options, self._model.hidden_dim
         check_whole_batch(self.config.run.accumulation_steps, "negatives")
-        cut = self._start and self._start.embedding_dim
-        if cut is not None:
-            raise ValueError(
-                f"`init` {str(self._model.init)!r} must be a preset that is "
-                f"not cut: its embeddings have {cut} of {hidden_dim} numbers."
-            )
+        if self._start is not None:
+            refuse_other_outputs(self._start, self._model.init, "init")
         self._check_lengths(
             2,
             query_length=options.query_length,

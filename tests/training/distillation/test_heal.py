@@ -166,6 +166,25 @@ def test_presets_can_be_healed_again(run, data):
     assert origin == (data.init / "origin.json").read_bytes()
 
 
+def test_queries_in_the_teachers_space(run, data, tmp_path):
+    with get_strategy("one_device").scope():
+        projection = CASE.task(data, tmp_path)._projection
+    student, encoder = (
+        FixedHeadTextEmbedder.from_preset(str(path))
+        for path in (run.preset, run.preset / "query_encoder")
+    )
+    assert encoder.embedding_size == len(projection)
+    found, reduced = (
+        model.encode_text(tiny.texts(), verbose=0)
+        for model in (encoder, student)
+    )
+    np.testing.assert_allclose(found, reduced @ projection.T, atol=1e-5)
+    # It is for queries, not to start from.
+    changes = {"init": run.preset / "query_encoder", "state_weight": 0.0}
+    with pytest.raises(ValueError, match=f"`init` .*={len(projection)}"):
+        CASE.task(data, tmp_path, **changes)
+
+
 def test_another_teacher_is_refused(data, tmp_path, capsys):
     tiny.embedder(1).save_to_preset(str(tmp_path / "other"))
     other = data._replace(teacher=tmp_path / "other")

@@ -21,7 +21,9 @@ from tests.training.engine.test_loop import Line, attention_steps, run
 from tests.training.task_tests import difference
 from training import distill, finetune, language_model, pretrain
 from training.engine import loop
+from training.engine.preset import SHAPE
 from training.engine.strategy import get_strategy
+from training.shrink import __main__ as shrink
 
 PROGRAM = "tests.training.engine.test_two_replicas"
 # Reports of attention have no say in what is learned, wherever it is.
@@ -43,6 +45,28 @@ def distillation(data, workdir, **changes):
     return tiny.distillation(texts, teacher, workdir, **changes)
 
 
+def write_shrunk(folder):
+    write_teacher(folder)
+    arguments = {
+        "--source": folder / "teacher",
+        "--calibration": folder / "texts.txt",
+        "--output": folder / "init",
+        "--hidden_dim": 7,
+        "--num_layers": 1,
+        "--heldout_texts": 0,
+    }
+    words = [str(x) for pair in arguments.items() for x in pair]
+    assert shrink.main(words) == 0
+    return folder
+
+
+def healing(data, workdir, **changes):
+    shape = dict.fromkeys(SHAPE)
+    changes = {**shape, "init": data / "init", "state_weight": 2.0, **changes}
+    return distillation(data, workdir, **changes)
+
+
+_WITHOUT_REPORTS = ("distillation", "healing")
 # Verb, named run, data, configuration and what is changed in it.
 CASES = {
     "retrieval": (
@@ -60,6 +84,7 @@ CASES = {
         SGD | {"head_dropout": 0.0},
     ),
     "distillation": (distill, "compact", write_teacher, distillation, SGD),
+    "healing": (distill, "heal", write_shrunk, healing, SGD),
     "language_model": (
         language_model,
         "small_lm",
@@ -121,7 +146,7 @@ def main(folder, name):
         "one_device": (
             parts if name in ("classification", "language_model") else {}
         ),
-        "mirrored": {} if name == "distillation" else REPORTS,
+        "mirrored": {} if name in _WITHOUT_REPORTS else REPORTS,
     }.items():
         workdir = folder / strategy / name
         CASES[name][0].train(
@@ -156,7 +181,7 @@ def runs(tmp_path_factory):
     "name",
     [
         name
-        if name == "distillation"
+        if name == "healing"
         else pytest.param(name, marks=pytest.mark.slow)
         for name in CASES
     ],
@@ -171,7 +196,7 @@ def test_learning_from_the_whole_batch_is_the_same(runs, name):
     assert difference(one, two) < 1e-9
     for a, b in zip(tiny.metrics(one), tiny.metrics(two), strict=True):
         assert b == pytest.approx(a, rel=1e-5)
-    if name != "distillation":
+    if name not in _WITHOUT_REPORTS:
         assert attention_steps(two) == [0] and not attention_steps(one)
 
 

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_fixedhead import beir
+from keras_fixedhead import FixedHeadTextEmbedder, beir
 from tests import minilm
 from tests.training import tiny
 from training import embedding_report, evaluate
@@ -51,11 +51,13 @@ def folders(tmp_path_factory):
     return made
 
 
-def ranks(embedder, folder):
+def ranks(embedder, folder, query_encoder=None):
     """Of each judged query, the rank of its document by exact search."""
     found = beir.read_collection(folder)
     documents = embedder.encode_text(found.documents, verbose=0)
-    queries = embedder.encode_text(found.queries, prompt="query", verbose=0)
+    queries = (query_encoder or embedder).encode_text(
+        found.queries, prompt="query", verbose=0
+    )
     order = np.argsort(-queries @ documents.T, axis=1)
     return np.array(
         [
@@ -102,6 +104,30 @@ def test_figures_of_collections(preset, embedder, folders, tmp_path, capsys):
         assert list(found[str(folder)]) == ["exact", "index", "BM25", "fusion"]
     assert found["mean"]["exact"]["AP"] == pytest.approx(np.mean(expected))
     assert found["mean"]["index"] != found["mean"]["exact"]
+
+
+def test_queries_of_another_model(preset, embedder, folders, tmp_path, capsys):
+    size = embedder.embedding_size
+    other = tiny.embedder(1, prompts={"query": "three "})
+    for name, dim in (("query", size), ("wrong", size - 1)):
+        query_encoder = FixedHeadTextEmbedder(
+            other.backbone, other.preprocessor, projection_dim=dim
+        )
+        query_encoder.save_to_preset(str(tmp_path / name))
+    query_encoder = FixedHeadTextEmbedder.from_preset(str(tmp_path / "query"))
+    words = ("--query_model", str(tmp_path / "query"))
+    output = tmp_path / "figures.json"
+    assert run(evaluate, preset, folders, *words, "--output", str(output)) == 0
+    found = json.loads(output.read_text())
+    for folder in folders:
+        right = ranks(embedder, folder, query_encoder)
+        assert (right != ranks(embedder, folder)).any()
+        found_map = found[str(folder)]["exact"]["AP"]
+        assert found_map == pytest.approx(np.mean(1 / right))
+    words = ("--query_model", str(tmp_path / "wrong"))
+    assert run(evaluate, preset, folders, *words) == 1
+    error = capsys.readouterr().err
+    assert f"as many numbers as `model`, {size}" in error
 
 
 def test_a_blank_document_is_not_found(preset, tmp_path, capsys):

@@ -106,7 +106,7 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
 
 
 def refuse_other_outputs(
-    embedder: FixedHeadTextEmbedder, preset: pathlib.Path, argument: str
+    embedder: FixedHeadTextEmbedder, preset: pathlib.Path | None, argument: str
 ) -> None:
     """Raises an error if embeddings are not all of what is pooled."""
     if (embedder.embedding_dim, embedder.projection_dim) != (None, None):

@@ -232,7 +232,10 @@ def test_refused_models(make_backbone, make_task, make_embedder):
     block.attention.query.quantize("int8")
     for model, message in (
         (make_backbone(pooler=True), "without a pooler"),
-        (make_embedder(projection_dim=5), "without a projection"),
+        (
+            FixedHeadTextEmbedder(make_backbone(), projection_dim=5),
+            "without a projection",
+        ),
         (make_task(FixedHeadTextClassifier, num_classes=3), "TextClassifier"),
         (keras.Sequential([keras.layers.Dense(3)]), "FixedHeadBackbone"),
         (quantized, "quantized"),

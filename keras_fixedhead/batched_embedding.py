@@ -59,11 +59,6 @@ class TextEncoder:
         self._sequence_length = sequence_length
         self._graph = self._traced = None
 
-    @property
-    def size(self) -> int:
-        """D."""
-        return self.embedder.embedding_size
-
     def __call__(
         self,
         texts: Sequence[str],
@@ -84,7 +79,8 @@ class TextEncoder:
                     f"{i}: {text!r}"
                 )
         room = self.embedder.preprocessor.room(self._sequence_length, 1)
-        rows = np.empty((len(texts), self.size), "float32")
+        size = self.embedder.embedding_size
+        rows = np.empty((len(texts), size), "float32")
         batches = self._batches([len(text) for text in texts], room)
 
         def embed(chosen):

@@ -138,7 +138,7 @@ def _supported(model):
     if backbone.pooler or getattr(model, "projection", None) is not None:
         raise ValueError(
             "`model` must be without a pooler and without a projection, which "
-            f"no shrunk state feeds. Received: {model.name} with one"
+            f"would read other states. Received: {model.name} with one"
         )
     refuse_changed_kernels(model)
     return backbone

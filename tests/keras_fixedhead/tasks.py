@@ -50,6 +50,9 @@ class Task:
         return tiny_models.add_noise(model)
 
 
+# Embeddings that are neither cut nor projected.
+_WHOLE = {"embedding_dim": None, "projection_dim": None}
+
 TASKS = {
     "text_embedder": Task(
         cls=keras_fixedhead.FixedHeadTextEmbedder,
@@ -60,14 +63,7 @@ TASKS = {
             "projection_dim": 7,
         },
         preprocessor={"sequence_length": LENGTH, "prompts": {"query": "a "}},
-        trained=(
-            {
-                "pooling_mode": "mean",
-                "embedding_dim": None,
-                "projection_dim": None,
-            },
-            {},
-        ),
+        trained=({"pooling_mode": "mean", **_WHOLE}, {}),
         float32_head=True,
         x=TEXTS,
         y=np.ones((4, 11)),
@@ -75,14 +71,7 @@ TASKS = {
         packed="embed_packed",
         variants=(
             ({"pooling_mode": "mean", "normalize": True}, {}),
-            (
-                {
-                    "pooling_mode": "cls",
-                    "embedding_dim": None,
-                    "projection_dim": None,
-                },
-                {},
-            ),
+            ({"pooling_mode": "cls", **_WHOLE}, {}),
         ),
     ),
     "text_classifier": Task(

@@ -62,8 +62,7 @@ class DistillationTask(SequenceTask):
         self.config = config
         self._options = options = config.distillation
         start, self._model = read_start(config.model)
-        if start is not None:
-            refuse_other_outputs(start, config.model.init, "init")
+        refuse_other_outputs(start)
         self._check_options()
         self._start = start
         self._embedder: Any = None
@@ -246,15 +245,20 @@ class DistillationTask(SequenceTask):
         if self._origin is not None:
             self._origin.write(folder)
         if self.config.model.init is not None:
-            embedder = self._in_teachers_space()
+            embedder = self._query_encoder()
+            # The disk needs room for these weights, too.
             write_preset(
                 folder / "query_encoder",
                 embedder,
                 lambda path: embedder.save_to_preset(str(path)),
             )
 
-    def _in_teachers_space(self):
-        """Returns the student, whose embeddings search the teacher's."""
+    def _query_encoder(self):
+        """Returns the student with embeddings of the teacher's size.
+
+        The transposed matrix maps them back, so that they search the
+        teacher's own.
+        """
         embedder = FixedHeadTextEmbedder(
             self.model.backbone,
             self.model.preprocessor,

@@ -105,18 +105,15 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
-def refuse_other_outputs(
-    embedder: FixedHeadTextEmbedder, preset: pathlib.Path | None, argument: str
-) -> None:
-    """Raises an error if embeddings are not all of what is pooled."""
-    if (embedder.embedding_dim, embedder.projection_dim) != (None, None):
-        raise ValueError(
-            f"`{argument}` must be a preset whose embeddings are what its "
-            "encoder returns, pooled. "
-            f"Received: {str(preset)!r} with embedding_dim="
-            f"{embedder.embedding_dim} and projection_dim="
-            f"{embedder.projection_dim}"
-        )
+def refuse_other_outputs(start: FixedHeadTextEmbedder | None) -> None:
+    """Raises an error if the embeddings of `init` are cut or projected."""
+    for name in ("embedding_dim", "projection_dim"):
+        value = getattr(start, name, None)
+        if value is not None:
+            raise ValueError(
+                "`init` must be a preset whose embeddings are neither cut nor "
+                f"projected. Received: a preset with {name}={value}"
+            )
 
 
 def read_task(

@@ -153,9 +153,8 @@ class EvaluateConfig(CollectionsConfig):
     output: pathlib.Path | None = None
     """JSON file for the metrics."""
     query_model: pathlib.Path | None = None
-    """Preset that embeds the queries, in place of the model, as numbers that
-    compare with the model's, such as PRESET/query_encoder of
-    `training.distill --init`."""
+    """Preset that embeds the queries, such as the PRESET/query_encoder that
+    `training.distill --init` writes. Default: the model."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,11 +45,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         )
     check_positive(recall=min(config.recall, default=0))
     collections, encode = read_inputs(config)
-    query_encoder = _query_encoder(config, encode.size)
+    size = encode.embedder.embedding_size
+    query_encoder = _query_encoder(config, size)
     names = ("precision", "dimension", "reduction", "approximate")
     options = {name: getattr(config, name) for name in names}
     fewest = min(len(each.documents) for each in collections.values())
-    retrieval.check_index(fewest, encode.size, **options)
+    retrieval.check_index(fewest, size, **options)
     depth = max(_DEPTH, *config.recall)
     figures = ("nDCG@10", "AP", *(f"R@{k}" for k in config.recall), "RR@10")
     found = {}

@@ -60,10 +60,11 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     config.output.mkdir(parents=True, exist_ok=True)
     pictures.check_picture(config.output / "report.png")
     collections, encode = read_inputs(config)
-    ways = _ways(encode.size, config.dimensions)
+    size = encode.embedder.embedding_size
+    ways = _ways(size, config.dimensions)
     fewest = min(len(each.documents) for each in collections.values())
     for way in ways:
-        retrieval.check_index(fewest, encode.size, **way)
+        retrieval.check_index(fewest, size, **way)
     measured, words = [], []
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
@@ -72,7 +73,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
         words.append(
             measure_rankings(found.documents, collection.relevant, _FIGURES)
         )
-    rows = _rows(ways, measured, encode.size)
+    rows = _rows(ways, measured, size)
     ndcg, recall = (_mean(each[name] for each in words) for name in _FIGURES)
     _print(rows, ndcg, recall)
     write_json(

@@ -109,8 +109,7 @@ class RetrievalTask(FinetuningTask):
     def _check_options(self):
         options, hidden_dim = self._options, self._model.hidden_dim
         check_whole_batch(self.config.run.accumulation_steps, "negatives")
-        if self._start is not None:
-            refuse_other_outputs(self._start, self._model.init, "init")
+        refuse_other_outputs(self._start)
         self._check_lengths(
             2,
             query_length=options.query_length,

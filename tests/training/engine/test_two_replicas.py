@@ -32,41 +32,25 @@ REPORTS = {"attention_interval": 50, "attention_sequences": 2}
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 
 
-def write_teacher(folder):
+def write_shrunk(folder):
     folder.mkdir(parents=True)
-    tiny.embedder(dtype="float64").save_to_preset(str(folder / "teacher"))
-    tiny.write_texts(folder / "texts.txt")
+    texts = tiny.write_texts(folder / "texts.txt")
+    teacher = folder / "teacher"
+    tiny.embedder(dtype="float64").save_to_preset(str(teacher))
+    words = ["--source", str(teacher), "--calibration", str(texts)]
+    words += ["--hidden_dim", "7", "--heldout_texts", "0"]
+    assert shrink.main([*words, "--output", str(folder / "init")]) == 0
     return folder
 
 
 def distillation(data, workdir, **changes):
+    """With each of the losses."""
     texts, teacher = data / "texts.txt", data / "teacher"
-    changes = {"cache": data / "cache", **changes}
+    start = dict.fromkeys(SHAPE) | {"init": data / "init", "state_weight": 2.0}
+    changes = {"cache": data / "cache", **start, **changes}
     return tiny.distillation(texts, teacher, workdir, **changes)
 
 
-def write_shrunk(folder):
-    write_teacher(folder)
-    arguments = {
-        "--source": folder / "teacher",
-        "--calibration": folder / "texts.txt",
-        "--output": folder / "init",
-        "--hidden_dim": 7,
-        "--num_layers": 1,
-        "--heldout_texts": 0,
-    }
-    words = [str(x) for pair in arguments.items() for x in pair]
-    assert shrink.main(words) == 0
-    return folder
-
-
-def healing(data, workdir, **changes):
-    shape = dict.fromkeys(SHAPE)
-    changes = {**shape, "init": data / "init", "state_weight": 2.0, **changes}
-    return distillation(data, workdir, **changes)
-
-
-_WITHOUT_REPORTS = ("distillation", "healing")
 # Verb, named run, data, configuration and what is changed in it.
 CASES = {
     "retrieval": (
@@ -83,8 +67,7 @@ CASES = {
         tiny.classification,
         SGD | {"head_dropout": 0.0},
     ),
-    "distillation": (distill, "compact", write_teacher, distillation, SGD),
-    "healing": (distill, "heal", write_shrunk, healing, SGD),
+    "distillation": (distill, "heal", write_shrunk, distillation, SGD),
     "language_model": (
         language_model,
         "small_lm",
@@ -146,7 +129,7 @@ def main(folder, name):
         "one_device": (
             parts if name in ("classification", "language_model") else {}
         ),
-        "mirrored": {} if name in _WITHOUT_REPORTS else REPORTS,
+        "mirrored": {} if name == "distillation" else REPORTS,
     }.items():
         workdir = folder / strategy / name
         CASES[name][0].train(
@@ -181,7 +164,7 @@ def runs(tmp_path_factory):
     "name",
     [
         name
-        if name == "healing"
+        if name == "distillation"
         else pytest.param(name, marks=pytest.mark.slow)
         for name in CASES
     ],
@@ -196,7 +179,7 @@ def test_learning_from_the_whole_batch_is_the_same(runs, name):
     assert difference(one, two) < 1e-9
     for a, b in zip(tiny.metrics(one), tiny.metrics(two), strict=True):
         assert b == pytest.approx(a, rel=1e-5)
-    if name not in _WITHOUT_REPORTS:
+    if name != "distillation":
         assert attention_steps(two) == [0] and not attention_steps(one)
 
 

@@ -122,8 +122,8 @@ def test_queries_of_another_model(preset, embedder, folders, tmp_path, capsys):
     for folder in folders:
         right = ranks(embedder, folder, query_encoder)
         assert (right != ranks(embedder, folder)).any()
-        found_map = found[str(folder)]["exact"]["AP"]
-        assert found_map == pytest.approx(np.mean(1 / right))
+        precision = found[str(folder)]["exact"]["AP"]
+        assert precision == pytest.approx(np.mean(1 / right))
     words = ("--query_model", str(tmp_path / "wrong"))
     assert run(evaluate, preset, folders, *words) == 1
     error = capsys.readouterr().err

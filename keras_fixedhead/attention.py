@@ -302,16 +302,13 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
     def compute_output_spec(
-        self, query: Tensor, *args: Any, **kwargs: Any
+        self, *args: Any, **kwargs: Any
     ) -> Tensor | tuple[Tensor, ...]:
-        cache = kwargs.get("cache")
-        if cache is not None or kwargs.get("return_attention_scores"):
-            # Several outputs: Keras finds their shapes by tracing `call`.
-            return keras.Operation.compute_output_spec(
-                self, query, *args, **kwargs
-            )
-        shape = self.compute_output_shape(query.shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+        several = kwargs.get("return_attention_scores")
+        if several or kwargs.get("cache") is not None:
+            # Keras finds the shapes of several outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return super().compute_output_spec(*args, **kwargs)
 
     def get_config(self) -> dict:
         return {

@@ -148,17 +148,10 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         x = self.output_layer_norm(attended + x)
         return x if cache is None else (x, cache)
 
-    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
-        return inputs_shape
-
-    def compute_output_spec(
-        self, inputs: Tensor, *args: Any, **kwargs: Any
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        cache = kwargs.get("cache")
-        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if cache is None:
-            return output
-        return output, keras.KerasTensor(cache.shape, dtype=self.compute_dtype)
+    def compute_output_shape(
+        self, inputs_shape: Shape, cache_shape: Shape | None = None
+    ) -> Shape | tuple[Shape, Shape]:
+        return (inputs_shape, cache_shape) if cache_shape else inputs_shape
 
     def get_config(self) -> dict:
         config = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import keras
 from keras import ops
 
-from keras_fixedhead.layer_config import Tensor
+from keras_fixedhead.layer_config import Tensor, at_least_float32
 
 
 def combine_attention_masks(
@@ -73,44 +73,6 @@ def boolean_mask(name: str, mask: Tensor) -> Tensor:
     return ops.cast(mask, "bool")
 
 
-def dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
-    dropout: Callable[[Tensor], Tensor] | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Attends with heads of one size.
-
-    Takes `[B, T, N, H]`, `[B, S, N, H]`, `[B, S, N, H]`, a bool mask that
-    broadcasts to `[B, N, T, S]`, and a scale of the logits, by default
-    `1 / sqrt(H)`. Returns the context `[B, T, N, H]` and the scores before
-    dropout `[B, N, T, S]`; the softmax is computed in float32 at least. A
-    query position that may attend to nothing gets zeros for both.
-    """
-    dtype = keras.backend.standardize_dtype(query.dtype)
-    if scale is None:
-        scale = 1.0 / math.sqrt(query.shape[-1])
-    # TensorFlow's cast would first round a Python number to float32.
-    query = query * ops.convert_to_tensor(scale, dtype)
-    logits = ops.einsum("btnh,bsnh->bnts", query, key)
-    if dtype in ("float16", "bfloat16"):
-        logits = ops.cast(logits, "float32")
-    if mask is None:
-        scores = ops.softmax(logits)
-    else:
-        allowed = ops.cast(mask, logits.dtype)
-        # exp() of a masked logit is exactly 0 beside one that is not masked.
-        # Where all are masked, the softmax is multiplied by 0.
-        scores = ops.softmax(logits + (1.0 - allowed) * -1e9)
-        anywhere = ops.any(mask, axis=-1, keepdims=True)
-        scores = scores * ops.cast(anywhere, logits.dtype)
-    scores = ops.cast(scores, dtype)
-    weights = scores if dropout is None else dropout(scores)
-    return ops.einsum("bnts,bsnh->btnh", weights, value), scores
-
-
 def multi_head_attention(
     query: Tensor,
     key: Tensor,
@@ -120,10 +82,13 @@ def multi_head_attention(
     dropout: Callable[[Tensor], Tensor] | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`dot_product_attention` with heads side by side, of `head_sizes`.
+    """Scaled dot-product attention with heads side by side, of `head_sizes`.
 
-    Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`; returns the context `[B, T, W]`
-    and the scores `[B, N, T, S]`. Equal adjacent heads run at once.
+    Takes `[B, T, W]`, `[B, S, W]`, `[B, S, W]`, a bool mask that broadcasts to
+    `[B, N, T, S]`, and a scale of the logits, by default `1 / sqrt(H)`. Returns
+    the context `[B, T, W]` and the scores before dropout `[B, N, T, S]`; the
+    softmax is computed in float32 at least. A query position that may attend to
+    nothing gets zeros for both. Equal adjacent heads run at once.
     """
     contexts, scores = [], []
     start, head = 0, 0
@@ -141,18 +106,36 @@ def multi_head_attention(
             )
             for x in (query, key, value)
         )
-        run_context, run_scores = dot_product_attention(
-            run_query, run_key, run_value, run_mask, dropout, scale
-        )
+        run_scores = _scores(run_query, run_key, run_mask, scale)
+        weights = run_scores if dropout is None else dropout(run_scores)
+        context = ops.einsum("bnts,bsnh->btnh", weights, run_value)
         # [B, T, heads, size] -> [B, T, heads * size]
         contexts.append(
-            ops.reshape(run_context, (*ops.shape(query)[:2], heads * size))
+            ops.reshape(context, (*ops.shape(query)[:2], heads * size))
         )
         scores.append(run_scores)
         start, head = stop, head + heads
     if len(contexts) == 1:
         return contexts[0], scores[0]
     return ops.concatenate(contexts, -1), ops.concatenate(scores, 1)
+
+
+def _scores(query, key, mask, scale):
+    """The scores `[B, N, T, S]` of heads of one size, `[B, T, N, H]`."""
+    dtype = keras.backend.standardize_dtype(query.dtype)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    # TensorFlow's cast would first round a Python number to float32.
+    query = query * ops.convert_to_tensor(scale, dtype)
+    logits = at_least_float32(ops.einsum("btnh,bsnh->bnts", query, key))
+    if mask is None:
+        return ops.cast(ops.softmax(logits), dtype)
+    allowed = ops.cast(mask, logits.dtype)
+    # exp() of a masked logit is exactly 0 beside one that is not masked.
+    # Where all are masked, the softmax is multiplied by 0.
+    scores = ops.softmax(logits + (1.0 - allowed) * -1e9)
+    anywhere = ops.any(mask, axis=-1, keepdims=True)
+    return ops.cast(scores * ops.cast(anywhere, logits.dtype), dtype)
 
 
 def write_cache(cache: Tensor, index: int | Tensor, part: Tensor) -> Tensor:

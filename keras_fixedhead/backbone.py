@@ -15,6 +15,7 @@ from keras_fixedhead.layer_config import (
     Tensor,
     Tensors,
     arguments_of,
+    dense,
     kernel_initializer,
     refuse_unknown_arguments,
 )
@@ -154,13 +155,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         ]
         self.pooled_dense: Any = None
         if pooler:
-            self.pooled_dense = keras.layers.Dense(
-                hidden_dim,
-                kernel_initializer=kernel_initializer(),
-                activation="tanh",
-                dtype=dtype,
-                name="pooled_dense",
-            )
+            self.pooled_dense = dense(hidden_dim, "pooled_dense", dtype, "tanh")
 
         # === Functional Model ===
         inputs = {
@@ -212,9 +207,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         """
 
         def encode(packing):
-            x = self._encode_but_last(inputs, packing, training)
-            last = self.transformer_layers[-1]
-            return last(x, **self._options(packing, training))
+            blocks = self.transformer_layers
+            return self._encode(inputs, packing, training, blocks)
 
         packing = Packing(inputs["padding_mask"], fixed_size)
         # Keras cannot add empty tensors of a static shape.
@@ -262,8 +256,8 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
             selection = Packing(ops.ones_like(positions), fixed_size=True)
         else:
             selection = Packing(real)
-        x = self._encode_but_last(inputs, packing, training)
-        last = self.transformer_layers[-1]
+        *blocks, last = self.transformer_layers
+        x = self._encode(inputs, packing, training, blocks)
         options = self._options(packing, training)
         if self.attention_window is not None or self.causal:
             # Windows and causal masks need the positions of the queries.
@@ -318,11 +312,10 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         segment_ids = packing.pack(inputs["segment_ids"])
         return self._sum_embeddings(tokens, positions, segment_ids)
 
-    def _encode_but_last(self, inputs, packing, training):
-        x = self._normalize(
-            self.sum_packed_embeddings(inputs, packing), training
-        )
-        for layer in self.transformer_layers[:-1]:
+    def _encode(self, inputs, packing, training, blocks):
+        x = self.sum_packed_embeddings(inputs, packing)
+        x = self._normalize(x, training)
+        for layer in blocks:
             x = layer(x, **self._options(packing, training))
         return x
 

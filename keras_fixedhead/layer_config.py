@@ -19,6 +19,18 @@ def kernel_initializer() -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
 
+def dense(
+    size: int, name: str, dtype: Any, activation: str | None = None
+) -> keras.layers.Dense:
+    return keras.layers.Dense(
+        size,
+        kernel_initializer=kernel_initializer(),
+        activation=activation,
+        dtype=dtype,
+        name=name,
+    )
+
+
 def resolve_activation(activation: str | Callable) -> Callable:
     """`keras.activations.get`, which only has GELU's exact (erf) form."""
     if activation == "gelu_approximate":

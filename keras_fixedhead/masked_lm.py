@@ -14,11 +14,12 @@ from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import (
     Tensor,
     Tensors,
+    dense,
     kernel_initializer,
     resolve_activation,
 )
 from keras_fixedhead.packing import Packing
-from keras_fixedhead.task import FixedHeadTask, dense
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 
 

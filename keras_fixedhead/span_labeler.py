@@ -14,8 +14,8 @@ from keras import ops
 from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.context_windows import ContextWindows, Window
-from keras_fixedhead.layer_config import Tensors, at_least_float32
-from keras_fixedhead.task import FixedHeadTask, dense
+from keras_fixedhead.layer_config import Tensors, at_least_float32, dense
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.text_classifier import FixedHeadTextClassifierPreprocessor
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 

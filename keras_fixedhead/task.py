@@ -17,7 +17,6 @@ from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import (
     Tensor,
     Tensors,
-    kernel_initializer,
     refuse_unknown_arguments,
 )
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
@@ -196,15 +195,3 @@ class FixedHeadTask:
         base = ("self", "backbone", "preprocessor", "kwargs")
         own = {name: getattr(self, name) for name in names if name not in base}
         return {**super().get_config(), **own}  # type: ignore[misc]  # a mixin
-
-
-def dense(
-    size: int, name: str, dtype: Any, activation: str | None = None
-) -> keras.layers.Dense:
-    return keras.layers.Dense(
-        size,
-        kernel_initializer=kernel_initializer(),
-        activation=activation,
-        dtype=dtype,
-        name=name,
-    )

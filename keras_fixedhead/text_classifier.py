@@ -13,8 +13,8 @@ from keras import ops
 
 from keras_fixedhead.argument_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors
-from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask, dense
+from keras_fixedhead.layer_config import Tensor, Tensors, dense
+from keras_fixedhead.task import FixedHeadPreprocessor, FixedHeadTask
 from keras_fixedhead.text_embedder import pool, refuse_blind_token
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
 

@@ -13,8 +13,13 @@ import numpy as np
 from keras import ops
 
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor, Tensors, at_least_float32
-from keras_fixedhead.task import FixedHeadTask, dense
+from keras_fixedhead.layer_config import (
+    Tensor,
+    Tensors,
+    at_least_float32,
+    dense,
+)
+from keras_fixedhead.task import FixedHeadTask
 from keras_fixedhead.text_classifier import (
     FixedHeadTextClassifierPreprocessor,
     checked_labels,

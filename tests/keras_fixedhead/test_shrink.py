@@ -114,7 +114,7 @@ def test_each_projection_is_the_least_squares_fit(make_backbone):
     for batch in batches:
         packing = Packing(batch["padding_mask"])
         z, s = (
-            model._encode_but_last(batch, packing, training=False)
+            model.encode_packed_states(batch)[0][-2]
             for model in (backbone, shrunk)
         )
         states.append((z, s))

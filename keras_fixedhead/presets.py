@@ -11,6 +11,8 @@ the points between are chosen here. Its language models have sinusoidal
 positions where `FixedHeadCausalLM` has learned ones.
 """
 
+import functools
+
 from keras_fixedhead.argument_checks import one_of
 
 
@@ -30,84 +32,57 @@ def _bert(hidden_dim, head_size, num_heads, intermediate_dim, **others):
     }
 
 
-def _lm1b(hidden_dim, head_size, num_heads, intermediate_dim=1024):
-    return _bert(
-        hidden_dim,
-        head_size,
-        num_heads,
-        intermediate_dim,
-        vocabulary_size=32000,
-        num_layers=6,
-        max_sequence_length=256,
-        num_segments=1,
-        pooler=False,
-    )
-
-
-def _lm1b_wide(hidden_dim, num_heads):
-    """Standard heads, and the parameters of heads of 32 in the feed-forward."""
-    # A layer with total head width W and feed-forward width F has
-    # (4 d + 3) W + (2 d + 1) F parameters, plus some that depend on d only.
-    more = (4 * hidden_dim + 3) * (32 * num_heads - hidden_dim)
-    intermediate_dim = 1024 + more // (2 * hidden_dim + 1)
-    return _lm1b(
-        hidden_dim, hidden_dim // num_heads, num_heads, intermediate_dim
-    )
+_lm1b = functools.partial(
+    _bert,
+    intermediate_dim=1024,
+    vocabulary_size=32000,
+    num_layers=6,
+    max_sequence_length=256,
+    num_segments=1,
+    pooler=False,
+)
 
 
 SHAPES = {
     # Devlin et al. 2018.
     "bert_base": _bert(768, 64, 12, 3072, num_layers=12),
     "bert_large": _bert(1024, 64, 16, 4096),
-    # Table 1: the head size is the embedding size / heads.
-    **{
-        f"bert_large_h{heads}": _bert(1024, 1024 // heads, heads, 4096)
-        for heads in (8, 16, 32)
-    },
-    # Table 2A: more heads of one size.
-    **{
-        f"fixed_d512_p128_h{heads}": _bert(512, 128, heads, 4096)
-        for heads in (8, 12, 16, 32)
-    },
-    # Table 2B: larger heads, as many.
-    **{
-        f"fixed_d512_p{size}_h8": _bert(512, size, 8, 4096)
-        for size in (32, 64, 256)
-    },
-    # Table 3A: a larger embedding.
-    **{
-        f"fixed_d768_p128_h{heads}": _bert(768, 128, heads, 3072)
-        for heads in (8, 12, 16, 20)
-    },
-    # Figures 1 and 3: more heads of one size, from 4 to 70.
-    **{
-        f"lm1b_d256_p32_h{heads}": _lm1b(256, 32, heads)
-        for heads in (4, 8, 16, 32, 64, 70)
-    },
-    # Figure 1, the baseline: the embedding grows from 256 to 512.
-    **{
-        f"lm1b_baseline_d{size}_h8": _lm1b(size, size // 8, 8)
-        for size in (256, 320, 384, 448, 512)
-    },
-    # Figure 3a, the baseline: the embedding stays, the feed-forward grows
-    # until the parameters are those of `lm1b_d256_p32` with as many heads.
-    **{
-        f"lm1b_wide_d256_h{heads}": _lm1b_wide(256, heads)
-        for heads in (8, 16, 32, 64)
-    },
-    # Figure 3b: other head sizes.
-    **{
-        f"lm1b_d256_p{size}_h{heads}": _lm1b(256, size, heads)
-        for size in (64, 128)
-        for heads in (4, 8, 16, 32)
-    },
-    # Figure 4: the baseline's head size stays 32; the first of its models is
-    # `lm1b_baseline_d256_h8`.
-    **{
-        f"lm1b_baseline_d{32 * heads}_h{heads}": _lm1b(32 * heads, 32, heads)
-        for heads in (10, 12, 14, 16)
-    },
 }
+# Table 1: the head size is the embedding size / heads.
+for _h in (8, 16, 32):
+    SHAPES[f"bert_large_h{_h}"] = _bert(1024, 1024 // _h, _h, 4096)
+# Table 2A: more heads of one size.
+for _h in (8, 12, 16, 32):
+    SHAPES[f"fixed_d512_p128_h{_h}"] = _bert(512, 128, _h, 4096)
+# Table 2B: larger heads, as many.
+for _p in (32, 64, 256):
+    SHAPES[f"fixed_d512_p{_p}_h8"] = _bert(512, _p, 8, 4096)
+# Table 3A: a larger embedding.
+for _h in (8, 12, 16, 20):
+    SHAPES[f"fixed_d768_p128_h{_h}"] = _bert(768, 128, _h, 3072)
+# Figures 1 and 3: more heads of one size, from 4 to 70.
+for _h in (4, 8, 16, 32, 64, 70):
+    SHAPES[f"lm1b_d256_p32_h{_h}"] = _lm1b(256, 32, _h)
+# Figure 1, the baseline: the embedding grows from 256 to 512.
+for _d in (256, 320, 384, 448, 512):
+    SHAPES[f"lm1b_baseline_d{_d}_h8"] = _lm1b(_d, _d // 8, 8)
+# Figure 3a, the baseline: the embedding stays, the feed-forward grows until
+# the parameters are those of `lm1b_d256_p32` with as many heads. A layer with
+# total head width W and feed-forward width F has (4 d + 3) W + (2 d + 1) F
+# parameters, plus some that depend on d only.
+for _h in (8, 16, 32, 64):
+    _more = (4 * 256 + 3) * (32 * _h - 256) // (2 * 256 + 1)
+    SHAPES[f"lm1b_wide_d256_h{_h}"] = _lm1b(
+        256, 256 // _h, _h, intermediate_dim=1024 + _more
+    )
+# Figure 3b: other head sizes.
+for _p in (64, 128):
+    for _h in (4, 8, 16, 32):
+        SHAPES[f"lm1b_d256_p{_p}_h{_h}"] = _lm1b(256, _p, _h)
+# Figure 4: the baseline's head size stays 32; the first of its models is
+# `lm1b_baseline_d256_h8`.
+for _h in (10, 12, 14, 16):
+    SHAPES[f"lm1b_baseline_d{32 * _h}_h{_h}"] = _lm1b(32 * _h, 32, _h)
 
 
 # The paper's results on the development sets, in percent: F1 and exact match

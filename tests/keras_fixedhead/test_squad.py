@@ -68,14 +68,7 @@ def test_equals_the_official_script():
     assert missing > 20
 
 
-@pytest.mark.parametrize("answers", [{}, {"q1": ["x"], "q2": []}])
+@pytest.mark.parametrize("answers", [{}, {"q1": ["x"], "q2": []}, {"q1": "x"}])
 def test_errors(answers):
-    with pytest.raises(ValueError, match="an answer for each. Received: {"):
+    with pytest.raises(ValueError, match="list of answers .*Received: {"):
         squad.score_answers(answers, {"q1": "x"})
-
-
-@pytest.mark.parametrize("figure", [squad.f1, squad.exact_match])
-@pytest.mark.parametrize("answers", ["x", []])
-def test_answers_are_a_list(figure, answers):
-    with pytest.raises(ValueError, match="list of at least one string"):
-        figure("x", answers)

@@ -188,16 +188,14 @@ class BM25:
     default parameters of `bm25s` (Lù 2024, https://arxiv.org/abs/2407.03618).
     """
 
-    def __init__(
-        self, documents: Iterable[str], k1: float = 1.5, b: float = 0.75
-    ):
+    def __init__(self, documents: Iterable[str]):
         words = _tokenize(documents)
         if not words.vocab:
             raise ValueError(
                 "`documents` must hold words other than stop words. "
                 f"Received: {len(words.ids)} documents with none"
             )
-        self._scores = _bm25s().BM25(k1=k1, b=b)
+        self._scores = _bm25s().BM25()
         self._scores.index(words, show_progress=False)
 
     def __len__(self) -> int:
@@ -231,13 +229,6 @@ class BM25:
             np.where(shared, found, -1).astype("int64"),
             np.where(shared, scores, -np.inf).astype("float32"),
         )
-
-
-def bm25(
-    documents: Sequence[str], queries: Sequence[str], k: int, **options: float
-) -> Ranking:
-    """Ranks documents by BM25, for one list of queries; see `BM25`."""
-    return BM25(documents, **options).search(queries, k)
 
 
 def reciprocal_rank_fusion(

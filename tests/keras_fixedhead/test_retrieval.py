@@ -12,7 +12,6 @@ from keras_fixedhead.retrieval import (
     BM25,
     PRECISIONS,
     Ranking,
-    bm25,
     build_index,
     bytes_per_document,
     new_index,
@@ -283,7 +282,7 @@ def test_k_must_be_positive():
     for rank in (
         lambda: search_index(build_index(random(3, 7)), random(2, 7), 0),
         lambda: reciprocal_rank_fusion([ranking([[1, 2]])], 0),
-        lambda: bm25(TEXTS, ["cat"], 0),
+        lambda: BM25(TEXTS).search(["cat"], 0),
     ):
         with pytest.raises(ValueError, match="`k` must be a positive.*0"):
             rank()
@@ -296,12 +295,12 @@ def test_names_the_extra_that_is_missing(monkeypatch, module):
         if module == "faiss":
             build_index(random(3, 7))
         else:
-            bm25(TEXTS, ["cat"], 1)
+            BM25(TEXTS).search(["cat"], 1)
 
 
 def test_bm25_is_lucenes():
     k1, b = 1.5, 0.75
-    found = bm25(TEXTS, ["walking the cat", "fox", "zebra"], 5)
+    found = BM25(TEXTS).search(["walking the cat", "fox", "zebra"], 5)
     words = [
         ["walk", "cat", "walk", "dog"],
         ["cat", "sleep"],
@@ -340,7 +339,7 @@ def test_bm25_from_disk(tmp_path, caplog):
     made = BM25(iter(TEXTS))
     made.save(tmp_path / "bm25")
     found = BM25.load(tmp_path / "bm25").search(queries, 3)
-    wanted = bm25(TEXTS, queries, 3)
+    wanted = BM25(TEXTS).search(queries, 3)
     np.testing.assert_array_equal(found.documents, wanted.documents)
     np.testing.assert_array_equal(found.scores, wanted.scores)
     assert not caplog.records
@@ -348,7 +347,7 @@ def test_bm25_from_disk(tmp_path, caplog):
 
 def test_bm25_needs_words():
     with pytest.raises(ValueError, match="2 documents with none"):
-        bm25(["the", ""], ["cat"], 1)
+        BM25(["the", ""])
 
 
 def test_components_are_those_of_the_singular_values():

@@ -103,8 +103,8 @@ def _rank(collection, documents, queries, depth, options):
         index = retrieval.build_index(documents, **options)
         model = retrieval.search_index(index, queries, depth)
         rankings["index"] = model
-    words = retrieval.bm25(collection.documents, collection.queries, depth)
-    rankings["BM25"] = words
+    bm25 = retrieval.BM25(collection.documents)
+    words = rankings["BM25"] = bm25.search(collection.queries, depth)
     rankings["fusion"] = retrieval.reciprocal_rank_fusion([model, words], depth)
     return rankings
 

@@ -69,7 +69,8 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     for folder, collection in collections.items():
         documents, queries = encode.embed_collection(collection, folder)
         measured.append(_measure(config, ways, documents, queries, collection))
-        found = retrieval.bm25(collection.documents, collection.queries, _DEPTH)
+        bm25 = retrieval.BM25(collection.documents)
+        found = bm25.search(collection.queries, _DEPTH)
         words.append(
             measure_rankings(found.documents, collection.relevant, _FIGURES)
         )

@@ -133,7 +133,7 @@ def ranked(oracle, documents):
 
     def ranked(ranker, query):
         encoder_list = oracle(query)[0]
-        found = retrieval.bm25(list(documents.values()), [query], 5)
+        found = retrieval.BM25(documents.values()).search([query], 5)
         bm25_list = [f"d{row + 1}" for row in found.documents[0] if row >= 0]
         if ranker != "fusion":
             return encoder_list if ranker == "encoder" else bm25_list

@@ -78,11 +78,12 @@ def check_head_size(
 
 
 def check_packing(
-    packing: Any, query_packing: Any, value: Any, positions: bool, **others: Any
+    packing: Any, query_packing: Any, value: Any, positions: bool, others: dict
 ) -> None:
     """Raises for arguments that do not fit `packing` and `query_packing`.
 
-    With `query_packing`, attention cannot depend on `positions`.
+    With `packing` there are no `others`; with `query_packing` attention cannot
+    depend on `positions`.
     """
     given = [name for name in others if others[name] is not None]
     if query_packing is None and value is not None:

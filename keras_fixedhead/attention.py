@@ -237,17 +237,14 @@ class FixedMultiHeadAttention(keras.layers.Layer):
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
-        check_packing(
-            packing,
-            query_packing,
-            value,
-            positions=bool(self.attention_window or use_causal_mask),
-            cache=cache,
-            key=key,
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-        )
+        masks = {
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+        }
+        positions = bool(self.attention_window or use_causal_mask)
+        others = {"cache": cache, "key": key, **masks}
+        check_packing(packing, query_packing, value, positions, others)
         value = query if value is None else value
         key = value if key is None else key
         # [B, T, W], [B, S, W], [B, S, W]
@@ -263,13 +260,11 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             query_packing = query_packing or packing
             query = query_packing.pad(query)
             key, value = packing.pad(key), packing.pad(value)
-            value_mask = packing.padding_mask
+            masks = {"value_mask": packing.padding_mask}
         mask = combine_attention_masks(
             ops.shape(query)[1],
             ops.shape(value)[1],
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
+            **masks,
             attention_mask=attention_mask,
             use_causal_mask=use_causal_mask,
             attention_window=self.attention_window,

@@ -267,6 +267,18 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         x = last(x, queries=queries, query_packing=selection, **options)
         return x, selection
 
+    def new_cache(
+        self, batch: int | Tensor, length: int | Tensor
+    ) -> tuple[Tensor, ...]:
+        """Zeros for `encode_with_cache` to fill, of sequences of a length."""
+        return tuple(
+            ops.zeros(
+                (batch, 2, length, sum(layer.attention.head_sizes)),
+                dtype=layer.compute_dtype,
+            )
+            for layer in self.transformer_layers
+        )
+
     def encode_with_cache(
         self,
         token_ids: Tensor,

@@ -194,7 +194,10 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
                 "`max_length` or `preprocessor.sequence_length` must be at "
                 f"most the model's {longest}. Received: {length}"
             )
-        hidden_states, cache = self._build_cache(token_ids)
+        cache = self.backbone.new_cache(*ops.shape(token_ids))
+        hidden_states, cache = self.backbone.encode_with_cache(
+            token_ids, cache, 0
+        )
 
         def next(prompt, cache, index):
             # The token before the next one.
@@ -237,18 +240,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
             token_ids, cache, cache_update_index
         )
         return self.backbone.token_embedding(x, reverse=True), x, cache
-
-    def _build_cache(self, token_ids):
-        """Encodes whole sequences; returns tokens `[B, T, D]` and a cache."""
-        batch, length = ops.shape(token_ids)
-        cache = tuple(
-            ops.zeros(
-                (batch, 2, length, sum(layer.attention.head_sizes)),
-                dtype=layer.compute_dtype,
-            )
-            for layer in self.backbone.transformer_layers
-        )
-        return self.backbone.encode_with_cache(token_ids, cache, 0)
 
 
 def _one_segment(inputs):

@@ -98,9 +98,8 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
         inputs = {**backbone.input, "mask_positions": positions}
         encoded = backbone(backbone.input)
-        outputs = self._predict(
-            encoded["sequence_output"], encoded.get("pooled_output"), positions
-        )
+        logits = self.masked_lm_head(encoded["sequence_output"], positions)
+        outputs = self._with_next_sentence(logits, encoded.get("pooled_output"))
         super().__init__(backbone, preprocessor, inputs, outputs, **kwargs)
 
     def predict_packed(
@@ -135,15 +134,12 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
         # `x` holds the masked positions only: the head takes all of them.
         batch, length = ops.shape(x)[:2]
         places = ops.broadcast_to(ops.arange(length), (batch, length))
-        outputs = self._predict(x, pooled, places)
-        if real is None:
-            return outputs
-        if not self.next_sentence:
-            return outputs[0]
-        return {**outputs, "masked_lm": outputs["masked_lm"][0]}
+        logits = self.masked_lm_head(x, places)
+        return self._with_next_sentence(
+            logits if real is None else logits[0], pooled
+        )
 
-    def _predict(self, sequence_output, pooled_output, mask_positions):
-        logits = self.masked_lm_head(sequence_output, mask_positions)
+    def _with_next_sentence(self, logits, pooled_output):
         if not self.next_sentence:
             return logits
         return {

@@ -185,15 +185,14 @@ class FixedHeadTokenizer(keras_hub.tokenizers.WordPieceTokenizer):
         decrease. Tokens may share characters, such as a Korean syllable.
         """
         (row,) = self._encode([text])
-        starts = [start for start, _ in row.offsets]
-        ends = [self._after_accents(text, end) for _, end in row.offsets]
+        starts, ends = [], []
+        for start, end in row.offsets:
+            if self.lowercase:
+                while end < len(text) and not _without_accents(text[end]):
+                    end += 1
+            starts.append(start)
+            ends.append(end)
         return row.ids, starts, ends
-
-    def _after_accents(self, text, end):
-        if self.lowercase:
-            while end < len(text) and not _without_accents(text[end]):
-                end += 1
-        return end
 
     def get_config(self) -> dict:
         kept = ["name", "trainable", "dtype", "config_file"]

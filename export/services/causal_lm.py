@@ -202,13 +202,7 @@ def _continue_greedily(model, token_ids, given, limits, tokenizer):
     batch, width = tf.unstack(tf.shape(token_ids))
     # The largest limit of an empty batch is negative.
     size = tf.maximum(tf.reduce_max(limits), width)
-    cache = tuple(
-        tf.zeros(
-            [batch, 2, size, sum(layer.attention.head_sizes)],
-            layer.compute_dtype,
-        )
-        for layer in model.backbone.transformer_layers
-    )
+    cache = model.backbone.new_cache(batch, size)
     _, _, cache = model.call_with_cache(token_ids, cache, 0)
     token_ids = tf.pad(token_ids, [[0, 0], [0, size - width]])
     places = tf.range(size)

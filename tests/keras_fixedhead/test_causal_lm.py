@@ -29,10 +29,7 @@ def whole(inputs):
 def tokens_with_cache(model, token_ids, lengths):
     """The logits of whole sequences, a part at a time."""
     batch, length = token_ids.shape
-    cache = tuple(
-        np.zeros((batch, 2, length, sum(layer.attention.head_sizes)))
-        for layer in model.backbone.transformer_layers
-    )
+    cache = model.backbone.new_cache(batch, length)
     start, logits = 0, []
     for part in lengths:
         outputs = model.call_with_cache(

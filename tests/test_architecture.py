@@ -66,13 +66,8 @@ _TASKS = {path.parent.name for path in ROOT.glob("training/*/task.py")} - {
 
 def rooms(path):
     """Returns the folders of `training` whose modules a file imports."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {
-        node.module.split(".")[1]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and node.module.startswith("training.")
-    }
+    names = (name.split(".") for name, _ in imports(path))
+    return {parts[1] for parts in names if parts[0] == "training" and parts[1:]}
 
 
 def test_tasks_know_the_engine_and_no_other_task():

@@ -95,7 +95,9 @@ def real(outputs, inputs):
 
 
 def assert_close(outputs, expected, **tolerance):
+    """Compares tensors or arrays of one structure."""
+
     def check(x, y):
         np.testing.assert_allclose(x, y, **tolerance)
 
-    keras.tree.map_structure(check, outputs, expected)
+    keras.tree.map_structure(check, as_numpy(outputs), as_numpy(expected))

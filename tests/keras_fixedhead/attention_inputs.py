@@ -16,10 +16,3 @@ def mask(*shape, seed=1):
     mask = np.random.default_rng(seed).random(shape) < 0.6
     mask[..., 0] = True
     return mask
-
-
-def randomize(layer):
-    for i, variable in enumerate(layer.weights):
-        if "seed" not in variable.path:
-            variable.assign(0.3 * normal(*variable.shape, seed=i))
-    return layer

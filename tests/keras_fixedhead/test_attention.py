@@ -5,14 +5,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_fixedhead import FixedMultiHeadAttention
+from keras_fixedhead import FixedHeadTransformerBlock, FixedMultiHeadAttention
 from keras_fixedhead.convert import from_multi_head_attention
-from tests.keras_fixedhead.attention_inputs import (
-    SIZES,
-    mask,
-    normal,
-    randomize,
-)
+from tests.keras_fixedhead.attention_inputs import SIZES, mask, normal
+from tests.tiny_models import as_numpy, assert_close, randomize
 
 B, T, S, D, E, N, H = SIZES
 
@@ -54,10 +50,7 @@ def output_and_gradients(layer, *inputs, **kwargs):
             loss = ops.sum(ops.sin(output))
         weights = [v.value for v in layer.trainable_variables]
         gradients = tape.gradient(loss, [*inputs, *weights])
-    return (
-        ops.convert_to_numpy(output),
-        [ops.convert_to_numpy(gradient) for gradient in gradients],
-    )
+    return as_numpy((output, list(gradients)))
 
 
 def numpy_attention(layer, query, value, allowed, scale=None):
@@ -119,27 +112,22 @@ class TestAgainstKeras:
             theirs, *inputs, **masks
         )
         output, gradients = output_and_gradients(ours, *inputs, **masks)
-        np.testing.assert_allclose(output, expected, atol=1e-5)
+        assert_close(output, expected, atol=1e-5)
         for ours_, theirs_ in zip(gradients, expected_gradients):
-            np.testing.assert_allclose(
-                ours_, theirs_.reshape(ours_.shape), atol=1e-5
-            )
-        for result, reference in zip(
-            ours(*inputs, return_attention_scores=True, **masks),
-            theirs(*inputs, return_attention_scores=True, **masks),
-        ):
-            np.testing.assert_allclose(result, reference, atol=1e-5)
+            assert_close(ours_, theirs_.reshape(ours_.shape), atol=1e-5)
+        masks["return_attention_scores"] = True
+        expected = theirs(*inputs, **masks)
+        assert_close(ours(*inputs, **masks), expected, atol=1e-5)
 
     @pytest.mark.parametrize("shape", [(T, S), (B, 1, S), (B, N, T, S)])
     def test_attention_mask_shapes(self, shape):
         query, value = normal(B, T, D), normal(B, S, E)
         theirs, ours = keras_and_ours(query.shape, value.shape)
-        attention_mask = mask(*shape)
-        np.testing.assert_allclose(
-            ours(query, value, attention_mask=attention_mask),
-            theirs(query, value, attention_mask=attention_mask),
-            atol=1e-5,
+        output, expected = (
+            layer(query, value, attention_mask=mask(*shape))
+            for layer in (ours, theirs)
         )
+        assert_close(output, expected, atol=1e-5)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -153,11 +141,8 @@ class TestAgainstKeras:
         x = normal(B, T, D)
         theirs, ours = keras_and_ours(x.shape, x.shape, **arguments)
         for causal in (False, True):
-            np.testing.assert_allclose(
-                ours(x, use_causal_mask=causal),
-                theirs(x, x, use_causal_mask=causal),
-                atol=1e-5,
-            )
+            expected = theirs(x, x, use_causal_mask=causal)
+            assert_close(ours(x, use_causal_mask=causal), expected, atol=1e-5)
 
     @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
     def test_mixed_precision(self, dtype):
@@ -165,13 +150,9 @@ class TestAgainstKeras:
         theirs, ours = keras_and_ours(x.shape, x.shape, dtype=dtype)
         output = ours(x, value_mask=mask(B, T))
         assert keras.backend.standardize_dtype(output.dtype) == dtype[6:]
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(ops.cast(output, "float32")),
-            ops.convert_to_numpy(
-                ops.cast(theirs(x, x, value_mask=mask(B, T)), "float32")
-            ),
-            atol=0.1 if "bfloat16" in dtype else 0.01,
-        )
+        expected = theirs(x, x, value_mask=mask(B, T))
+        atol = 0.1 if "bfloat16" in dtype else 0.01
+        assert_close(output, expected, atol=atol)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -215,8 +196,7 @@ class TestAgainstNumpy:
             return_attention_scores=True,
         )
         expected = numpy_attention(layer, query, value, allowed[:, None])
-        for result, expected_result in zip(results, expected, strict=True):
-            np.testing.assert_allclose(result, expected_result, atol=1e-5)
+        assert_close(results, expected, atol=1e-5)
         for place in ((1, 2), (0, 3)):
             np.testing.assert_allclose(
                 results[0][place], layer.attention_output.bias, atol=1e-6
@@ -238,9 +218,7 @@ class TestAgainstNumpy:
         )
         plain = ops.convert_to_numpy(x)
         expected, _ = numpy_attention(layer, plain, plain, allowed[:, None])
-        np.testing.assert_allclose(
-            layer(x, x, x, **explicit), expected, atol=1e-5
-        )
+        assert_close(layer(x, x, x, **explicit), expected, atol=1e-5)
 
     def test_masks_by_position_and_as_lists(self):
         """As Keras's layer takes them, also in a functional model."""
@@ -253,9 +231,7 @@ class TestAgainstNumpy:
         inputs = [keras.Input(x.shape[1:]) for x in arrays]
         inputs += [keras.Input(x.shape[1:], dtype="bool") for x in masks]
         model = keras.Model(inputs, layer(*inputs))
-        np.testing.assert_allclose(
-            model([*arrays, *masks]), expected, atol=1e-6
-        )
+        assert_close(model([*arrays, *masks]), expected, atol=1e-6)
 
     @pytest.mark.parametrize(
         ("name", "shape"), [("value_mask", (B, S)), ("attention_mask", (T, S))]
@@ -311,13 +287,9 @@ class TestAgainstNumpy:
         allowed = abs(distance) < options.get("attention_window", np.inf)
         if causal:
             allowed &= distance >= 0
-        expected = numpy_attention(
-            layer,
-            query,
-            value,
-            attention_mask & allowed,
-            options.get("attention_scale"),
-        )
+        scale = options.get("attention_scale")
+        both = attention_mask & allowed
+        expected = numpy_attention(layer, query, value, both, scale)
         results = layer(
             query,
             value,
@@ -325,5 +297,27 @@ class TestAgainstNumpy:
             use_causal_mask=causal,
             return_attention_scores=True,
         )
-        for result, expected_result in zip(results, expected, strict=True):
-            np.testing.assert_allclose(result, expected_result, atol=1e-5)
+        assert_close(results, expected, atol=1e-5)
+
+
+def test_implicit_masks_in_a_compiled_model():
+    """`test_task.py` does the same with masks that a task takes as inputs."""
+    inputs = keras.Input((None,), dtype="int32")
+    x, y = (
+        keras.layers.Embedding(6, D, mask_zero=True)(inputs) for _ in range(2)
+    )
+    outputs = {
+        "self_attention_by_keyword": FixedMultiHeadAttention(N, H)(query=x),
+        "causal": FixedMultiHeadAttention(N, H)(x, use_causal_mask=True),
+        "cross_attention": FixedMultiHeadAttention(N, H)(y, x),
+        "block": FixedHeadTransformerBlock(N, 13, head_size=H)(x),
+    }
+    mean = keras.layers.GlobalAveragePooling1D()
+    model = keras.Model(inputs, {name: mean(x) for name, x in outputs.items()})
+    randomize(model)
+    ids = np.random.default_rng(0).integers(1, 6, (B, T))
+    whole, padded = (
+        model.predict(np.pad(ids, ((0, 0), (0, padding))), verbose=0)
+        for padding in (0, 3)
+    )
+    assert_close(padded, whole, atol=1e-5)

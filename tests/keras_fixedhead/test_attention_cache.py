@@ -8,12 +8,8 @@ from keras import ops
 
 from keras_fixedhead import FixedMultiHeadAttention
 from keras_fixedhead.convert import from_multi_head_attention
-from tests.keras_fixedhead.attention_inputs import (
-    SIZES,
-    mask,
-    normal,
-    randomize,
-)
+from tests.keras_fixedhead.attention_inputs import SIZES, mask, normal
+from tests.tiny_models import assert_close, randomize
 
 B, T, S, D, E, N, H = SIZES
 
@@ -48,16 +44,12 @@ def test_parts_equal_the_whole(float64, head_size, attention_window):
             cache=cache,
             cache_update_index=start,
         )
-        np.testing.assert_allclose(
-            output, expected[:, start:stop], rtol=1e-12, atol=1e-12
-        )
-        np.testing.assert_allclose(
-            scores, expected_scores[:, :, start:stop], atol=1e-12
-        )
+        now = expected[:, start:stop], expected_scores[:, :, start:stop]
+        assert_close((output, scores), now, rtol=1e-12, atol=1e-12)
         start = stop
     assert start == S
-    np.testing.assert_allclose(cache[:, 0], layer.key(x), atol=1e-12)
-    np.testing.assert_allclose(cache[:, 1], layer.value(x), atol=1e-12)
+    kept = ops.stack((layer.key(x), layer.value(x)), axis=1)
+    assert_close(cache, kept, atol=1e-12)
 
 
 def test_equals_kerashub():
@@ -66,24 +58,12 @@ def test_equals_kerashub():
     theirs.build(query.shape, value.shape)
     ours = from_multi_head_attention(randomize(theirs))
     attention_mask, cache = mask(B, 2, S), normal(B, 2, S, N, H, seed=2)
-    expected, expected_cache = theirs(
-        query,
-        value,
-        attention_mask=attention_mask,
-        cache=cache,
-        cache_update_index=3,
-    )
-    output, cache = ours(
-        query,
-        value,
-        attention_mask=attention_mask,
-        cache=cache.reshape(B, 2, S, N * H),
-        cache_update_index=3,
-    )
-    np.testing.assert_allclose(output, expected, atol=1e-5)
-    np.testing.assert_allclose(
-        cache, ops.reshape(expected_cache, cache.shape), atol=1e-6
-    )
+    options = {"attention_mask": attention_mask, "cache_update_index": 3}
+    expected = theirs(query, value, cache=cache, **options)
+    cache = cache.reshape(B, 2, S, N * H)
+    output, cache = ours(query, value, cache=cache, **options)
+    cache = ops.reshape(cache, expected[1].shape)
+    assert_close((output, cache), expected, atol=1e-5)
 
 
 def test_an_implicit_mask_is_of_queries_alone():
@@ -92,15 +72,10 @@ def test_an_implicit_mask_is_of_queries_alone():
     x = keras.layers.Embedding(5, D, mask_zero=True)(ids)
     layer = FixedMultiHeadAttention(N, H)
     layer.build((B, T, D))
-    cache = normal(B, 2, S, N * H)
-    output, _ = layer(x, cache=cache, cache_update_index=0)
-    expected, _ = layer(
-        ops.convert_to_numpy(x),
-        query_mask=ids != 0,
-        cache=cache,
-        cache_update_index=0,
-    )
-    np.testing.assert_allclose(output, expected, atol=1e-6)
+    cached = {"cache": normal(B, 2, S, N * H), "cache_update_index": 0}
+    plain = ops.convert_to_numpy(x)
+    expected = layer(plain, query_mask=ids != 0, **cached)
+    assert_close(layer(x, **cached), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

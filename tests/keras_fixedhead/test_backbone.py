@@ -9,6 +9,7 @@ from keras import ops
 from keras_fixedhead import FixedHeadBackbone, FixedHeadTransformerBlock
 from keras_fixedhead.convert import from_bert_backbone
 from keras_fixedhead.packing import Packing
+from tests import tiny_models
 
 
 def test_equals_bert_with_its_weights(inputs, vocabulary):
@@ -20,24 +21,13 @@ def test_equals_bert_with_its_weights(inputs, vocabulary):
         intermediate_dim=23,
         max_sequence_length=17,
     )
-    for i, variable in enumerate(bert.trainable_variables):
-        noise = np.random.default_rng(i).normal(size=variable.shape)
-        variable.assign_add(0.1 * noise)
+    tiny_models.add_noise(bert)
     ours = from_bert_backbone(bert)
     assert ours.count_params() == bert.count_params()
-    expected, outputs = bert(inputs), ours(inputs)
-    real = inputs["padding_mask"] == 1
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(outputs["sequence_output"])[real],
-        ops.convert_to_numpy(expected["sequence_output"])[real],
-        atol=1e-5,
+    found, expected = (
+        tiny_models.real(model(inputs), inputs) for model in (ours, bert)
     )
-    some = real.any(1)
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(outputs["pooled_output"])[some],
-        ops.convert_to_numpy(expected["pooled_output"])[some],
-        atol=1e-5,
-    )
+    tiny_models.assert_close(found, expected, atol=1e-5)
 
 
 @pytest.mark.any_backend
@@ -96,7 +86,7 @@ def test_positions_equal_padded(
 ):
     backbone = make_backbone(**arguments)
     rows = np.array([0, 3, 4])  # those of at least 5 tokens
-    tensors = {k: ops.convert_to_tensor(v[rows]) for k, v in inputs.items()}
+    tensors = tiny_models.tensors({k: x[rows] for k, x in inputs.items()})
     positions = np.array([[12, 0], [4, 4], [7, 1]])
     real = np.array([[1, 1], [0, 1], [0, 0]], "bool")
     padded = ops.convert_to_numpy(backbone(tensors)["sequence_output"])
@@ -110,9 +100,7 @@ def test_positions_equal_padded(
     if some:
         assert x.shape == (3, 11)
         expected = expected * real[..., None]
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(packing.pad(x)), expected, atol=1e-5
-    )
+    tiny_models.assert_close(packing.pad(x), expected, atol=1e-5)
 
 
 @pytest.mark.skipif(
@@ -153,7 +141,7 @@ def test_causal(make_backbone, inputs):
     first = {name: x[:, :7] for name, x in inputs.items()}
     for backbone in (both, causal):
         x, changed, alone = (
-            ops.convert_to_numpy(backbone(x)["sequence_output"])
+            tiny_models.as_numpy(backbone(x)["sequence_output"])
             for x in (inputs, later, first)
         )
         assert abs(changed - x)[0, 7:].max() > 0.01

@@ -5,10 +5,9 @@ import keras_hub
 import numpy as np
 import pytest
 import scipy.special
-from keras import ops
 
 from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
-from tests import tiny_models
+from tests.tiny_models import as_numpy, assert_close
 
 TEXTS = ["attention heads.", "a b c d e f g", "head, head, head", "a tion."]
 
@@ -35,7 +34,7 @@ def tokens_with_cache(model, token_ids, lengths):
         outputs = model.call_with_cache(
             token_ids[:, start : start + part], cache, start
         )
-        logits.append(ops.convert_to_numpy(outputs[0]))
+        logits.append(as_numpy(outputs[0]))
         cache = outputs[2]
         start += part
     assert start == length
@@ -43,16 +42,11 @@ def tokens_with_cache(model, token_ids, lengths):
 
 
 def test_logits_equal_numpy(model, inputs):
-    x = model.backbone(
-        {**inputs, "segment_ids": np.zeros_like(inputs["segment_ids"])}
-    )["sequence_output"]
-    table = ops.convert_to_numpy(model.backbone.token_embedding.embeddings)
+    inputs["segment_ids"] *= 0
+    x = as_numpy(model.backbone(inputs)["sequence_output"])
+    table = as_numpy(model.backbone.token_embedding.embeddings)
     del inputs["segment_ids"]
-    logits = ops.convert_to_numpy(model(inputs))
-    assert logits.shape == (5, 13, len(table))
-    np.testing.assert_allclose(
-        logits, ops.convert_to_numpy(x) @ table.T, rtol=1e-5, atol=1e-4
-    )
+    assert_close(model(inputs), x @ table.T, rtol=1e-5, atol=1e-4)
 
 
 class TestLoss:
@@ -64,10 +58,9 @@ class TestLoss:
             ids = [tokenizer.start_token_id, *tokenizer(text)]
             ids.append(tokenizer.end_token_id)
             token_ids = np.array([ids[:-1]])
-            logits = model(
-                {"token_ids": token_ids, "padding_mask": token_ids * 0 + 1}
-            )
-            logits = ops.convert_to_numpy(logits)[0].astype("float64")
+            real = np.ones_like(token_ids)
+            logits = model({"token_ids": token_ids, "padding_mask": real})
+            logits = as_numpy(logits)[0].astype("float64")
             found = scipy.special.log_softmax(logits, axis=-1)
             losses.extend(-found[range(len(ids) - 1), ids[1:]])
         return np.mean(losses)
@@ -83,20 +76,15 @@ class TestLoss:
 
     @pytest.mark.any_backend
     def test_score(self, model):
-        x, y, weights = tiny_models.as_numpy(model.preprocessor(TEXTS))
-        losses = ops.convert_to_numpy(
-            model.score(**x, scoring_mode="loss", target_ids=y)
-        )
+        x, y, weights = as_numpy(model.preprocessor(TEXTS))
+        losses = model.score(**x, scoring_mode="loss", target_ids=y)
+        losses = as_numpy(losses)
         assert losses.shape == (4, 13) and losses.dtype == "float32"
         for row, weight, text in zip(losses, weights, TEXTS):
             loss = self.by_hand(model, [text])
             assert row[weight == 1].mean() == pytest.approx(loss, rel=1e-5)
-        np.testing.assert_allclose(
-            model.score(x["token_ids"][1:2, :9]),
-            model(x)[1:2, :9],
-            rtol=1e-5,
-            atol=1e-4,
-        )
+        found = model.score(x["token_ids"][1:2, :9])
+        assert_close(found, model(x)[1:2, :9], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.any_backend
@@ -108,7 +96,7 @@ def test_parts_with_a_cache_equal_the_whole(
     inputs = whole(inputs)
     expected = model(inputs)
     logits = tokens_with_cache(model, inputs["token_ids"], [5, 1, 7])
-    np.testing.assert_allclose(logits, expected, rtol=1e-11, atol=1e-11)
+    assert_close(logits, expected, rtol=1e-11, atol=1e-11)
 
 
 # Keras warns of every layer that has nothing to quantize.
@@ -121,20 +109,16 @@ def test_parts_with_a_cache_equal_the_whole(
 def test_int8(make_causal_lm, inputs, tmp_path):
     model = make_causal_lm()
     inputs = whole(inputs)
-    before = ops.convert_to_numpy(model(inputs))
+    before = as_numpy(model(inputs))
     model.quantize("int8")
     assert model.backbone.token_embedding.embeddings.dtype == "int8"
-    after = ops.convert_to_numpy(model(inputs))
+    after = as_numpy(model(inputs))
     assert abs(after - before).max() < 0.1 * abs(before).max()
-    np.testing.assert_allclose(
-        tokens_with_cache(model, inputs["token_ids"], [5, 1, 7]),
-        after,
-        rtol=1e-4,
-        atol=1e-3,
-    )
+    logits = tokens_with_cache(model, inputs["token_ids"], [5, 1, 7])
+    assert_close(logits, after, rtol=1e-4, atol=1e-3)
     model.save(tmp_path / "int8.keras")
     again = keras.models.load_model(tmp_path / "int8.keras")
-    np.testing.assert_allclose(again(inputs), after, rtol=1e-5, atol=1e-4)
+    assert_close(again(inputs), after, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.any_backend
@@ -180,7 +164,7 @@ def continue_without_cache(model, prompts, stop_token_ids=()):
     done = np.zeros(len(real), "bool")
     for i in range(1, token_ids.shape[1]):
         logits = model({"token_ids": token_ids, "padding_mask": real})
-        best = ops.convert_to_numpy(logits)[:, i - 1].argmax(-1)
+        best = as_numpy(logits)[:, i - 1].argmax(-1)
         more = ~real[:, i] & ~done
         token_ids[more, i] = best[more]
         real[more, i] = True
@@ -210,7 +194,7 @@ def test_texts(model, vocabulary):
     tokenizer = model.preprocessor.tokenizer
     texts = ["Attention a", "head, a b c", ""]
     given = model.preprocessor.generate_preprocess(texts, 11)
-    given = {k: np.asarray(v) for k, v in given.items()}
+    given = as_numpy(given)
     token_ids, real = continue_without_cache(
         model, given, [tokenizer.end_token_id]
     )
@@ -237,17 +221,12 @@ def test_beams_equal_all_pairs(bare, prompts, vocabulary):
     size = len(vocabulary)
     token_ids = np.repeat(prompts["token_ids"], size, axis=0)
     token_ids[:, 5] = np.arange(size)
-    logits = ops.convert_to_numpy(
-        bare({"token_ids": token_ids, "padding_mask": np.ones((size, 7))})
-    )
-    both = (
-        scipy.special.log_softmax(logits[0, 4])[:, None]
-        + scipy.special.log_softmax(logits[:, 5], axis=-1)
-    )  # fmt: skip
-    bare.compile(
-        sampler=keras_hub.samplers.BeamSampler(num_beams=size),
-        run_eagerly=True,
-    )
+    real = np.ones_like(token_ids)
+    logits = as_numpy(bare({"token_ids": token_ids, "padding_mask": real}))
+    found = scipy.special.log_softmax(logits, axis=-1)
+    both = found[0, 4][:, None] + found[:, 5]
+    sampler = keras_hub.samplers.BeamSampler(num_beams=size)
+    bare.compile(sampler=sampler, run_eagerly=True)
     outputs = bare.generate(prompts, stop_token_ids=None)
     assert tuple(outputs["token_ids"][0, 5:]) == np.unravel_index(
         both.argmax(), both.shape

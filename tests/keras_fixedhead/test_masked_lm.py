@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_fixedhead import FixedHeadMaskedLM
-from tests import tiny_models
+from tests.tiny_models import add_noise, as_numpy, assert_close, tensors
 
 # Rows of the fixture `inputs` that have real tokens.
 REAL_ROWS = [0, 1, 3, 4]
@@ -40,11 +40,11 @@ def test_equals_numpy(make_masked_lm, masked_inputs, activation, epsilon):
     model = make_masked_lm(
         False, activation=activation.__name__, layer_norm_epsilon=epsilon
     )
-    tiny_models.add_noise(model)
+    add_noise(model)
     inputs = {name: masked_inputs[name] for name in model.backbone.input}
-    encoded = ops.convert_to_numpy(model.backbone(inputs)["sequence_output"])
+    encoded = as_numpy(model.backbone(inputs)["sequence_output"])
     weights = {
-        weight.path.split("masked_lm_head/")[1]: ops.convert_to_numpy(weight)
+        weight.path.split("masked_lm_head/")[1]: as_numpy(weight)
         for weight in model.masked_lm_head.weights
         if "token_embedding" not in weight.path
     }
@@ -57,12 +57,9 @@ def test_equals_numpy(make_masked_lm, masked_inputs, activation, epsilon):
     x = x * weights["intermediate_layer_norm/gamma"]
     x = x + weights["intermediate_layer_norm/beta"]
     [table] = model.backbone.token_embedding.get_weights()
-    logits = ops.convert_to_numpy(model(masked_inputs))
-    np.testing.assert_allclose(
-        logits[REAL_ROWS],
-        (x @ table.T + weights["output_bias"])[REAL_ROWS],
-        atol=3e-5,
-    )
+    expected = (x @ table.T + weights["output_bias"])[REAL_ROWS]
+    logits = as_numpy(model(masked_inputs))[REAL_ROWS]
+    assert_close(logits, expected, atol=3e-5)
 
 
 @pytest.mark.parametrize(
@@ -72,27 +69,24 @@ def test_equals_numpy(make_masked_lm, masked_inputs, activation, epsilon):
 def test_packed_predictions_of_some_positions(
     make_masked_lm, masked_inputs, next_sentence
 ):
-    model = tiny_models.add_noise(make_masked_lm(next_sentence))
+    model = add_noise(make_masked_lm(next_sentence))
     real = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 0], [0, 1, 1], [1, 1, 1]])
-    expected = tiny_models.as_numpy(model(masked_inputs))
-    if not next_sentence:
-        expected = {"masked_lm": expected}
+
+    def of_real_rows(outputs):
+        outputs = as_numpy(outputs)
+        if next_sentence:
+            outputs["next_sentence"] = outputs["next_sentence"][REAL_ROWS]
+        return outputs if next_sentence else {"masked_lm": outputs}
+
+    expected = of_real_rows(model(masked_inputs))
     expected["masked_lm"] = expected["masked_lm"][real == 1]
     for fixed_size in (False, True):
         found = model.predict_packed(
-            tiny_models.tensors(masked_inputs),
+            tensors(masked_inputs),
             real=ops.convert_to_tensor(real == 1),
             fixed_size=fixed_size,
         )
-        found = tiny_models.as_numpy(found)
-        if not next_sentence:
-            found = {"masked_lm": found}
-        assert found.keys() == expected.keys()
-        for name, x in expected.items():
-            rows = ... if name == "masked_lm" else REAL_ROWS
-            np.testing.assert_allclose(
-                found[name][rows], x[rows], rtol=1e-5, atol=1e-5
-            )
+        assert_close(of_real_rows(found), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_token_embedding_is_the_matrix_of_the_logits(
@@ -102,14 +96,14 @@ def test_the_token_embedding_is_the_matrix_of_the_logits(
     shapes = [tuple(weight.shape) for weight in model.weights]
     assert shapes.count((len(vocabulary), 11)) == 1
     assert (11, len(vocabulary)) not in shapes
-    before = ops.convert_to_numpy(model(masked_inputs))
+    before = as_numpy(model(masked_inputs))
     # A token that is in no input changes the logits of itself alone.
     seen = masked_inputs["token_ids"].ravel()
     unseen = int(np.setdiff1d(range(len(vocabulary)), seen)[0])
     table = model.backbone.token_embedding.get_weights()[0]
     table[unseen] += 1.0
     model.backbone.token_embedding.set_weights([table])
-    changed = ops.convert_to_numpy(model(masked_inputs)) != before
+    changed = as_numpy(model(masked_inputs)) != before
     assert changed.any((0, 1)).nonzero()[0].tolist() == [unseen]
 
 

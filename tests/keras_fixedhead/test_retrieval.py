@@ -96,7 +96,7 @@ def shares_found(found, scores, k=5):
 @pytest.mark.parametrize("reduction", ["truncate", "pca"])
 def test_reduced_by_numpy(reduction, normalized):
     rows = clustered(53) * (1 if normalized else 3)
-    documents, queries = rows[:43], rows[43:]
+    documents, queries = np.split(rows, [43])
     index = build_index(documents, dimension=7, reduction=reduction)
     if reduction == "pca":
         directions = np.linalg.svd(documents.astype("float64"))[2][:7].T
@@ -182,8 +182,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("precision, reduction, approximate", SHAPES)
 def test_files_parts_and_bytes(precision, reduction, approximate, tmp_path):
-    rows = clustered(211)
-    documents, queries = rows[:199], rows[199:]
+    documents, queries = np.split(clustered(211), [199])
     options = {"precision": precision, "approximate": approximate}
     if reduction:
         options |= {"dimension": 13, "reduction": reduction}
@@ -223,20 +222,15 @@ def test_files_parts_and_bytes(precision, reduction, approximate, tmp_path):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_approximate_search_finds_nearly_what_exact_finds(precision):
-    rows = clustered(1013)
-    documents, queries = rows[:997], rows[997:]
-    exact, near = (
-        search_index(
-            build_index(documents, precision=precision, approximate=way),
-            queries,
-            10,
-        ).documents
-        for way in (False, True)
-    )
-    scores = queries @ documents.T
-    assert shares_found(near, scores, 10) > 0.95 * shares_found(
-        exact, scores, 10
-    )
+    documents, queries = np.split(clustered(1013), [997])
+    shares = []
+    for approximate in (False, True):
+        index = build_index(
+            documents, precision=precision, approximate=approximate
+        )
+        found = search_index(index, queries, 10).documents
+        shares.append(shares_found(found, queries @ documents.T, 10))
+    assert shares[1] > 0.95 * shares[0]
 
 
 @pytest.mark.parametrize(

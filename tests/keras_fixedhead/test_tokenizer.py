@@ -90,48 +90,46 @@ def ours(request, vocabulary):
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "special"])
 def with_letters(request, ours):
     """A tokenizer of every letter that odd texts become, and Hugging Face's."""
-    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=ours.lowercase)
-    text = normalizer.normalize_str(" ".join(ODD_CHARACTERS))
+    letters = letters_of(ODD_CHARACTERS, ours.lowercase)
+    return both(letters, ours.lowercase, request.param)
+
+
+def letters_of(characters, lowercase):
+    """All that characters become, alone and within words."""
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    text = normalizer.normalize_str(" ".join(characters))
     letters = [x for x in dict.fromkeys(text) if not x.isspace()]
-    return both([*letters, *(f"##{x}" for x in letters)], ours, request.param)
+    return [*letters, *(f"##{x}" for x in letters)]
 
 
-def berts_tokenizer(vocabulary, lowercase, special_tokens=()):
-    """Hugging Face's, as their `tokenizer.json` describes it."""
-    tokenizer = tokenizers.Tokenizer(
+def both(tokens, lowercase, special=False):
+    """Our tokenizer, and Hugging Face's as a `tokenizer.json` describes it."""
+    vocabulary = [*SPECIAL_TOKENS, *tokens]
+    theirs = tokenizers.Tokenizer(
         tokenizers.models.WordPiece(
             {token: i for i, token in enumerate(vocabulary)},
             unk_token="[UNK]",
             max_input_chars_per_word=100,
         )
     )
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+    theirs.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
         strip_accents=None,
         lowercase=lowercase,
     )
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(list(special_tokens))
-    return tokenizer
-
-
-def both(tokens, ours, special_tokens_in_strings=False):
-    vocabulary = [*SPECIAL_TOKENS, *tokens]
-    return FixedHeadTokenizer(
-        vocabulary,
-        lowercase=ours.lowercase,
-        special_tokens_in_strings=special_tokens_in_strings,
-    ), berts_tokenizer(
-        vocabulary,
-        ours.lowercase,
-        SPECIAL_TOKENS if special_tokens_in_strings else (),
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    theirs.add_special_tokens(list(SPECIAL_TOKENS if special else ()))
+    ours = FixedHeadTokenizer(
+        vocabulary, lowercase=lowercase, special_tokens_in_strings=special
     )
+    return ours, theirs
 
 
-def ids_of(theirs, texts):
+def assert_equal(texts, ids, theirs):
     rows = theirs.encode_batch(texts, add_special_tokens=False)
-    return [row.ids for row in rows]
+    differ = [x for x, a, row in zip(texts, ids, rows) if a != row.ids]
+    assert not differ, f"{len(differ)} differ: {ascii(differ[:9])}"
 
 
 @functools.cache
@@ -170,9 +168,10 @@ in_both = pytest.mark.parametrize(
 @in_both
 @pytest.mark.parametrize("special", [False, True])
 def test_equals_hugging_face(ours, vocabulary, tokenize, special):
-    ours, theirs = both(vocabulary[len(SPECIAL_TOKENS) :], ours, special)
+    tokens = vocabulary[len(SPECIAL_TOKENS) :]
+    ours, theirs = both(tokens, ours.lowercase, special)
     texts = [*TEXTS, *SPECIAL_TEXTS]
-    assert tokenize(ours, texts) == ids_of(theirs, texts)
+    assert_equal(texts, tokenize(ours, texts), theirs)
 
 
 @needs_tensorflow
@@ -202,25 +201,18 @@ def test_every_code_point(ours):
     if ours.lowercase:
         far = sorted(far)
         texts += ["".join(far[i : i + 31]) for i in range(0, len(far), 31)]
-    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=ours.lowercase)
-    letters = dict.fromkeys(normalizer.normalize_str("".join(near)))
-    letters.pop(" ")
-    ours, theirs = both([*letters, *(f"##{x}" for x in letters)], ours)
-    expected = ids_of(theirs, texts)
-    ids = in_graph(ours, texts)
-    differ = [x for x, a, b in zip(texts, ids, expected) if a != b]
-    assert not differ, f"{len(differ)} differ: {ascii(differ[:9])}"
-    assert ours(texts[::37]) == expected[::37]
+    letters = letters_of(near, ours.lowercase)
+    ours, theirs = both(letters, ours.lowercase)
+    assert_equal(texts, in_graph(ours, texts), theirs)
+    assert_equal(texts[::37], ours(texts[::37]), theirs)
 
 
 @needs_tensorflow
 def test_odd_texts(with_letters):
     ours, theirs = with_letters
     texts = list(odd_texts(2_003))
-    expected = ids_of(theirs, texts)
     for ids in (in_graph(ours, texts), ours(texts)):
-        differ = [x for x, a, b in zip(texts, ids, expected) if a != b]
-        assert not differ, f"{len(differ)} differ: {ascii(differ[:3])}"
+        assert_equal(texts, ids, theirs)
 
 
 @pytest.mark.any_backend

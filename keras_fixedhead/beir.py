@@ -42,12 +42,22 @@ def read_beir(folder: str | os.PathLike, split: str | None = None) -> Beir:
             f"A BEIR folder must hold qrels/*.tsv. Received: {str(folder)!r}"
         )
     judgements = []
-    for where, found in (row for path in tables for row in _qrels(path)):
-        if found.query not in queries:
-            raise ValueError(f"{where}: queries.jsonl lacks {found.query!r}.")
-        if found.document not in documents:
-            raise ValueError(f"{where}: corpus.jsonl lacks {found.document!r}.")
-        judgements.append(found)
+    for path in tables:
+        for number, (where, line) in enumerate(_read_lines(path)):
+            if number == 0 and line.startswith(b"query-id\t"):
+                continue
+            try:
+                query, document, score = line.decode().strip().split("\t")
+                judgements.append(Judgement(query, document, int(score)))
+            except ValueError as error:
+                raise ValueError(
+                    f"{where}: a line must be a query, a document and a whole "
+                    f"number, with tabs between. Received: {line!r}"
+                ) from error
+            if query not in queries:
+                raise ValueError(f"{where}: queries.jsonl lacks {query!r}.")
+            if document not in documents:
+                raise ValueError(f"{where}: corpus.jsonl lacks {document!r}.")
     return Beir(documents, queries, judgements)
 
 
@@ -215,18 +225,3 @@ def _read_texts(path):
             raise ValueError(f"{where}: _id {key!r} was on an earlier line.")
         texts[key] = document(record, where)
     return texts
-
-
-def _qrels(path):
-    for number, (where, line) in enumerate(_read_lines(path)):
-        if number == 0 and line.startswith(b"query-id\t"):
-            continue
-        try:
-            query, document, score = line.decode().strip().split("\t")
-            judgement = Judgement(query, document, int(score))
-        except ValueError as error:
-            raise ValueError(
-                f"{where}: a line must be a query, a document and a whole "
-                f"number, with tabs between. Received: {line!r}"
-            ) from error
-        yield where, judgement

@@ -221,10 +221,9 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
         padding_mask = ops.ones_like(given)
         if stop_token_ids is not None:
             # Keras's `isin` does not work in a graph of TensorFlow.
-            stops = ops.zeros_like(given)
-            for stop in stop_token_ids:
-                stops = stops | (token_ids == stop)
-            stops = ops.cast(stops, "int32") * ops.cast(~given, "int32")
+            stops = ops.cast(stop_token_ids, token_ids.dtype)
+            stops = ops.any(token_ids[:, :, None] == stops, axis=-1)
+            stops = ops.cast(stops & ~given, "int32")
             # A token is real if no stop is before it.
             padding_mask = ops.cumsum(stops, axis=1) - stops == 0
         return {"token_ids": token_ids, "padding_mask": padding_mask}

@@ -44,8 +44,6 @@ class FixedHeadMaskedLM(FixedHeadTask, keras_hub.models.MaskedLM):
     token embedding. Logits are computed at the masked positions only.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
-        preprocessor: a `FixedHeadMaskedLMPreprocessor` or `None`.
         next_sentence: whether to also predict if the second segment follows
             the first in its document. Without a pooler, a `ValueError`.
 

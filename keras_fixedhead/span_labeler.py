@@ -125,8 +125,6 @@ class FixedHeadSpanLabeler(FixedHeadTask, keras_hub.models.Task):
     each token with one vector for starts and one for ends.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
-        preprocessor: a `FixedHeadSpanLabelerPreprocessor` or `None`.
         dropout: dropout rate of the head's input.
 
     Call arguments:

@@ -88,9 +88,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
     `FixedHeadTextEmbedder`, followed by a dense layer with tanh.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
         num_classes: C, at least 2.
-        preprocessor: a `FixedHeadTextClassifierPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"max"` or, unless the backbone is causal,
             `"cls"`.
         dropout: dropout rate of the head's input.

@@ -102,20 +102,15 @@ class FixedHeadPreprocessor(keras_hub.models.Preprocessor):
     def pack_in_graph(self, texts: Sequence[Tensor]) -> Tensors:
         """Packs int32 `tf.RaggedTensor`s `[B, None]` in TensorFlow's graph."""
         import tensorflow as tf
+        import tensorflow_text as tf_text
 
-        column = tf.ones((texts[0].nrows(out_type="int32"), 1), "int32")
-        pieces = [column * self.tokenizer.start_token_id]
-        segments = [tf.zeros_like(column)]
-        for number, text in enumerate(texts):
-            pieces += [text, column * self.tokenizer.end_token_id]
-            segments += [tf.ones_like(text) * number, column * number]
-        ids = tf.concat(pieces, axis=1)
-        pad = self.tokenizer.pad_token_id
+        start, end = self.tokenizer.start_token_id, self.tokenizer.end_token_id
+        ids, segments = tf_text.combine_segments(texts, start, end)
         return {
-            "token_ids": ids.to_tensor(default_value=pad),
+            "token_ids": ids.to_tensor(self.tokenizer.pad_token_id),
             # A text may contain [PAD], hence no comparison.
             "padding_mask": tf.ones_like(ids).to_tensor(),
-            "segment_ids": tf.concat(segments, axis=1).to_tensor(),
+            "segment_ids": segments.to_tensor(),
         }
 
     def pad_rows(

@@ -26,12 +26,7 @@ HALF = SECOND / (1 + SECOND)  # two documents, one of them found second
     [
         (1, [1, 0, 0], [1, 0, 0], [1, 0, 0]),
         (2, [1, 0, 1 / 2], [1, 0, 1 / 2], [1, 0, HALF]),
-        (
-            10,
-            [1, 1, 1 / 2],
-            [1, 1 / 3, 1 / 2],
-            [1, THIRD, SECOND / (1 + SECOND)],
-        ),
+        (10, [1, 1, 1 / 2], [1, 1 / 3, 1 / 2], [1, THIRD, HALF]),
     ],
 )
 def test_by_hand(k, recalls, ranks, gains):

@@ -101,7 +101,7 @@ _TYPES = {
 }
 # What fields of several types store, before it wraps around.
 _STORED = {"half_val": np.int32, "int_val": np.int32}
-_MAX_RANK = 64  # NumPy's; TensorFlow's is 254
+MAX_RANK = 64  # NumPy's; TensorFlow's is 254
 _MAX_FILLED = 2**20  # a few bytes of message may ask for any shape
 _NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items()}
 
@@ -148,12 +148,12 @@ def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
     dtype = numpy_dtype(proto.dtype)
     shape = [dim.size for dim in proto.tensor_shape.dim]
     count = 1
-    for size in shape[:_MAX_RANK]:
+    for size in shape[:MAX_RANK]:
         count *= size
         if size < 0 or count >= 2**63:
             raise ValueError("`proto` has no definite shape.")
-    if len(shape) > _MAX_RANK:
-        raise ValueError(f"`proto` has {len(shape)} axes, over {_MAX_RANK}.")
+    if len(shape) > MAX_RANK:
+        raise ValueError(f"`proto` has {len(shape)} axes, over {MAX_RANK}.")
     content = proto.tensor_content
     if content and count:
         if dtype == _STRING:

@@ -81,14 +81,12 @@ class _Version:
     requests: int = 0  # under way
 
 
-def _not_found(name: str, number: int | None) -> session.StatusError:
-    """The error of a request to a model, or version, that is not served."""
+def _not_found(name, number):
     wanted = f"Latest({name})"
     if number is not None:
         wanted = f"Specific({name}, {number})"
-    return session.StatusError(
-        _codes.NOT_FOUND, f"Servable not found for request: {wanted}"
-    )
+    message = f"Servable not found for request: {wanted}"
+    return session.StatusError(_codes.NOT_FOUND, message)
 
 
 class Model:
@@ -197,15 +195,11 @@ class Model:
             self._unload_if_idle(version)
 
     def states(self) -> States:
-        """Returns the state of every version there was, newest first.
-
-        The error is None unless the version ended because it did not load.
-        """
+        """Returns the states of all versions so far, newest first."""
         with self._lock:
-            versions = sorted(self._versions.items(), reverse=True)
             return {
                 n: (v.state, v.error if v.state == _State.END else None)
-                for n, v in versions
+                for n, v in sorted(self._versions.items(), reverse=True)
             }
 
     def close(self) -> None:
@@ -270,29 +264,24 @@ class Core:
                     f"{entry.model_platform}"
                 )
             configs[entry.name] = entry
-        self._labels = {
-            (entry.name, label): self._check_label(entry.name, label, number)
-            for entry in configs.values()
+        labels = {
+            (name, label): number
+            for name, entry in configs.items()
             for label, number in entry.version_labels.items()
         }
-        new = {
-            name: Model(name, *self._retries)
-            for name in configs
-            if name not in self._models
-        }
-        self._models, self._configs = {**self._models, **new}, configs
-
-    def _check_label(self, name, label, number):
-        state, _ = self.states(name).get(number, (None, None))
-        is_new = self._labels.get((name, label), number) == number
-        allowed = is_new and self._labels_for_unavailable
-        if state != _State.AVAILABLE and not allowed:
-            raise session.StatusError(
-                _codes.FAILED_PRECONDITION,
-                f"Request to assign label to version {number} of model {name}, "
-                "which is not currently available for inference",
-            )
-        return number
+        for (name, label), number in labels.items():
+            state, _ = self.states(name).get(number, (None, None))
+            is_new = self._labels.get((name, label), number) == number
+            allowed = is_new and self._labels_for_unavailable
+            if state != _State.AVAILABLE and not allowed:
+                raise session.StatusError(
+                    _codes.FAILED_PRECONDITION,
+                    f"Request to assign label to version {number} of model "
+                    f"{name}, which is not currently available for inference",
+                )
+        new = {name: Model(name, *self._retries) for name in configs}
+        self._models, self._configs = new | self._models, configs
+        self._labels = labels
 
     def refresh(self) -> None:
         """Looks for versions, loads the wanted ones, unloads the others."""
@@ -355,7 +344,6 @@ class Core:
         return served.states() if served else {}
 
     def close(self) -> None:
-        """Unloads everything."""
         for served in self._models.values():
             served.close()
 

@@ -19,7 +19,6 @@ from google.protobuf.message import Message
 from export import messages, session
 from export.stand_in.core import invalid_argument
 
-_MAX_RANK = 64  # NumPy's
 _MAX_ECHO = 256  # characters of a value in an error
 # Smaller integers are read as this type and wrap around.
 _INT32 = np.dtype(np.int32)
@@ -75,7 +74,6 @@ def _wrong(value, problem):
 
 
 def _echo(value):
-    """Formats the beginning of a value."""
     try:
         text = rapidjson.dumps(
             value,
@@ -171,8 +169,8 @@ def _shape(value):
         if not value:
             break
         value = value[0]
-    if len(shape) > _MAX_RANK:
-        raise _unexpected_level(len(shape), _MAX_RANK)
+    if len(shape) > messages.MAX_RANK:
+        raise _unexpected_level(len(shape), messages.MAX_RANK)
     return shape
 
 
@@ -206,13 +204,11 @@ def _leaves(value, shape, dtype, level=0):
 
 def _to_array(leaves, shape, dtype):
     """Makes an array of the shape from the first elements."""
+    read_as = np.dtype(np.float64) if dtype.kind == "f" else dtype
     if dtype.kind in "iu" and dtype.itemsize < 4:
-        array = np.array(leaves, _INT32).astype(dtype)
-    elif dtype.kind == "f":
-        with np.errstate(over="ignore"):  # infinite, as in C++
-            array = np.array(leaves, np.float64).astype(dtype)
-    else:
-        array = np.array(leaves, dtype)
+        read_as = _INT32
+    with np.errstate(over="ignore"):  # infinite, as in C++
+        array = np.array(leaves, read_as).astype(dtype)
     return array[: math.prod(shape)].reshape(shape)
 
 
@@ -337,12 +333,11 @@ def _to_lists(name, array):
             f"Failed to write JSON value for tensor type: {_name(array.dtype)}"
         )
     if array.dtype.kind == "O":
-        texts = np.empty_like(array)
+        texts = array.copy()
         for index, item in np.ndenumerate(array):
+            texts[index] = item.decode(errors="surrogateescape")
             if name.endswith("_bytes"):
                 texts[index] = {"b64": base64.b64encode(item).decode()}
-            else:
-                texts[index] = item.decode(errors="surrogateescape")
         return texts.tolist()
     if array.dtype == np.float32:
         # Six digits, or nine if six do not tell a number apart.
@@ -358,21 +353,8 @@ def _to_lists(name, array):
 def to_json(outputs: Mapping[str, np.ndarray], in_rows: bool) -> bytes:
     """Writes the answer to a request."""
     lists = {name: _to_lists(name, array) for name, array in outputs.items()}
-    if in_rows:
-        _check_batch(outputs)
-    answer: object = lists
-    if len(lists) == 1:
-        (answer,) = lists.values()
-    elif in_rows:
-        answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
-    key = "predictions" if in_rows else "outputs"
-    text = json.dumps({key: answer}, ensure_ascii=False)
-    return text.encode(errors="surrogateescape")
-
-
-def _check_batch(outputs):
     batch_size = None
-    for name, array in outputs.items():
+    for name, array in outputs.items() if in_rows else ():
         if not array.ndim:
             raise invalid_argument(
                 f"Tensor name: {name} has no shape information "
@@ -383,3 +365,11 @@ def _check_batch(outputs):
                 f"{len(array)} expecting: {batch_size}"
             )
         batch_size = len(array)
+    answer: object = lists
+    if len(lists) == 1:
+        (answer,) = lists.values()
+    elif in_rows:
+        answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
+    key = "predictions" if in_rows else "outputs"
+    text = json.dumps({key: answer}, ensure_ascii=False)
+    return text.encode(errors="surrogateescape")

@@ -4,6 +4,7 @@ After `model_servers/http_rest_api_handler.cc`, `http_rest_api_util.cc`,
 `http_server.cc` and `util/net_http/server/internal/evhttp_request.cc`.
 """
 
+import functools
 import http
 import json
 import logging
@@ -81,7 +82,7 @@ def create_server(
     # Under load the queue would log a line for each request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return _Server(
-        _Application(core),
+        functools.partial(_respond, core),
         host=host,
         port=port,
         threads=threads,
@@ -94,98 +95,93 @@ def create_server(
     )
 
 
-class _Application:
-    """The WSGI application of a `Core`."""
-
-    def __init__(self, core):
-        self._core = core
-
-    def __call__(self, environ, start_response):
-        method = environ["REQUEST_METHOD"]
-        # As in the model server, the query is part of the path, and percent
-        # encoding is decoded only after the path is split.
-        uri = _URI.fullmatch(environ["REQUEST_URI"])
-        content = b""
-        if method not in _METHODS:
-            status = 501
-        elif not uri:
-            status = 400
-        elif not uri["path"].lower().startswith("/v1/"):
-            status = 404
-        elif method == "OPTIONS":
-            origin = environ.get("HTTP_ORIGIN", "")
-            status = 200 if re.search("https?://", origin) else 400
-        else:
-            status, content = self._status(environ, method, uri["path"])
-        phrase = http.HTTPStatus(status).phrase
-        start_response(f"{status} {phrase}", _HEADERS if content else [])
-        return [] if method == "HEAD" else [content]
-
-    def _status(self, environ, method, path):
+def _respond(core, environ, start_response):
+    """Answers a request, as a WSGI application of a `Core`."""
+    method = environ["REQUEST_METHOD"]
+    # As in the model server, the query is part of the path, and percent
+    # encoding is decoded only after the path is split.
+    uri = _URI.fullmatch(environ["REQUEST_URI"])
+    content = b""
+    if method not in _METHODS:
+        status = 501
+    elif not uri:
+        status = 400
+    elif not uri["path"].lower().startswith("/v1/"):
+        status = 404
+    elif method == "OPTIONS":
+        origin = environ.get("HTTP_ORIGIN", "")
+        status = 200 if re.search("https?://", origin) else 400
+    else:
         try:
-            return 200, self._answer(environ, method, path)
-        except TooLarge as error:
-            return 413, _error(error.message)
+            status, content = 200, _answer(core, environ, method, uri["path"])
         except session.StatusError as error:
             name = _codes.Code.Name(error.code)
-            return messages.HTTP_STATUS.get(name, 500), _error(error.message)
+            status = messages.HTTP_STATUS.get(name, 500)
+            if isinstance(error, TooLarge):
+                status = 413
+            content = json.dumps({"error": error.message}, indent=4).encode()
+    phrase = http.HTTPStatus(status).phrase
+    start_response(f"{status} {phrase}", _HEADERS if content else [])
+    return [] if method == "HEAD" else [content]
 
-    def _answer(self, environ, method, path):
-        pattern = {"POST": _POST, "GET": _GET}.get(method)
-        match = pattern and pattern.fullmatch(path)
-        if not match:
-            raise invalid_argument(f"Malformed request: {method} {path}")
-        if not match["name"]:
-            raise invalid_argument("Missing model name in request.")
-        spec = messages.predict_pb2.PredictRequest().model_spec
-        spec.name = urllib.parse.unquote(match["name"])
-        if match["version"]:
-            try:
-                spec.version.value = int(match["version"])
-            except ValueError as error:  # more than 64 bits
-                raise invalid_argument(
-                    f"Failed to convert version: {match['version']} to numeric."
-                ) from error
-        elif match["label"]:
-            spec.version_label = urllib.parse.unquote(match["label"])
-        if method == "GET":
-            answer = self._describe(spec, match["resource"])
-            return json.dumps(answer, indent=1).encode()
-        if match["method"] != "predict":
-            raise session.StatusError(
-                _codes.UNIMPLEMENTED,
-                f"The stand-in answers :predict, not :{match['method']}.",
-            )
-        return self._predict(spec, _body(environ, self._core.limits))
 
-    def _describe(self, spec, resource):
-        if resource != "metadata":
-            request = messages.get_model_status_pb2.GetModelStatusRequest(
-                model_spec=spec
-            )
-            return _to_dict(rpc.status(self._core, request))
-        request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
-            model_spec=spec, metadata_field=["signature_def"]
+def _answer(core, environ, method, path):
+    pattern = {"POST": _POST, "GET": _GET}.get(method)
+    match = pattern and pattern.fullmatch(path)
+    if not match:
+        raise invalid_argument(f"Malformed request: {method} {path}")
+    if not match["name"]:
+        raise invalid_argument("Missing model name in request.")
+    spec = messages.predict_pb2.PredictRequest().model_spec
+    spec.name = urllib.parse.unquote(match["name"])
+    if match["version"]:
+        try:
+            spec.version.value = int(match["version"])
+        except ValueError as error:  # more than 64 bits
+            raise invalid_argument(
+                f"Failed to convert version: {match['version']} to numeric."
+            ) from error
+    elif match["label"]:
+        spec.version_label = urllib.parse.unquote(match["label"])
+    if method == "GET":
+        answer = _describe(core, spec, match["resource"])
+        return json.dumps(answer, indent=1).encode()
+    if match["method"] != "predict":
+        raise session.StatusError(
+            _codes.UNIMPLEMENTED,
+            f"The stand-in answers :predict, not :{match['method']}.",
         )
-        answer = _to_dict(rpc.metadata(self._core, request))
-        del answer["metadata"]["signature_def"]["@type"]
-        return answer
+    return _predict(core, spec, _body(environ, core.limits))
 
-    def _predict(self, spec, body):
-        document = json_tensor.parse(body)
-        name = json_tensor.signature_name(document) or session.DEFAULT_SIGNATURE
-        with self._core.use(spec) as (_, model):
-            if name not in model.signatures:
-                raise invalid_argument(
-                    f'Serving signature name: "{name}" not found in signature '
-                    "def"
-                )
-            inputs, in_rows = json_tensor.to_arrays(
-                document, model.signatures[name].inputs
+
+def _describe(core, spec, resource):
+    if resource != "metadata":
+        request = messages.get_model_status_pb2.GetModelStatusRequest(
+            model_spec=spec
+        )
+        return _to_dict(rpc.status(core, request))
+    request = messages.get_model_metadata_pb2.GetModelMetadataRequest(
+        model_spec=spec, metadata_field=["signature_def"]
+    )
+    answer = _to_dict(rpc.metadata(core, request))
+    del answer["metadata"]["signature_def"]["@type"]
+    return answer
+
+
+def _predict(core, spec, body):
+    document = json_tensor.parse(body)
+    name = json_tensor.signature_name(document) or session.DEFAULT_SIGNATURE
+    with core.use(spec) as (_, model):
+        if name not in model.signatures:
+            raise invalid_argument(
+                f'Serving signature name: "{name}" not found in signature def'
             )
-            self._core.limits.check(inputs)
-            outputs = model.run(inputs, name)
-        return json_tensor.to_json(outputs, in_rows)
+        inputs, in_rows = json_tensor.to_arrays(
+            document, model.signatures[name].inputs
+        )
+        core.limits.check(inputs)
+        outputs = model.run(inputs, name)
+    return json_tensor.to_json(outputs, in_rows)
 
 
 def _body(environ, limits):
@@ -218,7 +214,3 @@ def _to_dict(message):
         preserving_proto_field_name=True,
         always_print_fields_with_no_presence=True,
     )
-
-
-def _error(message):
-    return json.dumps({"error": message}, indent=4).encode()

@@ -130,7 +130,6 @@ def _search(opened, index, arguments, console):
 
 
 def main(arguments: Arguments) -> int:
-    """Searches; returns the exit status."""
     _check(arguments)
     # `--help` need not wait for FAISS and Arrow.
     from export.index import index_folder

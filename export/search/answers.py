@@ -25,14 +25,11 @@ _DEPTH = 100
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
 
-# Ranks so many documents for each query.
-Search = Callable[[list[str], int], Ranking]
-
 
 class Hit(typing.NamedTuple):
-    """A document that answers a query; ranks count from 1."""
+    """A document that answers a query."""
 
-    rank: int
+    rank: int  # from 1
     id: str
     text: str
     score: float
@@ -45,39 +42,26 @@ def check(query: str) -> None:
         raise ValueError(f"The query {query!r} is blank.")
 
 
-def searches_of(
+def rank(
     index: Index,
     opened: Encoder | None,
+    queries: list[str],
     rankers: Sequence[str],
+    k: int = _DEPTH,
     on_batch: OnBatch = None,
-) -> dict[str, Search]:
-    """Returns the searches that rankers need: by embeddings and by BM25.
+) -> dict[str, Ranking]:
+    """Returns each ranker's ranking of at most `k` documents a query.
 
     `opened` is None for BM25 alone. `on_batch` is called with the number of
     queries of each embedded batch.
     """
-    searches: dict[str, Search] = {}
-    if opened is not None:
-
-        def by_embedding(queries, k):
-            embeddings = opened.embed(queries, "query", on_batch)
-            return index.vectors.search(embeddings, k)
-
-        searches["encoder"] = by_embedding
-    if tuple(rankers) != ("encoder",):
-        searches["bm25"] = index.bm25.search
-    return searches
-
-
-def rank(
-    searches: dict[str, Search],
-    queries: list[str],
-    rankers: Sequence[str],
-    k: int = _DEPTH,
-) -> dict[str, Ranking]:
-    """Returns each ranker's ranking of at most `k` documents a query."""
     depth = max(k, _DEPTH) if "fusion" in rankers else k
-    found = {name: search(queries, depth) for name, search in searches.items()}
+    found: dict[str, Ranking] = {}
+    if opened is not None:
+        embeddings = opened.embed(queries, "query", on_batch)
+        found["encoder"] = index.vectors.search(embeddings, depth)
+    if tuple(rankers) != ("encoder",):
+        found["bm25"] = index.bm25.search(queries, depth)
     if "fusion" in rankers:
         lists = list(found.values())
         found["fusion"] = retrieval.reciprocal_rank_fusion(lists, k)
@@ -92,8 +76,7 @@ def answer(
     ranker: str,
 ) -> list[list[Hit]]:
     """Returns at most `k` hits of each query, best first; see `rank`."""
-    searches = searches_of(index, opened, (ranker,))
-    ranking = rank(searches, queries, (ranker,), k)[ranker]
+    ranking = rank(index, opened, queries, (ranker,), k)[ranker]
     return [
         [
             Hit(number, *index.documents[row], float(score))
@@ -173,8 +156,7 @@ def answer_file(
     """Answers a file of queries with a file, both one JSON object a line.
 
     A line that is not a query has `error` for an answer; returns how many
-    there are. "-" is standard input or output. `with_texts` writes the texts
-    of hits, too.
+    there are. "-" is standard input or output.
     """
     failed = 0
     is_stdin = queries == _STANDARD
@@ -198,7 +180,10 @@ def answer_file(
                     for hit in answered["hits"]:
                         del hit["text"]
             failed += len(answers) - len(good)
-            stream.writelines(map(_to_line, answers))
+            for answered in answers:
+                line = json.dumps(answered, ensure_ascii=False) + "\n"
+                # JSON's escape, of a surrogate.
+                stream.write(line.encode(errors="backslashreplace"))
             stream.flush()
     return failed
 
@@ -216,11 +201,6 @@ def _read(line, where):
     except ValueError as error:
         found["error"] = str(error)
     return found
-
-
-def _to_line(answered):
-    line = json.dumps(answered, ensure_ascii=False) + "\n"
-    return line.encode(errors="backslashreplace")  # JSON's, of a surrogate
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ Shape letters: Q queries, K documents ranked.
 """
 
 import itertools
-import os
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
@@ -17,7 +16,7 @@ from rich.progress import MofNCompleteColumn
 from export.index import index_folder, manifest
 from export.index.manifest import Options
 from export.model_source import Source
-from export.search.answers import RANKERS, rank, searches_of, tidy
+from export.search.answers import RANKERS, rank, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
@@ -61,19 +60,16 @@ def measure_collection(
     rankers = (ranker,) if ranker else RANKERS
     requests, version, title = 0, None, f"{found}, BM25"
     if rankers == ("bm25",):
-        if index is not None:
-            made = index_folder.load(index)
-            _check_documents(made, found)
-            bm25 = made.bm25
-        else:
+        if index is None:
             bm25 = BM25(found.documents)
-        rankings = rank({"bm25": bm25.search}, found.queries, rankers)
+        else:
+            bm25 = _load(index, found).bm25
+        rankings = {"bm25": bm25.search(found.queries, max(_CURVE))}
     else:
         with source.started() as started, started.open() as opened:
             if index is not None:
-                made, embedded = index_folder.load(index), 0
+                made, embedded = _load(index, found), 0
                 made.check(opened)
-                _check_documents(made, found)
             else:
                 kept = manifest.read(output / "index")
                 options = Options(**kept["options"]) if kept else Options()
@@ -84,8 +80,9 @@ def measure_collection(
             with progress(
                 "queries", len(found.queries), MofNCompleteColumn()
             ) as advance:
-                searches = searches_of(made, opened, rankers, advance)
-                rankings = rank(searches, found.queries, rankers)
+                rankings = rank(
+                    made, opened, found.queries, rankers, on_batch=advance
+                )
         requests, version = opened.requests, opened.model.version
         title = f"{found}, {opened.model}"
         console.print(f"{requests:,} requests answered by {opened.model}")
@@ -106,8 +103,9 @@ def measure_collection(
     console.print(f"metrics and picture in {output}")
 
 
-def _check_documents(made, found):
-    """Raises a `ValueError` if an index is not of a collection."""
+def _load(folder, found):
+    """Opens an index, which must be of a collection."""
+    made = index_folder.load(folder)
     wanted = zip(found.document_ids, found.documents)
     for row, (ours, theirs) in enumerate(
         itertools.zip_longest(made.documents, wanted), 1
@@ -119,6 +117,7 @@ def _check_documents(made, found):
                 f"{theirs and theirs[0]!r} here, or has another text. Make an "
                 "index of it, or leave `index` out."
             )
+    return made
 
 
 def measure_systems(
@@ -138,8 +137,7 @@ def measure_systems(
 def print_examples(
     rankings: Mapping[str, Ranking], collection: beir.Collection
 ) -> None:
-    """Prints a few queries with the first hits of the first system, and the
-    rank of the first relevant document for every system."""
+    """Prints a few queries with hits and the ranks of relevant documents."""
     system, first = next(iter(rankings.items()))
     table = rich.table.Table(
         title=f"Some queries, hits of {_LABELS[system]} (+ relevant), rank of "
@@ -189,14 +187,13 @@ def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
 
 
 def draw(
-    path: str | os.PathLike,
+    path: pathlib.Path,
     measured: dict[str, dict[str, float]],
     rankings: Mapping[str, Ranking],
     relevant: Sequence[Collection[int]],
     title: str,
 ) -> None:
-    """Draws the result of `measure_systems` as bars, and recall against the
-    number of documents read."""
+    """Draws metrics as bars, and recall against the documents read."""
     picture = new_figure(10, 4)
     bars, curve = picture.subplots(1, 2)
     width = 0.8 / len(measured)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import httpcore2
 
-_SCHEMES = {"grpc": False, "grpcs": True, "http": False, "https": True}
+_SCHEMES = ("grpc", "grpcs", "http", "https")
 # Allowed both in HTTP/1.1 and in gRPC metadata.
 _HEADER_NAME = re.compile(r"[0-9A-Za-z_.-]+")
 _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
@@ -33,17 +33,13 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """The address of a model server, and what every request to it carries.
-
-    `netloc` is `host:port`, over gRPC any name that its resolvers take;
-    `prefix` is the path before `/v1/models`. `headers`, with names in lower
-    case, are metadata over gRPC.
-    """
+    """The address of a model server, and what every request to it carries."""
 
     scheme: str
-    netloc: str
-    prefix: str = ""
+    netloc: str  # `host:port`, over gRPC any name that its resolvers take
+    prefix: str = ""  # the path before `/v1/models`
     tls: Tls | None = None
+    # Names are in lower case; over gRPC this is metadata.
     headers: dict[str, str] = dataclasses.field(
         default_factory=dict, repr=False
     )
@@ -69,26 +65,6 @@ def parse(
     require one, and its key, which `certificate` may contain. `gzip`
     compresses requests.
     """
-    url = _split(server)
-    tls = None
-    if _SCHEMES[url.scheme]:
-        tls = _read_tls(ca, certificate, key)
-    elif ca or certificate or key:
-        raise ValueError(
-            "`ca`, `certificate` and `key` require grpcs:// or https://, "
-            f"received `server` {server!r}."
-        )
-    return Address(
-        url.scheme,
-        url.netloc,
-        url.path.rstrip("/"),
-        tls,
-        _checked_headers(headers or {}),
-        gzip,
-    )
-
-
-def _split(server):
     if "@" in server:  # the error must not show a password
         raise ValueError(
             "`server` must not contain a user name or password. Pass them as "
@@ -108,12 +84,16 @@ def _split(server):
             "http://HOST:PORT or https://HOST, over HTTP with a path if there "
             f"is one, in ASCII without a query, received {server!r}."
         )
-    return url
-
-
-def _checked_headers(headers):
+    tls = None
+    if url.scheme in ("grpcs", "https"):
+        tls = _read_tls(ca, certificate, key)
+    elif ca or certificate or key:
+        raise ValueError(
+            "`ca`, `certificate` and `key` require grpcs:// or https://, "
+            f"received `server` {server!r}."
+        )
     checked = {}
-    for name, value in headers.items():
+    for name, value in (headers or {}).items():
         lower = str(name).lower()
         if not _HEADER_NAME.fullmatch(lower) or _OWN_HEADERS.fullmatch(lower):
             raise ValueError(
@@ -128,7 +108,8 @@ def _checked_headers(headers):
                 "characters, without spaces at its ends."
             )
         checked[lower] = value
-    return checked
+    path = url.path.rstrip("/")
+    return Address(url.scheme, url.netloc, path, tls, checked, gzip)
 
 
 def _read_tls(ca, certificate, key):

@@ -12,7 +12,7 @@ import numpy as np
 from export import protocol
 from export.session import DEFAULT_SIGNATURE
 
-_INPUT, OUTPUT = "text", "embedding"
+OUTPUT = "embedding"
 OnBatch = Callable[[int], None] | None
 
 
@@ -22,18 +22,14 @@ def signature_of(signatures: Mapping, kind: str | None) -> str:
     `kind` is the name of a prompt, such as "query" or "document". A model
     without that prompt embeds by the default signature, which has no prompt.
     """
-    name = kind if kind and kind in signatures else DEFAULT_SIGNATURE
+    name = kind if kind in signatures else DEFAULT_SIGNATURE
     found = signatures.get(name)
-    if (
-        found is None
-        or [*found.inputs] != [_INPUT]
-        or OUTPUT not in found.outputs
-    ):
-        served = "none" if found is None else ", ".join(sorted(found.outputs))
+    inputs, outputs = ([*found.inputs], [*found.outputs]) if found else ([], [])
+    if inputs != ["text"] or OUTPUT not in outputs:
         raise ValueError(
-            f"The model's signature {name!r} must turn {_INPUT!r} into "
-            f"{OUTPUT!r}; its outputs: {served}. Export a text embedder, "
-            "without --raw_encoder."
+            f"The model's signature {name!r} must turn 'text' into "
+            f"{OUTPUT!r}; its outputs: {', '.join(sorted(outputs)) or 'none'}. "
+            "Export a text embedder, without --raw_encoder."
         )
     return name
 
@@ -95,8 +91,7 @@ def embed(
     """Embeds the texts of a plan: float32 `[N, D]`, in their order.
 
     Several threads call `ask`, with a string array `[B]`, for embeddings
-    `[B, D]`. The calling thread calls `on_batch` with the number of texts of
-    each finished batch.
+    `[B, D]`. The calling thread calls `on_batch` with the texts of each batch.
     """
     pool = concurrent.futures.ThreadPoolExecutor(plan.concurrency)
     try:

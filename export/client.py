@@ -96,9 +96,8 @@ class AsyncClient:
 
     async def version(self, timeout: float | None = None) -> int:
         """Returns the version that answers now. Does not try again."""
-        answer = await self._send(
-            self._link.metadata_request(), self._seconds(timeout)
-        )
+        request, seconds = self._link.metadata_request(), self._seconds(timeout)
+        answer = await self._send(request, seconds)
         return self._link.read_metadata(answer)[0]
 
     async def wait_until_ready(
@@ -128,9 +127,9 @@ class AsyncClient:
     ) -> np.ndarray:
         """Embeds N texts in batches of like length: float32 `[N, D]`.
 
-        `kind` is the name of a prompt, such as "query"; a model without it
-        embeds by its default signature. `on_batch` gets the number of texts of
-        each answered request; `concurrency` requests are under way at once.
+        `kind` is the name of a prompt, such as "query", see
+        `batches.signature_of`. `on_batch` gets the number of texts of each
+        answered request; `concurrency` requests are under way at once.
         """
         plan = batches.Plan(texts, batch_size, concurrency)
         signature = batches.signature_of(await self.signatures(timeout), kind)
@@ -153,8 +152,7 @@ class AsyncClient:
         return self._signatures
 
     async def _ask(self, request, deadline):
-        """Sends a request until it is answered, at most until a moment of
-        `time.monotonic`."""
+        """Sends a request until it is answered, or `time.monotonic` is over."""
 
         async def attempt():
             return await self._send(request, deadline - time.monotonic())
@@ -255,11 +253,9 @@ def connect(
     before `/v1/models`. Proxies that the environment names are not used.
     `timeout` is the deadline of a request in seconds, all its attempts
     together. Options are `version` (int) or `label` (str, such as "canary"),
-    by default the newest version; `headers`, `ca`, `certificate`, `key` and
-    `gzip` are those of `address.parse`.
+    by default the newest version; the others are those of `address.parse`.
     """
-    link = _link((Grpc, Rest), server, model_name, **options)
-    return Client(link, timeout)
+    return Client(_link((Grpc, Rest), server, model_name, **options), timeout)
 
 
 def connect_async(

@@ -57,17 +57,15 @@ class Grpc:
         self._compression = grpc.Compression.Gzip if address.gzip else None
         where, tls = address.netloc, address.tls
         if tls is None:
-            self._channel = self._grpc.insecure_channel(where, _OPTIONS)
+            channel = self._grpc.insecure_channel(where, _OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(
                 tls.roots, tls.key, tls.certificate
             )
-            self._channel = self._grpc.secure_channel(
-                where, credentials, _OPTIONS
-            )
-        self._stub = messages.prediction_service_pb2_grpc.PredictionServiceStub(
-            self._channel
-        )
+            channel = self._grpc.secure_channel(where, credentials, _OPTIONS)
+        self._channel = channel
+        services = messages.prediction_service_pb2_grpc
+        self._stub = services.PredictionServiceStub(channel)
 
     def predict_request(
         self, inputs: Arrays, signature: str

@@ -49,14 +49,13 @@ def to_tensors(inputs: Mapping) -> Arrays:
         place = f"inputs[{name!r}]"
         try:
             array = np.asarray(value)
-            is_text = array.dtype.kind in "OSU"
-            if not is_text:
-                messages.data_type(array)
+            if array.dtype.kind in "SU":
+                array = array.astype(object)
+            messages.data_type(array)
         except ValueError as error:
             raise ValueError(f"`{place}` cannot be sent: {error}") from error
-        if is_text:
-            array = to_utf8(array.astype(object), place)
-        tensors[name] = array
+        is_text = array.dtype.kind == "O"
+        tensors[name] = to_utf8(array, place) if is_text else array
     return tensors
 
 
@@ -79,11 +78,10 @@ def to_utf8(texts: np.ndarray, name: str) -> np.ndarray:
 def check_outputs(
     url: str, outputs: Arrays, definition: Message, inputs: Arrays
 ) -> Arrays:
-    """Returns the outputs of a signature that a server answered for inputs.
+    """Returns the outputs that a `SignatureDef` declares.
 
-    Dtypes and shapes must be those that `definition`, a `SignatureDef`,
-    declares. Where the first dimension of every input and of an output is
-    free, they must have as many rows.
+    Dtypes and shapes must be as declared. Where the first dimension of every
+    input and of an output is free, they must have as many rows.
     """
     rows = -1
     counts = {len(array) for array in inputs.values() if array.ndim}
@@ -91,9 +89,8 @@ def check_outputs(
         (rows,) = counts
     for name, info in definition.outputs.items():
         if name not in outputs:
-            raise unusable(
-                url, f"without the output {name!r}: {sorted(outputs)}"
-            )
+            what = f"without the output {name!r}: {sorted(outputs)}"
+            raise unusable(url, what)
         array = outputs[name]
         dtype = messages.numpy_dtype(info.dtype)
         sizes = [dim.size for dim in info.tensor_shape.dim]

@@ -81,7 +81,6 @@ class AsyncRest:
     def predict_request(
         self, inputs: Arrays, signature: str
     ) -> tuple[str, bytes]:
-        """Returns the request to run a signature."""
         columns = {key: _to_json(array) for key, array in inputs.items()}
         document = {"signature_name": signature, "inputs": columns}
         try:
@@ -96,13 +95,11 @@ class AsyncRest:
         return f"{self._path}:predict", body
 
     def metadata_request(self) -> tuple[str, None]:
-        """Returns the request for the model's signatures."""
         return f"{self._path}/metadata", None
 
     async def send(
         self, request: tuple[str, bytes | None], seconds: float
     ) -> bytes:
-        """Sends a request once; returns the body of the answer."""
         path, body = request
         headers = dict(self._headers)
         if body is not None and self._gzip:
@@ -167,7 +164,6 @@ class AsyncRest:
     def read_prediction(
         self, answer: bytes, definition: Message, inputs: Arrays
     ) -> Arrays:
-        """Returns the outputs in an answer, which fit the `SignatureDef`."""
         infos = definition.outputs
         try:
             outputs = json.loads(answer)["outputs"]
@@ -179,7 +175,6 @@ class AsyncRest:
         return check_outputs(self.url, arrays, definition, inputs)
 
     def read_metadata(self, answer: bytes) -> tuple[int, dict[str, Message]]:
-        """Returns the version that answered, and `{name: SignatureDef}`."""
         try:
             document = json.loads(answer)
             signatures = json_format.ParseDict(
@@ -258,12 +253,11 @@ def _to_array(values, info):
         raise ValueError(f"{other.__name__} is not {dtype}")
     if dtype.kind == "O":
         for index, item in np.ndenumerate(array):
-            is_text = isinstance(item, str)
-            array[index] = item.encode() if is_text else _to_bytes(item)
+            array[index] = (
+                item.encode()
+                if isinstance(item, str)
+                else base64.b64decode(item["b64"], validate=True)
+            )
         return array
     with np.errstate(over="ignore"):  # numbers that are too large become inf
         return array.astype(dtype)
-
-
-def _to_bytes(item):
-    return base64.b64decode(item["b64"], validate=True)

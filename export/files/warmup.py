@@ -53,7 +53,8 @@ def batches(
         for quantile in _QUANTILES:
             end = math.ceil(quantile * len(ordered))
             batch = tuple(ordered[end - 1 - i % end] for i in range(size))
-            inputs = tokenize(list(batch))
+            tokenized = tokenize(list(batch))
+            inputs = {name: np.asarray(x) for name, x in tokenized.items()}
             if size == 1 or inputs["token_ids"].size <= _MOST_IDS:
                 found[batch] = inputs
     return list(found.items())

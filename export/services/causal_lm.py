@@ -138,10 +138,8 @@ def _largest(counts):
 
 
 def _likelihood_in_graph(model, token_ids, labels, weights):
-    """The likelihood of sequences, int32 `[B, T]`.
-
-    `weights` is 1 for the tokens that a label follows, the first of each row.
-    """
+    """The likelihood of sequences, int32 `[B, T]`; `weights` is 1 where a label
+    follows."""
     batch, length = tf.unstack(tf.shape(token_ids))
     rows = tf.maximum(_MOST_PLACES // tf.maximum(length, 1), 1)
 
@@ -166,18 +164,17 @@ def _likelihood_in_graph(model, token_ids, labels, weights):
 def _likelihood_of_ids_in_graph(model, inputs):
     """The likelihood of a model's inputs."""
     real = tf.cast(inputs["padding_mask"] != 0, tf.int32)
-    with tf.control_dependencies(
-        [
-            tf.debugging.Assert(
-                tf.reduce_all(real[:, 1:] <= real[:, :-1]),
-                ["padding_mask must be 0 from the first 0 of a row on."],
-            ),
-            tf.debugging.Assert(
-                tf.reduce_all(inputs["segment_ids"] == 0),
-                ["segment_ids must be 0: all is one segment."],
-            ),
-        ]
-    ):
+    asserted = [
+        tf.debugging.Assert(
+            tf.reduce_all(real[:, 1:] <= real[:, :-1]),
+            ["padding_mask must be 0 from the first 0 of a row on."],
+        ),
+        tf.debugging.Assert(
+            tf.reduce_all(inputs["segment_ids"] == 0),
+            ["segment_ids must be 0: all is one segment."],
+        ),
+    ]
+    with tf.control_dependencies(asserted):
         token_ids = tf.identity(inputs["token_ids"])
     return _likelihood_in_graph(
         model,
@@ -191,13 +188,9 @@ def _continue_greedily(model, token_ids, given, limits, tokenizer):
     """Continues int32 `[B, T]` by the most probable tokens, with a cache.
 
     `given` and `limits`, int32 `[B]`, are how many tokens of each row are given
-    and how many it may have, at least 1. A row ends with the first generated
-    `end_token_id`. Ids that the tokenizer lacks are not generated: to
-    detokenize them would crash the server. Returns sequences `[B, S]` and their
-    lengths `[B]`.
-
-    A step computes one place of all rows, and skips places where no row needs
-    a token.
+    and how many it may have, at least 1. Ids that the tokenizer lacks are not
+    generated: to detokenize them would crash the server. Returns sequences
+    `[B, S]` and their lengths `[B]`.
     """
     batch, width = tf.unstack(tf.shape(token_ids))
     # The largest limit of an empty batch is negative.
@@ -207,16 +200,12 @@ def _continue_greedily(model, token_ids, given, limits, tokenizer):
     token_ids = tf.pad(token_ids, [[0, 0], [0, size - width]])
     places = tf.range(size)
 
-    def unfinished(ended, counts):
-        return ~ended & (counts < limits)
+    def more(token_ids, counts, active, cache):
+        return tf.reduce_any(active)
 
-    def more(token_ids, counts, ended, cache):
-        return tf.reduce_any(unfinished(ended, counts))
-
-    def step(token_ids, counts, ended, cache):
-        active = unfinished(ended, counts)
-        # For the rows that continue here, the cache holds all that comes
-        # before: given tokens, and those of earlier steps.
+    def step(token_ids, counts, active, cache):
+        # Computes one place of all rows, and skips those that no row needs. For
+        # the rows that continue here, the cache holds all that comes before.
         place = tf.reduce_min(tf.where(active, counts, size))
         last = token_ids[:, place - 1 : place]
         logits, _, cache = model.call_with_cache(last, cache, place - 1)
@@ -230,13 +219,11 @@ def _continue_greedily(model, token_ids, given, limits, tokenizer):
             here[:, None] & (places == place), best[:, None], token_ids
         )
         counts += tf.cast(here, tf.int32)
-        ended |= here & (best == tokenizer.end_token_id)
-        return token_ids, counts, ended, cache
+        active &= (counts < limits) & ~(here & (best == tokenizer.end_token_id))
+        return token_ids, counts, active, cache
 
     token_ids, counts, _, _ = tf.while_loop(
-        more,
-        step,
-        (token_ids, given, tf.zeros_like(given, tf.bool), cache),
+        more, step, (token_ids, given, given < limits, cache)
     )
     return token_ids, counts
 
@@ -252,8 +239,7 @@ def _predictions(inputs):
 
 def _of_each_token(model, token_ids, real, labels, weights):
     """The Keras model's log-likelihood of each label, float32 `[B, T]`, zero
-    where `weights` is 0. A few rows at a time, to bound the memory of logits.
-    """
+    where `weights` is 0; a few rows at a time, as the logits are large."""
     rows = max(_MOST_PLACES // token_ids.shape[1], 1)
     losses = []
     for start in range(0, len(token_ids), rows):

@@ -170,7 +170,24 @@ def answers(
     logits; `start` and `end`, int32 `[B]`, in bytes of the context. All are
     empty or 0 for a context without tokens.
     """
-    score, first, last = _best_of_windows(label, found)  # [N]
+
+    def best_of(rows):
+        logits = label({name: x[rows] for name, x in found.inputs.items()})
+        return _best_spans(
+            logits["start"],
+            logits["end"],
+            found.may_start[rows],
+            found.is_context[rows],
+            found.token[rows],
+        )
+
+    # The best span of each window: float64, int32 and int32 [N].
+    score, first, last = service.some_at_once(
+        best_of,
+        tf.shape(found.token)[0],
+        _AT_ONCE,
+        [tf.float64, tf.int32, tf.int32],
+    )
     # [B]
     best, window = _best_of_each(score, found.question, tf.size(contexts))
     there = best > _NOWHERE
@@ -194,32 +211,9 @@ def answers(
     }
 
 
-def _best_of_windows(label, found):
-    """Finds the best span of each window, a few windows at a time.
-
-    Returns its score, float64 `[N]`, and first and last token, int32 `[N]`.
-    """
-
-    def best(rows):
-        logits = label({name: x[rows] for name, x in found.inputs.items()})
-        return _best_spans(
-            logits["start"],
-            logits["end"],
-            found.may_start[rows],
-            found.is_context[rows],
-            found.token[rows],
-        )
-
-    return service.some_at_once(
-        best,
-        tf.shape(found.token)[0],
-        _AT_ONCE,
-        [tf.float64, tf.int32, tf.int32],
-    )
-
-
 def _best_spans(start, end, may_start, is_context, token):
-    """Finds the best span of each window, the first of equal ones."""
+    """Finds the score, the first and the last token of each window's best span,
+    the first of equal ones."""
     start = tf.where(may_start, tf.cast(start, tf.float64), -np.inf)
     end = tf.where(is_context, tf.cast(end, tf.float64), -np.inf)
     end = tf.pad(

@@ -215,13 +215,8 @@ def warmup_requests(
 ) -> list[Message]:
     """Builds a `PredictRequest` per signature and batch of texts, which are as
     long as real traffic. A signature of several texts gets equal ones."""
-
-    def tokenize(batch):
-        inputs = service.tokenize(batch)
-        return {name: np.asarray(ids) for name, ids in inputs.items()}
-
     requests = []
-    for batch, inputs in warmup.batches(texts, batch_sizes, tokenize):
+    for batch, inputs in warmup.batches(texts, batch_sizes, service.tokenize):
         text = np.array([text.encode() for text in batch], object)
         for name, signature in service.texts.items():
             texts_of = dict.fromkeys(signature.golden, text)
@@ -297,8 +292,7 @@ def golden_cases(
 
 
 def _answered(service, inputs, padded):
-    """Builds the `golden.Case` of inputs, arrays `[N, ...]`. A row is decided
-    if its best two answers differ by more than the gate's tolerance."""
+    """Builds the `golden.Case` of inputs, arrays `[N, ...]`."""
     count = len(next(iter(inputs.values())))
     outputs, margins = {}, []
     for start in range(0, count, _ROWS):
@@ -314,6 +308,7 @@ def _answered(service, inputs, padded):
         scale = golden.scale(*outputs.values())
         least = golden.TOLERANCES[service.dtype] * scale
         margins = np.concatenate(margins)
+        # The two best answers may both be off by the gate's tolerance.
         decided = margins > 2 * least
         decided[np.argmax(margins)] = True
     return golden.Case(inputs, outputs, decided)
@@ -349,12 +344,8 @@ def _rows(items, longest):
 
 
 def _token_id_rows(backbone):
-    """Returns a model's inputs, int32 `[N, T]` of the largest T, that have
-    every id.
-
-    Ids at padding are not zero. Models that are not causal also get the last
-    segment id, and padding between tokens.
-    """
+    """Returns a model's inputs, int32 `[N, T]` of the largest T, with every id.
+    Ids at padding are not zero."""
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     # Of a small vocabulary several times, so that there is each length.
     count = max(size, 4 * longest)

@@ -63,16 +63,12 @@ def serve(
         found = preprocessor.windows(_QUESTIONS[-1], _CONTEXTS[-1])
         return preprocessor.pad(found[:8])
 
+    asked = {"question": _QUESTIONS, "context": _CONTEXTS}
+    signature = service.TextSignature(asked, answer, expected)
     return service.Service(
         model=labeler,
         preprocessor=preprocessor,
-        texts={
-            session.DEFAULT_SIGNATURE: service.TextSignature(
-                {"question": _QUESTIONS, "context": _CONTEXTS},
-                answer,
-                expected,
-            )
-        },
+        texts={session.DEFAULT_SIGNATURE: signature},
         golden_ids=golden_ids,
         packed=labeler.label_packed,
         padded=padded,
@@ -89,7 +85,9 @@ def serve(
 def _expected(padded, preprocessor, question, context):
     """The Keras model's answer to one question: text, score, start and end in
     bytes, and how far the score is above that of other words."""
-    windows = _cut(preprocessor.windows(question, context))
+    windows = preprocessor.windows(question, context)
+    rows = windows.rows[: context_graph.MAX_WINDOWS]
+    windows = dataclasses.replace(windows, rows=rows)
     if not windows.starts:
         return "", 0.0, 0, 0, np.inf
     logits = padded(preprocessor.pad(windows)).outputs
@@ -98,9 +96,9 @@ def _expected(padded, preprocessor, question, context):
         tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
     )
     begins, finishes = begins[0].numpy(), finishes[0].numpy()
-    places = _byte_places(context, windows.starts)
+    before = np.cumsum([0, *(len(letter.encode()) for letter in context)])
     # [C], the word of each token
-    word = np.searchsorted(begins, places, side="right") - 1
+    word = np.searchsorted(begins, before[windows.starts], side="right") - 1
     scores, spans = context_windows.span_scores(
         start, end, windows, context_graph.MAX_ANSWER_LENGTH
     )
@@ -116,18 +114,3 @@ def _expected(padded, preprocessor, question, context):
         finish,
         scores[best] - others.max(initial=-np.inf),
     )
-
-
-def _cut(windows):
-    """Keeps the windows that the graph has, and their tokens."""
-    rows = windows.rows[: context_graph.MAX_WINDOWS]
-    end = rows[-1].token_range[1]
-    return dataclasses.replace(
-        windows, starts=windows.starts[:end], ends=windows.ends[:end], rows=rows
-    )
-
-
-def _byte_places(text, places):
-    """Converts places of characters to places of bytes."""
-    widths = [len(character.encode()) for character in text]
-    return np.cumsum([0, *widths])[places]

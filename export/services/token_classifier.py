@@ -92,14 +92,12 @@ def serve(
         margins = [(x[:, -1] - x[:, -2]).min(initial=np.inf) for x in ordered]
         return service.Answers(outputs, np.array(margins))
 
+    asked = {"text": golden.TEXTS}
+    signature = service.TextSignature(asked, answer, expected)
     return service.Service(
         model=classifier,
         preprocessor=preprocessor,
-        texts={
-            session.DEFAULT_SIGNATURE: service.TextSignature(
-                {"text": golden.TEXTS}, answer, expected
-            )
-        },
+        texts={session.DEFAULT_SIGNATURE: signature},
         golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,
@@ -117,10 +115,7 @@ def _padded(rows, value, dtype):
 
 
 def _characters(texts, places):
-    """Converts places in texts, `[B]`, from bytes to characters.
-
-    Takes int64 `[B, None]` and returns int32 `[B, None]`.
-    """
+    """Converts places in texts, `[B, None]`, from bytes to characters."""
     _, begins = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
     # As if the texts were one: the bytes before each character and place.
     before = tf.cumsum(tf.strings.length(texts), exclusive=True)
@@ -134,11 +129,10 @@ def _characters(texts, places):
 
 
 def _expected(text, probabilities, words, tokenizer, room):
-    """The Keras model's answers at the first token of each word.
+    """The Keras model's answers, `[words, C]`, at the first token of each word,
+    and the characters where the words start and end.
 
-    Takes the probabilities of one text, `[T, C]`, and its `words`: tensors of
-    the words, their starts and their ends in bytes. Returns an array
-    `[words, C]`, and the starts and ends in characters.
+    Takes probabilities, `[T, C]`, and the result of `context_graph.words`.
     """
     words, *places = (x.numpy().tolist() for x in words)
     content = text.encode()

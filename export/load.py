@@ -28,26 +28,23 @@ def load(
     raw_encoder: bool = False,
     max_new_tokens: int | None = None,
 ) -> services.Service:
-    """Loads a model to export.
+    """Loads a model to export, by the options of `saved_model.Arguments`.
 
-    `dtype` is a float type, int8 to store the kernels in it, or None for the
-    default policy and that of a `.keras` file. `embedding_dim`
-    keeps the first numbers of an embedding, `raw_encoder` the encoder without
-    its task. `max_new_tokens` is that of `services.causal_lm`.
+    `dtype` None is the default policy, and that of a `.keras` file.
     """
     model = pathlib.Path(model)
+    options: dict[str, int | str] = {}
+    if embedding_dim is not None:
+        options["embedding_dim"] = embedding_dim
+    if dtype is not None and dtype != "int8":
+        options["dtype"] = dtype
     if (model / "config.json").is_file():
-        options: dict[str, int | str] = {}
-        if embedding_dim is not None:
-            options["embedding_dim"] = embedding_dim
-        if dtype not in (None, "int8"):
-            options["dtype"] = dtype
         loaded, preprocessor = _from_preset(model, raw_encoder, options)
     elif model.suffix == ".keras" and model.is_file():
         with loading(model, "model"):
             loaded = keras.saving.load_model(model, compile=False)
         _check_class(type(loaded), model)
-        if dtype not in (None, "int8") or embedding_dim is not None:
+        if options:
             # A preset can be loaded in another configuration.
             if _is_quantized(loaded):
                 raise ValueError(
@@ -64,9 +61,8 @@ def load(
         if raw_encoder and isinstance(loaded, keras_hub.models.Task):
             loaded = loaded.backbone
             if preprocessor and not isinstance(preprocessor, TextPreprocessor):
-                preprocessor = _text_preprocessor(
-                    preprocessor.tokenizer, loaded
-                )
+                tokenizer = preprocessor.tokenizer
+                preprocessor = _text_preprocessor(tokenizer, loaded)
     else:
         raise ValueError(
             f"`model` must be a preset folder or a .keras file, received "
@@ -90,13 +86,11 @@ def load(
     _check_options(type(loaded), serving)
     service = services.of(loaded, preprocessor, **serving)
     if dtype == "int8" and not _is_quantized(loaded):
-        # Keras warns about layers without a method of their own.
-        service.backbone.quantize(
-            "int8",
-            filters=lambda layer: (
-                type(layer).quantize is not keras.Layer.quantize
-            ),
-        )
+
+        def has_int8(layer):  # Keras warns about the others
+            return type(layer).quantize is not keras.Layer.quantize
+
+        service.backbone.quantize("int8", filters=has_int8)
     return service
 
 

@@ -8,7 +8,6 @@ finds the same message classes.
 
 # ruff: noqa: F401 - other modules use the messages that this one imports
 
-import contextlib
 import importlib.util
 import itertools
 import pathlib
@@ -38,17 +37,8 @@ def stub_package(name: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _without_running_tensorflow():
-    stubbed = stub_package("tensorflow")
-    try:
-        yield
-    finally:
-        if stubbed:
-            del sys.modules["tensorflow"]
-
-
-with _without_running_tensorflow():
+_stubbed = stub_package("tensorflow")
+try:
     from tensorflow.core.framework import op_def_pb2, tensor_pb2, types_pb2
     from tensorflow.core.protobuf import (
         config_pb2,
@@ -65,6 +55,9 @@ with _without_running_tensorflow():
         prediction_service_pb2_grpc,
     )
     from tensorflow_serving.config import model_server_config_pb2
+finally:
+    if _stubbed:
+        del sys.modules["tensorflow"]
 
 _STRING = np.dtype(object)  # an array of `bytes`
 # Statuses as HTTP's, `http_server.cc`; every other is 500.

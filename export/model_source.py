@@ -22,14 +22,11 @@ _SAVED_MODEL = "saved_model.pb"
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The identity of a model that embeds.
-
-    `version` is None if the folder of a SavedModel is not a number, `sha256`
-    (of the graph, weights and vocabulary) for a server, which hides them.
-    """
+    """The identity of a model that embeds."""
 
     name: str
-    version: int | None
+    version: int | None  # None if the folder of a SavedModel is not a number
+    # Of the graph, weights and vocabulary; a server hides them.
     sha256: str | None = None
 
     def __str__(self):
@@ -54,19 +51,16 @@ class Model:
 
 @dataclasses.dataclass
 class Encoder:
-    """An open model that embeds texts.
-
-    `ask` turns a batch (strings `[B]`, dtype object) and the name of a
-    signature into float32 `[B, D]`; several threads may call it. `signatures`
-    are `{name: SignatureDef}`, `requests` counts the batches answered.
-    """
+    """An open model that embeds texts."""
 
     model: Model
+    # Maps a batch (strings `[B]`, dtype object) and the name of a signature to
+    # float32 `[B, D]`; several threads may call it.
     ask: Callable[[np.ndarray, str], np.ndarray]
-    signatures: dict
+    signatures: dict  # {name: SignatureDef}
     batch_size: int
     threads: int
-    requests: int = 0
+    requests: int = 0  # batches answered
 
     def embed(
         self, texts: list[str], kind: str, on_batch: batches.OnBatch = None
@@ -176,10 +170,12 @@ class Source:
     def open(self) -> Iterator[Encoder]:
         """Yields the encoder."""
         threads = self.threads or len(os.sched_getaffinity(0))
-        if self.server is not None:
-            yield from self._ask_server(threads)
+        if self.server is None:
+            opened = self._run_saved_model(threads)
         else:
-            yield from self._run_saved_model(threads)
+            opened = self._ask_server()
+        with opened as (model, ask, signatures):
+            yield Encoder(model, ask, signatures, self.batch_size, threads)
 
     def _connect(self, version):
         return client.connect(
@@ -192,7 +188,8 @@ class Source:
             key=self.key,
         )
 
-    def _ask_server(self, threads):
+    @contextlib.contextmanager
+    def _ask_server(self):
         version = self.version
         if version is None:
             with self._connect(version) as newest:
@@ -205,14 +202,10 @@ class Source:
                 answer = connection.predict({"text": batch}, signature)
                 return answer[batches.OUTPUT]
 
-            yield Encoder(
-                Model(self.model_name, version),
-                ask,
-                connection.signatures(),
-                self.batch_size,
-                threads,
-            )
+            model = Model(self.model_name, version)
+            yield model, ask, connection.signatures()
 
+    @contextlib.contextmanager
     def _run_saved_model(self, threads):
         folder, version = _find(self.saved_model, self.version)
         named = folder if version is None else folder.parent
@@ -235,13 +228,8 @@ class Source:
             return answer[batches.OUTPUT]
 
         try:
-            yield Encoder(
-                Model(name, version, _fingerprint(folder)),
-                ask,
-                session.signatures,
-                self.batch_size,
-                threads,
-            )
+            model = Model(name, version, _fingerprint(folder))
+            yield model, ask, session.signatures
         finally:
             session.close()
 

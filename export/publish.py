@@ -15,27 +15,19 @@ from export import files, load, services, verify
 from export.files import card, golden, warmup
 
 
-class Weights(tf.Module):
-    """What the SavedModel stores: the variables, and nothing of Keras.
-
-    With the Keras model as an attribute the C++ loader does not find its
-    variables, and Keras's own export stores them twice.
-    """
-
-    def __init__(self, weights: Sequence[keras.Variable]):
-        super().__init__()
-        self.weights = [weight.value for weight in weights]
-
-
 def write(
     folder: pathlib.Path,
-    module: tf.Module,
+    weights: Sequence[keras.Variable],
     functions: dict[str, Callable],
     cases: dict[str, golden.Case],
     requests: Sequence[Message],
     description: dict,
 ) -> None:
     """Writes a SavedModel with all its extra files; checks nothing."""
+    # With the Keras model in the module, the C++ loader does not find its
+    # variables, and Keras's own export stores them twice.
+    module = tf.Module()
+    module.weights = [weight.value for weight in weights]
     tf.saved_model.save(module, str(folder), functions)
     golden.save(folder, cases)
     warmup.write(folder, requests)
@@ -55,10 +47,9 @@ def export(
 ) -> tuple[list[verify.Result], pathlib.Path | None]:
     """Writes, checks and publishes a version in the folder of versions.
 
-    The version appears in one step, and only if every check of the gate
-    passes. Returns the results of the gate, and the published folder, None if a
-    check failed. The arguments are those of `saved_model.Arguments`; `on_start`
-    is called with what begins.
+    The version appears in one step, and only if every check passes. Returns the
+    results, and the published folder, None if a check failed. The arguments are
+    those of `saved_model.Arguments`; `on_start` is called with what begins.
     """
     output = pathlib.Path(output).resolve()
     if version is None:
@@ -94,7 +85,7 @@ def export(
         on_start("writing the SavedModel")
         write(
             staging,
-            Weights(service.model.weights),
+            service.model.weights,
             services.signatures(service),
             cases,
             services.warmup_requests(service, texts, sizes),

@@ -19,7 +19,6 @@ from export import messages
 
 DEFAULT_SIGNATURE = "serving_default"
 _SERVE_TAG = b"serve"
-INIT_OP = "__saved_model_init_op"
 
 _Size = ctypes.c_size_t
 _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
@@ -38,11 +37,7 @@ class _Pointer(ctypes.c_void_p):
 
 
 class _Buffer(ctypes.Structure):
-    _fields_ = [
-        ("data", _Pointer),
-        ("length", _Size),
-        ("data_deallocator", _Pointer),
-    ]
+    _fields_ = [("data", _Pointer), ("length", _Size), ("free", _Pointer)]
 
 
 class _Output(ctypes.Structure):
@@ -69,8 +64,7 @@ class StatusError(Exception):
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
 
     def __str__(self):
         name = messages.error_codes_pb2.Code.Name(self.code)
@@ -143,10 +137,8 @@ def _new_tensor(array):
 def _to_array(tensor):
     """Copies a `TF_Tensor` into a NumPy array."""
     library = _library()
-    shape = [
-        library.TF_Dim(tensor, axis)
-        for axis in range(library.TF_NumDims(tensor))
-    ]
+    rank = library.TF_NumDims(tensor)
+    shape = [library.TF_Dim(tensor, axis) for axis in range(rank)]
     dtype = messages.numpy_dtype(library.TF_TensorType(tensor))
     data = library.TF_TensorData(tensor)
     size = library.TF_TensorByteSize(tensor)
@@ -206,18 +198,17 @@ class SavedModelSession:
             library.TF_DeleteSessionOptions(options)
         self._graph, self._session = graph, session
         self.signatures = dict(self.meta_graph.signature_def)
-        self.signatures.pop(INIT_OP, None)
+        self.signatures.pop("__saved_model_init_op", None)
 
     def _output(self, tensor_name):
         """Finds the graph output of a name such as `add:0`."""
-        operation, _, index = tensor_name.partition(":")
-        handle = self._library.TF_GraphOperationByName(
-            self._graph, operation.encode()
-        )
+        name, _, index = tensor_name.partition(":")
+        find = self._library.TF_GraphOperationByName
+        handle = find(self._graph, name.encode())
         if not handle:
             raise StatusError(
                 messages.error_codes_pb2.NOT_FOUND,
-                f"The graph has no operation {operation!r}.",
+                f"The graph has no operation {name!r}.",
             )
         return _Output(handle, int(index or 0))
 

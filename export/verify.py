@@ -61,19 +61,15 @@ def _run_child(folder, on_start):
                 results.append(Result(doing, **report))
             else:
                 on_start(f"checking: {doing}")
-        if process.wait() and len(results) < len(names):
-            how = _end(process.returncode, log)
+        status = process.wait()
+        if status and len(results) < len(names):
+            log.seek(0)
+            last = log.read().strip().rpartition("\n")[2]
+            how = f"ended the process with status {status}: {last}"
+            if status < 0:
+                how = f"crashed the process ({signal.Signals(-status).name})"
             results.append(Result(names[len(results)], False, how))
     return results
-
-
-def _end(status, log):
-    """Describes how a child ended before it finished its checks."""
-    if status < 0:
-        return f"crashed the process ({signal.Signals(-status).name})"
-    log.seek(0)
-    last = log.read().strip().rpartition("\n")[2]
-    return f"ended the process with status {status}: {last}"
 
 
 def print_table(results: Sequence[Result], folder: pathlib.Path) -> None:

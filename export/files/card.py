@@ -14,7 +14,7 @@ _PACKAGES = ("keras", "keras-hub", "tensorflow", "tensorflow-text")
 
 def describe(service: Any, source: str | pathlib.Path) -> dict:
     """Describes a `Service`, and the training run of the preset folder or
-    `.keras` file that it came from. Sizes are in bytes where names say so."""
+    `.keras` file that it came from."""
     source = pathlib.Path(source)
     backbone, preprocessor = service.backbone, service.preprocessor
     run = source / _RUN_FILE

@@ -92,14 +92,9 @@ def load(folder: pathlib.Path) -> dict[str, Case]:
         signature, kind, *name = key.split("/")
         case = cases.setdefault(signature, {"inputs": {}, "outputs": {}})
         if name:
-            case[kind][name[0]] = _as_bytes(array)
+            if array.dtype.kind == "U":
+                array = np.strings.encode(array, "utf-8").astype(object)
+            case[kind][name[0]] = array
         else:
             case[kind] = array
     return {signature: Case(**case) for signature, case in cases.items()}
-
-
-def _as_bytes(array):
-    if array.dtype.kind != "U":
-        return array
-    texts = [text.encode() for text in array.ravel()]
-    return np.array(texts, object).reshape(array.shape)

@@ -55,7 +55,6 @@ class Arguments(Options, model_source.Source):
 
 
 def main(arguments: Arguments) -> int:
-    """Embeds and indexes; returns the exit status."""
     # `--help` need not wait for FAISS and Arrow.
     from export.index.index_folder import update
 

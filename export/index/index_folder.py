@@ -23,7 +23,8 @@ from rich.progress import MofNCompleteColumn
 from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
-from export.index.kinds import Kind, VectorIndex
+from export.index.faiss_index import FaissIndex
+from export.index.kinds import Kind
 from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
 from export.model_source import Encoder, Model, Source
 from keras_fixedhead import beir
@@ -43,7 +44,7 @@ class Index:
     manifest: dict[str, typing.Any]
     model: Model
     options: Options
-    vectors: VectorIndex
+    vectors: FaissIndex
     documents: parts.Documents
 
     @functools.cached_property

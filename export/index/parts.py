@@ -48,10 +48,7 @@ def embed_shard(
     folder: pathlib.Path,
     on_batch: OnBatch = None,
 ) -> None:
-    """Embeds a shard of the corpus `path` and writes its part.
-
-    `on_batch` is called with the number of documents of each embedded batch.
-    """
+    """Embeds a shard of the corpus `path` and writes its part."""
     names, texts = corpus.read(path, shard)
     vectors = encoder.embed(texts, "document", on_batch)
     finite = np.isfinite(vectors).all(axis=1)
@@ -84,9 +81,8 @@ def write(
             "shard_sha256": shard.sha256,
         },
     )
-    rows = pa.FixedSizeListArray.from_arrays(
-        pa.array(vectors.ravel()), type=vector
-    )
+    numbers = pa.array(vectors.ravel())
+    rows = pa.FixedSizeListArray.from_arrays(numbers, type=vector)
     columns = {"id": names, "text": texts, "vector": rows}
     with replaced(path) as partial:
         pq.write_table(
@@ -106,14 +102,11 @@ def write(
 def missing(
     encoder: Encoder, shards: list[Shard], folder: pathlib.Path
 ) -> list[Shard]:
-    """Returns the shards whose part is not there, or is of another model.
-
-    A server shows only name and version, which another model may have now, so
-    one document of each part is embedded again.
-    """
+    """Returns the shards whose part is not there, or is of another model."""
     paths = {shard: path_of(folder, shard, encoder.model) for shard in shards}
     written = {shard: path for shard, path in paths.items() if path.exists()}
     if encoder.model.sha256 is None:
+        # A server shows only name and version, which another model may have.
         alike = same_embeddings(encoder, list(written.values()))
         written = {s: written[s] for s, same in zip(written, alike) if same}
     return [shard for shard in shards if shard not in written]

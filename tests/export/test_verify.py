@@ -249,7 +249,7 @@ def parts(embedder):
     service = services.of(embedder, embedder.preprocessor)
     requests = services.warmup_requests(service, ["open the file"], [1, 3])
     return {
-        "module": publish.Weights(embedder.weights),
+        "weights": embedder.weights,
         "functions": {name: services.signatures(service)[name]},
         "cases": {name: services.golden_cases(service)[name]},
         "requests": [

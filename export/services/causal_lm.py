@@ -53,10 +53,8 @@ def serve(
         inputs, labels, weights = preprocessor(text)
         weights = tf.cast(weights, tf.int32)
         width = _largest(tf.reduce_sum(weights, axis=1))
-        return _likelihood_in_graph(
-            model,
-            *(x[:, :width] for x in (inputs["token_ids"], labels, weights)),
-        )
+        tensors = inputs["token_ids"], labels, weights
+        return _likelihood_in_graph(model, *(x[:, :width] for x in tensors))
 
     def expected_likelihood(texts):
         inputs, labels, weights = preprocessor(texts)
@@ -68,13 +66,8 @@ def serve(
     def continued(text):
         inputs = preprocessor.generate_preprocess(text)
         given = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
-        return _continue_greedily(
-            model,
-            inputs["token_ids"][:, : _largest(given)],
-            given,
-            limits(given),
-            tokenizer,
-        )
+        ids = inputs["token_ids"][:, : _largest(given)]
+        return _continue_greedily(model, ids, given, limits(given), tokenizer)
 
     def generate(text):
         token_ids, counts = continued(text)
@@ -85,8 +78,8 @@ def serve(
         return {"generated": tokenizer.detokenize(words)}
 
     def expected_generate(texts):
-        given = service.as_int32(preprocessor.generate_preprocess(texts))
-        given = given["padding_mask"].sum(axis=1)
+        inputs = service.as_int32(preprocessor.generate_preprocess(texts))
+        given = inputs["padding_mask"].sum(axis=1)
         guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
         most = ops.convert_to_numpy(limits(given))
         generated, margins = [], []
@@ -95,9 +88,8 @@ def serve(
             tokens = {"token_ids": row, "padding_mask": np.ones_like(row, bool)}
             generated.append(preprocessor.generate_postprocess(tokens))
             margins.append(margin)
-        return service.Answers(
-            {"generated": np.array(generated)}, np.array(margins)
-        )
+        outputs = {"generated": np.array(generated)}
+        return service.Answers(outputs, np.array(margins))
 
     def tokenized(texts):
         inputs, _, _ = preprocessor(texts)
@@ -110,17 +102,17 @@ def serve(
         found = _of_each_token(model, *(x[some] for x in predictions))
         return service.Answers({"log_likelihood": found})
 
+    asked = {"text": golden.TEXTS}
+    continuable = {"text": (*golden.TEXTS, *_nearly_full(preprocessor))}
     return service.Service(
         model=model,
         preprocessor=preprocessor,
         texts={
             session.DEFAULT_SIGNATURE: service.TextSignature(
-                {"text": golden.TEXTS}, likelihood, expected_likelihood
+                asked, likelihood, expected_likelihood
             ),
             "generate": service.TextSignature(
-                {"text": (*golden.TEXTS, *_nearly_full(preprocessor))},
-                generate,
-                expected_generate,
+                continuable, generate, expected_generate
             ),
         },
         golden_ids=lambda: tokenized(list(golden.TEXTS)),
@@ -253,12 +245,9 @@ def _of_each_token(model, token_ids, real, labels, weights):
 def _likelihood(model, token_ids, real, labels, weights):
     """The Keras model's answer about sequences."""
     found = _of_each_token(model, token_ids, real, labels, weights)
-    return service.Answers(
-        {
-            "log_likelihood": found.sum(axis=1),
-            "num_tokens": weights.sum(axis=1, dtype="int32"),
-        }
-    )
+    num_tokens = weights.sum(axis=1, dtype="int32")
+    outputs = {"log_likelihood": found.sum(axis=1), "num_tokens": num_tokens}
+    return service.Answers(outputs)
 
 
 def _continued(model, token_ids, given, tokenizer):

@@ -283,11 +283,11 @@ def golden_cases(
     for name, rows in service.golden_ids().items():
         width = [(0, 0), (0, backbone.max_sequence_length - rows.shape[1])]
         ids[name] = np.concatenate([np.pad(rows, width), ids[name]])
-    add(
-        TOKEN_IDS_SIGNATURE,
-        ids,
-        lambda rows: service.padded(golden.trimmed(rows)),
-    )
+
+    def of_ids(rows):
+        return service.padded(golden.trimmed(rows))
+
+    add(TOKEN_IDS_SIGNATURE, ids, of_ids)
     return cases
 
 
@@ -320,10 +320,9 @@ def _stack(arrays: list[np.ndarray]) -> np.ndarray:
         return np.concatenate(arrays)
     shape = sum(map(len, arrays)), max(array.shape[1] for array in arrays)
     stacked, start = np.zeros(shape, np.result_type(*arrays)), 0
-    if stacked.dtype.kind == "f" and any(
-        (array == golden.PADDING).any() for array in arrays
-    ):
-        stacked[:] = golden.PADDING
+    if stacked.dtype.kind == "f":
+        if any((array == golden.PADDING).any() for array in arrays):
+            stacked[:] = golden.PADDING
     for array in arrays:
         end = start + len(array)
         stacked[start:end, : array.shape[1]] = array

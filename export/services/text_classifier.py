@@ -36,9 +36,8 @@ def serve(
         return outputs
 
     def padded(inputs):
-        outputs = service.as_float32(
-            {"probabilities": ops.softmax(classifier(inputs))}
-        )
+        probabilities = {"probabilities": ops.softmax(classifier(inputs))}
+        outputs = service.as_float32(probabilities)
         if not labels:
             return service.Answers(outputs)
         ordered = np.sort(outputs["probabilities"], axis=-1)

@@ -25,9 +25,8 @@ def serve(
         return {"embedding": tf.ensure_shape(embedding, [None, size])}
 
     def padded(inputs):
-        return service.Answers(
-            service.as_float32({"embedding": embedder(inputs)})
-        )
+        outputs = {"embedding": embedder(inputs)}
+        return service.Answers(service.as_float32(outputs))
 
     return _of_single_texts(embedder, preprocessor, size, packed, padded)
 
@@ -62,15 +61,14 @@ def serve_backbone(
         outputs = {**outputs, "sequence_output": x * mask[:, :, None]}
         return service.Answers(service.as_float32(outputs))
 
-    echoed = ("token_ids", "padding_mask")
+    echoed = ("token_ids", "padding_mask")  # which clients do not know
     return _of_single_texts(
         backbone, preprocessor, size, packed, padded, echoed
     )
 
 
 def _of_single_texts(model, preprocessor, size, packed, padded, echoed=()):
-    """Serves a signature without a prompt, and one for each prompt. `echoed`
-    names the model's inputs to answer too, which clients do not know."""
+    """Serves a signature without a prompt, and one for each prompt."""
 
     def of_prompt(prompt):
         prefix = preprocessor.prompt(prompt)
@@ -80,9 +78,8 @@ def _of_single_texts(model, preprocessor, size, packed, padded, echoed=()):
             return packed(inputs) | {name: inputs[name] for name in echoed}
 
         def expected(texts):
-            inputs = service.as_int32(
-                preprocessor([prefix + text for text in texts])
-            )
+            inputs = preprocessor([prefix + text for text in texts])
+            inputs = service.as_int32(inputs)
             outputs = padded(golden.trimmed(inputs)).outputs
             echo = {name: inputs[name] for name in echoed}
             return service.Answers(outputs | echo)

@@ -5,6 +5,7 @@ Shape letters: N texts, D embedding size.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -177,26 +178,32 @@ class Source:
         with opened as (model, ask, signatures):
             yield Encoder(model, ask, signatures, self.batch_size, threads)
 
-    def _connect(self, version):
-        return client.connect(
+    @contextlib.contextmanager
+    def _ask_server(self):
+        headers = {}
+        if self.headers is not None:
+            try:
+                headers = dict(json.loads(self.headers.read_text("utf-8")))
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"`headers` {self.headers} must be a JSON object."
+                ) from error
+        connect = functools.partial(
+            client.connect,
             self.server,
             self.model_name,
-            version=version,
-            headers=_read_headers(self.headers),
+            headers=headers,
             ca=self.ca,
             certificate=self.certificate,
             key=self.key,
         )
-
-    @contextlib.contextmanager
-    def _ask_server(self):
         version = self.version
         if version is None:
-            with self._connect(version) as newest:
+            with connect() as newest:
                 version = newest.version()
         # If the server loads a newer version meanwhile, embeddings of the two
         # do not mix.
-        with self._connect(version) as connection:
+        with connect(version=version) as connection:
 
             def ask(batch, signature):
                 answer = connection.predict({"text": batch}, signature)
@@ -232,15 +239,6 @@ class Source:
             yield model, ask, session.signatures
         finally:
             session.close()
-
-
-def _read_headers(path):
-    if path is None:
-        return None
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`headers` {path} must be a JSON object.") from error
 
 
 def _find(saved_model, version):

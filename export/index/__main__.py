@@ -13,8 +13,7 @@ import time
 import rich.console
 
 from export import cli, model_source
-from export.index.kinds import Kind
-from export.index.manifest import SHARD_DOCUMENTS, Options
+from export.index.manifest import SHARD_DOCUMENTS, Kind, Options
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,7 @@ from export.index import corpus as corpora
 from export.index import manifest as manifests
 from export.index import parts
 from export.index.faiss_index import FaissIndex
-from export.index.kinds import Kind
-from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Options
+from export.index.manifest import MANIFEST, SHARD_DOCUMENTS, Kind, Options
 from export.model_source import Encoder, Model, Source
 from keras_fixedhead import beir
 from keras_fixedhead.files import replaced, write_json
@@ -70,7 +69,7 @@ class Index:
             )
         if self.model.sha256 and encoder.model.sha256:
             return
-        paths, _ = _parts(self.folder, self.manifest)
+        paths = self.documents.paths
         step = max(len(paths) // _CHECKED, 1)
         if not all(parts.same_embeddings(encoder, paths[::step])):
             raise ValueError(
@@ -91,13 +90,10 @@ class Index:
         )
 
 
-def _parts(folder, manifest):
-    """Returns the paths and the numbers of documents of the parts."""
-    listed = manifest["parts"]
-    return (
-        [folder / parts.FOLDER / part["file"] for part in listed],
-        [part["documents"] for part in listed],
-    )
+def _documents(folder, manifest):
+    paths = [folder / parts.FOLDER / part["file"] for part in manifest["parts"]]
+    counts = [part["documents"] for part in manifest["parts"]]
+    return parts.Documents(paths, counts)
 
 
 def load(folder: str | os.PathLike) -> Index:
@@ -109,8 +105,8 @@ def load(folder: str | os.PathLike) -> Index:
             f"`index` {folder} holds no complete index. `python -m "
             "export.index` makes one, and continues one."
         )
-    paths, counts = _parts(folder, manifest)
-    for path, count in zip(paths, counts):
+    documents = _documents(folder, manifest)
+    for path, count in zip(documents.paths, documents.counts):
         parts.check(path, count)
     path = folder / manifest["index"]
     with manifests.reading(
@@ -120,14 +116,9 @@ def load(folder: str | os.PathLike) -> Index:
         manifest.get("index_sha256"),
     ):
         vectors = Kind[path.suffix[1:]].index_class.read(path)
-    return Index(
-        folder,
-        manifest,
-        Model(**manifest["model"]),
-        Options(**manifest["options"]),
-        vectors,
-        parts.Documents(paths, counts),
-    )
+    model = Model(**manifest["model"])
+    options = Options(**manifest["options"])
+    return Index(folder, manifest, model, options, vectors, documents)
 
 
 def update(
@@ -218,12 +209,13 @@ def _complete(folder, corpus, model, shards, options, bm25, kind):
     has_words = words is None or (folder / words).is_dir()
     if has_index and has_words and before.get("bm25") == words:
         return
+    documents = _documents(folder, manifest)
     if not has_words:
-        _write_bm25(folder, words, manifest)
+        _write_bm25(folder / words, documents)
     if has_index:
         size = before["embedding_dim"]
     else:
-        vectors, size = _build(folder, manifest, options, kind.index_class)
+        vectors, size = _build(documents, options, kind.index_class)
         with replaced(folder / index) as partial:
             vectors.write(partial)
     words_files = [*(folder / words).iterdir()] if words else []
@@ -250,11 +242,10 @@ def _digest(values):
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
-def _write_bm25(folder, name, manifest):
+def _write_bm25(path, documents):
     """Writes the folder of BM25 over the parts, whole or not at all."""
-    documents = parts.Documents(*_parts(folder, manifest))
-    partial = folder / f".{name}.partial"
-    count = manifest["documents"]
+    partial = path.with_name(f".{path.name}.partial")
+    count = sum(documents.counts)
     try:
         with progress("BM25", count, MofNCompleteColumn()) as advance:
 
@@ -264,30 +255,29 @@ def _write_bm25(folder, name, manifest):
                     advance(1)
 
             BM25(texts()).save(partial)
-        os.replace(partial, folder / name)
+        os.replace(partial, path)
     except ValueError as error:
         raise ValueError(f"{error}. Pass --no_bm25.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _build(folder, manifest, options, index_class):
+def _build(documents, options, index_class):
     """Returns the index of the parts, which are read one at a time, and D."""
-    count = manifest["documents"]
+    count = sum(documents.counts)
     drawn = np.linspace(0, count - 1, min(count, index_class.SAMPLE))
     drawn, sample, start = drawn.astype(int), [], 0
-    paths, counts = _parts(folder, manifest)
-    for path, documents in zip(paths, counts):
-        rows = drawn[(start <= drawn) & (drawn < start + documents)]
+    for path, size in zip(documents.paths, documents.counts):
+        rows = drawn[(start <= drawn) & (drawn < start + size)]
         if len(rows):
             sample.append(parts.vectors(path)[rows - start])
-        start += documents
+        start += size
     rows = np.concatenate(sample)
     index = index_class.train(rows, options)
     with progress("index", count, MofNCompleteColumn()) as advance:
-        for path, documents in zip(paths, counts):
+        for path, size in zip(documents.paths, documents.counts):
             index.add(parts.vectors(path))
-            advance(documents)
+            advance(size)
     return index, rows.shape[1]
 
 

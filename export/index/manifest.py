@@ -1,18 +1,23 @@
-"""The manifest of an index folder, and what an index stores.
+"""The manifest of an index folder, what an index stores, and its kinds.
 
 Imports only what is quick to import, because `--help` does.
 """
 
 import contextlib
 import dataclasses
+import enum
 import hashlib
 import json
 import pathlib
+import pkgutil
 import typing
 from collections.abc import Iterator
 
 from export import files
 from export.model_source import Model
+
+if typing.TYPE_CHECKING:
+    from export.index.faiss_index import FaissIndex
 
 MANIFEST = "index.json"
 SHARD_DOCUMENTS = 16_384
@@ -40,6 +45,19 @@ class Options:
     """Search only a part of the documents, which finds most of the best ones;
     for many documents. Uses a graph, which takes long to build (for the binary
     precisions, cells)."""
+
+
+class Kind(enum.Enum):
+    """The kinds of index, by the suffix of their files.
+
+    A class of another kind has the methods of `FaissIndex`.
+    """
+
+    faiss = "export.index.faiss_index:FaissIndex"
+
+    @property
+    def index_class(self) -> "type[FaissIndex]":
+        return pkgutil.resolve_name(self.value)
 
 
 def read(folder: pathlib.Path) -> dict | None:

@@ -162,15 +162,15 @@ class Documents:
     """
 
     def __init__(self, paths: Sequence[pathlib.Path], counts: Sequence[int]):
-        self._paths = paths
+        self.paths, self.counts = paths, counts
         self._ends = np.cumsum(counts)
         self._opened = functools.lru_cache(_OPEN_FILES)(
-            lambda part: pq.ParquetFile(self._paths[part], memory_map=True)
+            lambda part: pq.ParquetFile(paths[part], memory_map=True)
         )
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Yields the identifier and the text of each document."""
-        for path in self._paths:
+        for path in self.paths:
             with _reading(path):
                 table = pq.read_table(path, columns=["id", "text"])
             yield from zip(
@@ -180,7 +180,7 @@ class Documents:
     def __getitem__(self, row: int) -> tuple[str, str]:
         """Returns the identifier and the text of a document."""
         part = int(np.searchsorted(self._ends, row, side="right"))
-        with _reading(self._paths[part]):
+        with _reading(self.paths[part]):
             file = self._opened(part)
             offset = int(row - self._ends[part]) + file.metadata.num_rows
             group, place = divmod(offset, file.metadata.row_group(0).num_rows)

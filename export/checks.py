@@ -79,13 +79,11 @@ class Exported:
     @property
     def text_signatures(self) -> dict[str, list[str]]:
         """`{name: inputs}` of the signatures whose inputs are all texts."""
+        text = messages.types_pb2.DT_STRING
         return {
             name: list(signature.inputs)
             for name, signature in self.session.signatures.items()
-            if all(
-                tensor.dtype == messages.types_pb2.DT_STRING
-                for tensor in signature.inputs.values()
-            )
+            if {x.dtype for x in signature.inputs.values()} <= {text}
         }
 
     def ask(
@@ -150,10 +148,8 @@ def check_ops(exported: Exported) -> str:
 def check_weights_once(exported: Exported) -> str:
     """The variables on disk are no larger than the model's parameters."""
     parameters = exported.card["parameter_bytes"]
-    stored = sum(
-        path.stat().st_size
-        for path in (exported.folder / "variables").glob("variables.data-*")
-    )
+    files_of_variables = exported.folder.glob("variables/variables.data-*")
+    stored = sum(path.stat().st_size for path in files_of_variables)
     if stored > _SIZE_LIMIT * parameters + _CHECKPOINT_OVERHEAD:
         raise Failure(
             f"{stored:,} bytes of variables for {parameters:,} bytes of "
@@ -166,11 +162,9 @@ def check_load(exported: Exported) -> str:
     """The C++ loader takes the folder and finds every variable."""
     check_ops(exported)  # before they run
     signatures = sorted(exported.session.signatures)
-    if signatures != sorted(exported.golden):
-        raise Failure(
-            f"signatures {signatures}, golden answers for "
-            f"{sorted(exported.golden)}"
-        )
+    answered = sorted(exported.golden)
+    if signatures != answered:
+        raise Failure(f"signatures {signatures}, golden answers for {answered}")
     for name, case in exported.golden.items():
         exported.ask(name, {k: array[:1] for k, array in case.inputs.items()})
     return f"{len(signatures)} signatures"
@@ -206,11 +200,9 @@ def _batches(exported, case):
 def _compare(exported, name, case, rows, inputs):
     """Asks for some rows; returns the largest difference of the answers."""
     answers = exported.ask(name, inputs)
-    if answers.keys() != case.outputs.keys():
-        raise Failure(
-            f"{name} answers {sorted(answers)}, the Keras model "
-            f"{sorted(case.outputs)}"
-        )
+    found, wanted = sorted(answers), sorted(case.outputs)
+    if found != wanted:
+        raise Failure(f"{name} answers {found}, the Keras model {wanted}")
     worst = 0.0
     for output, every in case.outputs.items():
         expected, answer = every[rows], answers[output]
@@ -329,9 +321,7 @@ def check_wrong_ids(exported: Exported) -> str:
     for name, case in exported.golden.items():
         if "token_ids" not in case.inputs:
             continue
-        inputs = {
-            key: array[:_HOSTILE_ROWS] for key, array in case.inputs.items()
-        }
+        inputs = {key: x[:_HOSTILE_ROWS] for key, x in case.inputs.items()}
         mask = inputs["padding_mask"]
         long = [(0, 0), (0, longest + 1 - mask.shape[1])]
         for hostile in (

@@ -25,7 +25,6 @@ _TSTRING_BYTES = 24  # sizeof(TF_TString), ctstring_internal.h
 # void absl::SetMinLogLevel(absl::LogSeverityAtLeast), of TensorFlow 2.20.
 # TensorFlow's Python applies the environment variable to Abseil's log; without
 # it the C API logs to stderr, and has no function to set the level.
-_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SET_LOG_LEVEL = (
     "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
 )
@@ -80,7 +79,7 @@ def _library():
         for name in names:
             getattr(library, name).restype = result
     if set_log_level := getattr(library, _SET_LOG_LEVEL, None):
-        set_log_level(int(os.environ.get(_LOG_LEVEL, 0)))
+        set_log_level(int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", 0)))
     ops = messages.package_folder("tensorflow_text") / "python" / "ops"
     for path in sorted(ops.glob("*.so")):
         with _checked(library) as status:

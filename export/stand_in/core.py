@@ -248,22 +248,22 @@ class Core:
         its models. After an error the previous configuration stays."""
         configs = {}
         for entry in config.model_config_list.config:
-            if entry.name in configs:
+            name, platform = entry.name, entry.model_platform
+            if name in configs:
                 raise invalid_argument(
-                    f"Illegal to list model {entry.name} multiple times in "
-                    "config list"
+                    f"Illegal to list model {name} multiple times in config "
+                    "list"
                 )
             if not pathlib.PurePath(entry.base_path).is_absolute():
                 raise invalid_argument(
-                    f"Expected model {entry.name} to have an absolute path or "
-                    f"URI; got base_path()={entry.base_path}"
+                    f"Expected model {name} to have an absolute path or URI; "
+                    f"got base_path()={entry.base_path}"
                 )
-            if entry.model_platform != "tensorflow":
+            if platform != "tensorflow":
                 raise invalid_argument(
-                    f"Model {entry.name} requests unsupported platform "
-                    f"{entry.model_platform}"
+                    f"Model {name} requests unsupported platform {platform}"
                 )
-            configs[entry.name] = entry
+            configs[name] = entry
         labels = {
             (name, label): number
             for name, entry in configs.items()

@@ -45,13 +45,6 @@ def test_equals_padded_keras_model(model, embedder):
     np.testing.assert_allclose(answer, embedder(inputs), atol=1e-5)
 
 
-def test_unlike_shapes_of_ids_are_refused(model):
-    ids = np.ones([2, 3], np.int32)
-    inputs = {"token_ids": ids, "padding_mask": ids[:, :2], "segment_ids": ids}
-    with pytest.raises(session.StatusError, match="the same shape"):
-        model.run(inputs, "from_token_ids")
-
-
 def test_stored_files(base_path, embedder):
     folder = base_path / "3"
     described = card.load(folder)

@@ -1,6 +1,5 @@
 """What holds for every kind of model that is served."""
 
-import contextlib
 import copy
 
 import numpy as np
@@ -32,16 +31,6 @@ def export(model, output, **options):
     assert published, [result for result in results if not result.passed]
     exports[0].folder = published
     return exports[0]
-
-
-@contextlib.contextmanager
-def by_server(folder, protocol):
-    """Yields a function of texts and a signature to a server's answers."""
-    with (
-        local_server.running("tiny", folder.parent) as server,
-        client.connect(getattr(server, protocol), "tiny") as connection,
-    ):
-        yield connection.predict
 
 
 class KindTests:
@@ -96,8 +85,11 @@ class KindTests:
     @pytest.mark.slow
     @pytest.mark.parametrize("protocol", ["grpc_url", "rest_url"])
     def test_through_a_server(self, model, exported, protocol):
-        with by_server(exported.folder, protocol) as ask:
-            self.check(model, ask)
+        with (
+            local_server.running("tiny", exported.folder.parent) as server,
+            client.connect(getattr(server, protocol), "tiny") as connection,
+        ):
+            self.check(model, connection.predict)
 
     def test_wrong_answers_are_found(self, exported):
         for signature, output, fault in self.faults:

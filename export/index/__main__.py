@@ -1,8 +1,6 @@
 """Embeds a corpus through a SavedModel or a server, and indexes it.
 
-`python -m export.index --corpus corpus.jsonl --output DIR --saved_model
-MODELS/NAME` writes an index folder that `export.search` reads. The same
-command continues a run that was interrupted.
+`export.search` reads the index folder that `python -m export.index` writes.
 """
 
 import dataclasses

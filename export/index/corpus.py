@@ -119,18 +119,13 @@ def _documents(path, start=0, end=None, line=1):
                 continue
             where = f"{path}:{number}"
             record = beir.parse_record(content, where)
-            name = _identifier(record, number, where)
-            yield number, start, name, beir.document(record, where)
-
-
-def _identifier(record, number, where):
-    key = "id" if "id" in record and "_id" not in record else "_id"
-    value = record.get(key, number)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if value == "":
-        raise ValueError(f"{where}: {key!r} must not be empty.")
-    return beir.text(record, key, where)
+            key = "id" if "id" in record and "_id" not in record else "_id"
+            name = record.get(key, number)
+            if name == "":
+                raise ValueError(f"{where}: {key!r} must not be empty.")
+            if isinstance(name, bool) or not isinstance(name, int):
+                name = beir.text(record, key, where)
+            yield number, start, str(name), beir.document(record, where)
 
 
 def _entry(name, text):

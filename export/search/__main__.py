@@ -1,10 +1,7 @@
 """Searches an index: by a query, in a conversation, or for a file of queries.
 
-`python -m export.search --index DIR --saved_model MODELS/NAME` asks for
-queries, `--query "..."` answers one, `--queries FILE --output FILE` many.
-`--collection BEIR --output DIR` embeds and indexes a collection, answers every
-judged query, and measures the encoder beside BM25 and their fusion.
-`--ranker` chooses one of the three.
+`python -m export.search --collection BEIR --output DIR` embeds and indexes a
+collection, answers every judged query, and measures.
 """
 
 import contextlib
@@ -80,10 +77,7 @@ def _check(arguments):
             f"{' and '.join(given)}."
         )
     if arguments.index is None and given != ["collection"]:
-        raise ValueError(
-            "`index` must be the folder that `python -m export.index` has "
-            "written."
-        )
+        raise ValueError("`index` must be the folder that export.index wrote.")
     takes_output = given in (["queries"], ["collection"])
     if takes_output != (arguments.output is not None) or (
         given == ["collection"] and arguments.output == _STANDARD_OUTPUT

@@ -52,10 +52,7 @@ def measure_collection(
     """
     found = beir.read_collection(collection, split)
     if not found.queries:
-        raise ValueError(
-            f"`split` {split} judges no document relevant; there is nothing "
-            "to measure."
-        )
+        raise ValueError(f"`split` {split} judges no document relevant.")
     output.mkdir(parents=True, exist_ok=True)
     rankers = (ranker,) if ranker else RANKERS
     requests, version, title = 0, None, f"{found}, BM25"
@@ -86,20 +83,23 @@ def measure_collection(
         requests, version = opened.requests, opened.model.version
         title = f"{found}, {opened.model}"
         console.print(f"{requests:,} requests answered by {opened.model}")
-    measured = measure_systems(rankings, found.relevant)
+    measured = {}
+    for system, ranking in rankings.items():
+        values = measure_rankings(
+            ranking.documents, found.relevant, METRICS.values()
+        )
+        measured[system] = dict(zip(METRICS, values.values(), strict=True))
     print_examples(rankings, found)
     print_metrics(measured, title)
     draw(output / "retrieval.png", measured, rankings, found.relevant, title)
-    write_json(
-        output / "metrics.json",
-        {
-            "queries": len(found.queries),
-            "documents": len(found.documents),
-            "requests": requests,
-            "model_version": version,
-            **measured,
-        },
-    )
+    metrics = {
+        "queries": len(found.queries),
+        "documents": len(found.documents),
+        "requests": requests,
+        "model_version": version,
+        **measured,
+    }
+    write_json(output / "metrics.json", metrics)
     console.print(f"metrics and picture in {output}")
 
 
@@ -118,20 +118,6 @@ def _load(folder, found):
                 "index of it, or leave `index` out."
             )
     return made
-
-
-def measure_systems(
-    rankings: Mapping[str, Ranking], relevant: Sequence[Collection[int]]
-) -> dict[str, dict[str, float]]:
-    """Returns the `METRICS` of each system's ranking of the same Q queries.
-
-    `relevant` are the row numbers of each query's relevant documents.
-    """
-    measured = {}
-    for system, ranking in rankings.items():
-        found = measure_rankings(ranking.documents, relevant, METRICS.values())
-        measured[system] = dict(zip(METRICS, found.values(), strict=True))
-    return measured
 
 
 def print_examples(
@@ -175,7 +161,7 @@ def _first_rank(documents, relevant):
 
 
 def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:
-    """Prints the table of `measure_systems`."""
+    """Prints a table of each system's `METRICS`."""
     table = rich.table.Table(title=title, title_justify="left")
     table.add_column("")
     for name in METRICS:

@@ -43,8 +43,3 @@ def test_headers_that_are_none(content, tmp_path):
         with source.open():
             pass
     assert "s3cret" not in str(caught.value)
-
-
-def test_what_only_a_server_takes(tmp_path, base_path):
-    with pytest.raises(ValueError, match="`ca` is for `server`"):
-        model_source.Source(saved_model=base_path, ca=tmp_path).check()

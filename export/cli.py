@@ -16,10 +16,9 @@ def run(
 ) -> int:
     """Parses the command line and runs `main`; returns its exit status.
 
-    `arguments_class` is a dataclass whose docstrings are the help. A
-    `ValueError`, `OSError` or `ImportError`, which this project raises if an
-    argument, a file, a server or an installation is wrong, is printed as one
-    line, an interrupt (Ctrl-C) likewise.
+    `arguments_class` is a dataclass whose docstrings are the help. Errors of
+    arguments, files, servers and installations are printed as one line, an
+    interrupt (Ctrl-C) likewise.
     """
     prog = main.__globals__["__spec__"].name.removesuffix(".__main__")
     arguments: Any = tyro.cli(

@@ -34,9 +34,7 @@ class AsyncClient:
     deadline of each request in seconds, by default that of the client.
     """
 
-    def __init__(
-        self, link: Grpc | AsyncRest, timeout: float = DEFAULT_TIMEOUT
-    ):
+    def __init__(self, link: Grpc | AsyncRest, timeout: float):
         self._link, self._timeout = link, _checked_timeout(timeout)
         self._signatures: dict[str, Message] | None = None
 
@@ -218,9 +216,7 @@ class Client:
     Several threads may use a client at once.
     """
 
-    def __init__(
-        self, link: Grpc | AsyncRest, timeout: float = DEFAULT_TIMEOUT
-    ):
+    def __init__(self, link: Grpc | AsyncRest, timeout: float):
         self._link = link
         self._model = _Blocking(link, timeout)
 
@@ -273,8 +269,7 @@ def _link(kinds, server, model_name, version=None, label=None, **options):
     where = address.parse(server, **options)
     if version is not None and label is not None:
         raise ValueError(
-            "Pass either `version` or `label`, received "
-            f"version={version}, label={label!r}."
+            f"Pass either `version` or `label`, received {version}, {label!r}."
         )
     over_grpc, over_rest = kinds
     kind = over_grpc if where.scheme.startswith("grpc") else over_rest

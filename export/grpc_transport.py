@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import json
 from typing import Any
 
 import grpc
@@ -23,10 +22,7 @@ _OPTIONS = [
     # Ignore the environment's proxies, as over REST.
     ("grpc.enable_http_proxy", 0),
     # Where a name has several servers, ask them in turn.
-    (
-        "grpc.service_config",
-        json.dumps({"loadBalancingConfig": [{"round_robin": {}}]}),
-    ),
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
 ]
 
 

@@ -63,9 +63,8 @@ def started(model_name: str, *flags: str) -> Iterator[LocalServer]:
     """Runs `export.serve` with these flags on free ports of the loopback
     interface; `tensorflow_model_server`, if installed, on every interface.
 
-    Yields the server once the model is available, and stops it in the end.
-    Raises a `ServerError` with the last line of the log if the server ends or
-    is not ready in time.
+    Yields the server once the model is available; raises a `ServerError` with
+    the last line of its log if the server ends or is not ready in time.
     """
     port, rest_port = free_ports(2)
     command = [

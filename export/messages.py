@@ -134,9 +134,8 @@ def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """Unpacks a `TensorProto` into an array, as `Tensor::FromProto` does.
 
     A short list repeats its last value; an empty one stands for zeros or empty
-    strings (tensor.proto). Surplus values are ignored, and integers too large
-    for the type wrap around. Raises a `ValueError` if type, shape or values do
-    not fit.
+    strings (tensor.proto). Surplus values are ignored, and integers wrap
+    around. Raises a `ValueError` if type, shape or values do not fit.
     """
     dtype = numpy_dtype(proto.dtype)
     shape = [dim.size for dim in proto.tensor_shape.dim]

@@ -5,6 +5,7 @@
 
 import asyncio
 import base64
+import functools
 import gzip
 import json
 import threading
@@ -54,9 +55,7 @@ class AsyncRest:
         version: int | None = None,
         label: str | None = None,
     ):
-        def quoted(name: str) -> str:
-            return urllib.parse.quote(name, safe="")
-
+        quoted = functools.partial(urllib.parse.quote, safe="")
         self.url = address.url
         self._gzip = address.gzip
         self._path = f"{address.prefix}/v1/models/{quoted(model_name)}"
@@ -253,11 +252,10 @@ def _to_array(values, info):
         raise ValueError(f"{other.__name__} is not {dtype}")
     if dtype.kind == "O":
         for index, item in np.ndenumerate(array):
-            array[index] = (
-                item.encode()
-                if isinstance(item, str)
-                else base64.b64decode(item["b64"], validate=True)
-            )
+            if isinstance(item, str):
+                array[index] = item.encode()
+            else:
+                array[index] = base64.b64decode(item["b64"], validate=True)
         return array
     with np.errstate(over="ignore"):  # numbers that are too large become inf
         return array.astype(dtype)

@@ -20,12 +20,8 @@ _QUANTILES = (0.1, 0.5, 1.0)
 # Ids per batch of more than one text: a large model would load for minutes.
 _MOST_IDS = 1024
 MOST_REQUESTS = 1000  # that the model server reads
-BATCHING_PARAMETERS = (
-    pathlib.Path(__file__).parents[1]
-    / "deploy"
-    / "config"
-    / "batching_parameters.txt"
-)
+_CONFIG = pathlib.Path(__file__).parents[1] / "deploy" / "config"
+BATCHING_PARAMETERS = _CONFIG / "batching_parameters.txt"
 _BATCH_SIZE = re.compile(r"^\s*allowed_batch_sizes\s*:\s*(\d+)", re.MULTILINE)
 
 

@@ -5,13 +5,9 @@ import json
 import pytest
 
 from export.index import corpus as corpora
+from keras_fixedhead import beir
 
 BLANK = ["", " \n\t", "\x01\u200b\ufeff", "\ufffd\u0301"]
-
-
-def write(path, records):
-    lines = (json.dumps(record) + "\n" for record in records)
-    path.write_text("".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,8 @@ def test_corpora_that_will_not_do(tmp_path, lines, message):
 
 def test_a_corpus_that_changes_meanwhile(tmp_path):
     path = tmp_path / "corpus.jsonl"
-    write(path, [{"_id": f"d{n}", "text": f"text {n}"} for n in range(7)])
+    records = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(7)]
+    beir.write_records(path, records)
     shards, _ = corpora.plan(path, 3)
     path.write_text(path.read_text().replace("text 1", "TEXT 1"))
     with pytest.raises(ValueError, match="changed while it was read"):
@@ -67,9 +64,9 @@ def test_a_corpus_that_changes_meanwhile(tmp_path):
 def test_a_blank_document_changes_no_shard(tmp_path):
     path = tmp_path / "corpus.jsonl"
     records = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(7)]
-    write(path, records)
+    beir.write_records(path, records)
     before, none = corpora.plan(path, 3)
-    write(path, [{"_id": "b", "text": "\x07"}, *records])
+    beir.write_records(path, [{"_id": "b", "text": "\x07"}, *records])
     after, blank = corpora.plan(path, 3)
     assert [s.sha256 for s in after] == [s.sha256 for s in before]
     assert (none, blank) == ([], ["b"])

@@ -9,6 +9,7 @@ import pytest
 
 from export.index import index_folder
 from export.index.manifest import Options
+from keras_fixedhead import beir
 
 TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]
 
@@ -17,7 +18,7 @@ TEXTS = ["a dog", "the quick brown fox", "open the file", "read a line", "σ"]
 def made(source, opened, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage")
     corpus = folder / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in TEXTS))
+    beir.write_records(corpus, [{"text": text} for text in TEXTS])
     index = folder / "index"
     index_folder.update(index, corpus, source, opened, Options(), 3)
     return index

@@ -1,46 +1,36 @@
 """A judged collection, an index of it, and what Keras ranks."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
 
 from export.index import index_folder
 from export.index.manifest import Options
+from keras_fixedhead import beir
 
-DOCUMENTS = {
-    "d1": "the quick brown fox jumps over the lazy dog",
-    "d2": "open the file and read it line by line",
-    "d3": "return the sum of two numbers",
-    "d4": "a dog reads two files \x1b[31m",
-    "d5": "sum of the numbers in a file",
-}
 QUERIES = {"q1": "brown fox", "q2": "read lines", "q3": "not judged"}
 QRELS = [("q1", "d1", 1), ("q2", "d2", 2), ("q2", "d4", 1), ("q1", "d3", 0)]
 
 
-def lines_of(texts, **more):
-    records = ({"_id": n, **more, "text": t} for n, t in texts.items())
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
 @pytest.fixture(scope="session")
 def documents():
-    """The texts by name, as an index has them."""
-    return {name: text.strip() for name, text in DOCUMENTS.items()}
+    """The texts by name."""
+    return {
+        "d1": "the quick brown fox jumps over the lazy dog",
+        "d2": "open the file and read it line by line",
+        "d3": "return the sum of two numbers",
+        "d4": "a dog reads two files \x1b[31m",
+        "d5": "sum of the numbers in a file",
+    }
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def folder(documents, tmp_path_factory):
     """A BEIR folder."""
-    folder = tmp_path_factory.mktemp("beir")
-    (folder / "qrels").mkdir()
-    (folder / "corpus.jsonl").write_text(lines_of(DOCUMENTS, title=""))
-    (folder / "queries.jsonl").write_text(lines_of(QUERIES))
-    rows = ["query-id\tcorpus-id\tscore"]
-    rows += ["\t".join(map(str, row)) for row in QRELS]
-    (folder / "qrels" / "test.tsv").write_text("\n".join(rows) + "\n")
+    folder = tmp_path_factory.mktemp("made") / "beir"
+    judgements = [beir.Judgement(*row) for row in QRELS]
+    beir.write_beir(folder, beir.Beir(documents, QUERIES, judgements), "test")
     return folder
 
 

@@ -24,7 +24,6 @@ from google.protobuf import text_format
 from export import cli, messages, session, stand_in
 from export.stand_in import core, rest, rpc
 
-IDENT = "keras_fixedhead stand-in for tensorflow_model_server"
 _GRACE_SECONDS = 5
 _log = logging.getLogger(__name__)
 
@@ -165,6 +164,8 @@ def _stand_in(arguments):
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     threads = 4 * (os.cpu_count() or 1)  # as the model server's REST
+    host, port = arguments.host, arguments.port
+    rest_port = arguments.rest_api_port
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
         try:
@@ -173,13 +174,9 @@ def _stand_in(arguments):
         except session.StatusError as error:
             raise ValueError(f"Failed to start server: {error}") from error
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        calls = rpc.start(
-            models, f"{arguments.host}:{arguments.port}", threads, IDENT
-        )
+        calls = rpc.start(models, f"{host}:{port}", threads)
         stack.callback(lambda: calls.stop(_GRACE_SECONDS).wait())
-        web = rest.create_server(
-            models, arguments.host, arguments.rest_api_port, threads, IDENT
-        )
+        web = rest.create_server(models, host, rest_port, threads)
         stack.callback(web.close)
         stopping = threading.Event()
         watcher = threading.Thread(
@@ -188,11 +185,8 @@ def _stand_in(arguments):
         watcher.start()
         stack.callback(watcher.join)
         stack.callback(stopping.set)
-        _log.info(
-            "ready: gRPC on %s:%d, REST on http://%s:%d",
-            *(arguments.host, arguments.port),
-            *(arguments.host, arguments.rest_api_port),
-        )
+        ready = "ready: gRPC on %s:%d, REST on http://%s:%d"
+        _log.info(ready, host, port, host, rest_port)
         # Returns at SystemExit and KeyboardInterrupt.
         web.run()
     _log.info("stopped")

@@ -30,4 +30,5 @@ Deliberate differences:
 """
 
 BINARY = "tensorflow_model_server"
+IDENT = f"keras_fixedhead stand-in for {BINARY}"
 EVERY_INTERFACE = "0.0.0.0"

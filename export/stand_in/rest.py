@@ -18,7 +18,7 @@ import waitress.server
 from google.protobuf import json_format
 
 from export import messages, session
-from export.stand_in import json_tensor, rpc
+from export.stand_in import IDENT, json_tensor, rpc
 from export.stand_in.core import Core, TooLarge, invalid_argument
 
 _codes = messages.error_codes_pb2
@@ -75,10 +75,10 @@ class _Server(waitress.server.TcpWSGIServer):
 
 
 def create_server(
-    core: Core, host: str, port: int, threads: int, ident: str
+    core: Core, host: str, port: int, threads: int
 ) -> waitress.server.BaseWSGIServer:
     """Opens the REST port for `threads` requests at once; the server's `run`
-    serves until `SystemExit`. `ident` is the `Server` header."""
+    serves until `SystemExit`."""
     # Under load the queue would log a line for each request.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     return _Server(
@@ -86,7 +86,7 @@ def create_server(
         host=host,
         port=port,
         threads=threads,
-        ident=ident,
+        ident=IDENT,
         connection_limit=_MOST_CONNECTIONS,
         max_request_body_size=core.limits.max_request_bytes + 1,
         asyncore_use_poll=True,  # select() ends at 1024 files

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from export import messages, session
+from export.stand_in import IDENT
 from export.stand_in.core import Core, invalid_argument
 
 _codes = messages.error_codes_pb2
@@ -23,8 +24,8 @@ class _Services(
     messages.prediction_service_pb2_grpc.PredictionServiceServicer,
     messages.model_service_pb2_grpc.ModelServiceServicer,
 ):
-    def __init__(self, core, ident):
-        self._core, self._ident = core, ident
+    def __init__(self, core):
+        self._core = core
 
     def _answer(self, function, request, context):
         answer = code = message = None
@@ -34,7 +35,7 @@ class _Services(
             # Not the error itself: its traceback would keep the request.
             code, message = error.code, error.message
         # With the answer: gRPC retries no call whose headers have come.
-        context.send_initial_metadata([("x-served-by", self._ident)])
+        context.send_initial_metadata([("x-served-by", IDENT)])
         if code is None:
             return answer
         if len(message) > _LONGEST_ERROR:
@@ -51,9 +52,8 @@ class _Services(
         return self._answer(status, request, context)
 
 
-def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
-    """Starts the services on `host:port`; `threads` requests are answered at
-    once, with `ident` as the `x-served-by` initial metadata."""
+def start(core: Core, address: str, threads: int) -> grpc.Server:
+    """Starts the services on `host:port` for `threads` requests at once."""
     options = [
         ("grpc.max_receive_message_length", core.limits.max_request_bytes),
         # Two servers on one port would share its requests.
@@ -61,13 +61,11 @@ def start(core: Core, address: str, threads: int, ident: str) -> grpc.Server:
     ]
     executor = concurrent.futures.ThreadPoolExecutor(threads)
     server = grpc.server(executor, options=options)
-    services = _Services(core, ident)
-    messages.prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        services, server
-    )
-    messages.model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        services, server
-    )
+    services = _Services(core)
+    predictions = messages.prediction_service_pb2_grpc
+    predictions.add_PredictionServiceServicer_to_server(services, server)
+    models = messages.model_service_pb2_grpc
+    models.add_ModelServiceServicer_to_server(services, server)
     try:
         server.add_insecure_port(address)
     except RuntimeError as error:

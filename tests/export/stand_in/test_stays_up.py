@@ -13,8 +13,8 @@ import requests
 from google.protobuf import text_format
 from waitress import wasyncore
 
-from export import local_server, messages, serve
-from export.stand_in import core, rest
+from export import local_server, messages
+from export.stand_in import IDENT, core, rest
 
 GOOD = '{"instances": [1.0]}'
 HEAD = "POST /v1/models/m:predict HTTP/1.1\r\nContent-Length: {}\r\n\r\n"
@@ -46,7 +46,7 @@ def assert_answers(server):
 
 
 def test_says_that_it_is_a_stand_in(server):
-    assert assert_answers(server).headers["Server"] == serve.IDENT
+    assert assert_answers(server).headers["Server"] == IDENT
     assert "a stand-in for it serves" in server.log()
     request = messages.get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "m"
@@ -54,7 +54,7 @@ def test_says_that_it_is_a_stand_in(server):
     with grpc.insecure_channel(address) as channel:
         models = messages.model_service_pb2_grpc.ModelServiceStub(channel)
         _, call = models.GetModelStatus.with_call(request, timeout=20)
-    assert dict(call.initial_metadata())["x-served-by"] == serve.IDENT
+    assert dict(call.initial_metadata())["x-served-by"] == IDENT
     url = f"{server.rest_url}/v1/models/m:classify"
     assert requests.post(url, timeout=20).status_code == 501
 
@@ -235,7 +235,7 @@ def test_silent_clients_are_cut_off(monkeypatch):
     monkeypatch.setattr(rest, "_IDLE_SECONDS", 1)
     monkeypatch.setattr(rest, "_LOOK_FOR_IDLE_SECONDS", 1)
     (port,) = local_server.free_ports(1)
-    web = rest.create_server(core.Core(), "127.0.0.1", port, 1, serve.IDENT)
+    web = rest.create_server(core.Core(), "127.0.0.1", port, 1)
     thread = threading.Thread(target=web.run)
     thread.start()
     try:

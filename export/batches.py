@@ -22,7 +22,7 @@ def signature_of(signatures: Mapping, kind: str | None) -> str:
     `kind` is the name of a prompt, such as "query" or "document". A model
     without that prompt embeds by the default signature, which has no prompt.
     """
-    name = kind if kind in signatures else DEFAULT_SIGNATURE
+    name = kind if kind and kind in signatures else DEFAULT_SIGNATURE
     found = signatures.get(name)
     inputs, outputs = ([*found.inputs], [*found.outputs]) if found else ([], [])
     if inputs != ["text"] or OUTPUT not in outputs:

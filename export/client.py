@@ -125,9 +125,9 @@ class AsyncClient:
     ) -> np.ndarray:
         """Embeds N texts in batches of like length: float32 `[N, D]`.
 
-        `kind` is the name of a prompt, such as "query", see
-        `batches.signature_of`. `on_batch` gets the number of texts of each
-        answered request; `concurrency` requests are under way at once.
+        `kind` is the name of a prompt, such as "query"; a model without it
+        embeds by its default signature. `on_batch` gets the number of texts of
+        each answered request; `concurrency` requests are under way at once.
         """
         plan = batches.Plan(texts, batch_size, concurrency)
         signature = batches.signature_of(await self.signatures(timeout), kind)
@@ -150,7 +150,7 @@ class AsyncClient:
         return self._signatures
 
     async def _ask(self, request, deadline):
-        """Sends a request until it is answered, or `time.monotonic` is over."""
+        """Sends a request until it is answered, or the deadline has passed."""
 
         async def attempt():
             return await self._send(request, deadline - time.monotonic())
@@ -249,7 +249,8 @@ def connect(
     before `/v1/models`. Proxies that the environment names are not used.
     `timeout` is the deadline of a request in seconds, all its attempts
     together. Options are `version` (int) or `label` (str, such as "canary"),
-    by default the newest version; the others are those of `address.parse`.
+    by default the newest version; `headers`, `ca`, `certificate`, `key` and
+    `gzip` are those of `address.parse`.
     """
     return Client(_link((Grpc, Rest), server, model_name, **options), timeout)
 

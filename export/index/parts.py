@@ -14,7 +14,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -161,7 +161,7 @@ class Documents:
     `counts` are the numbers of documents of the parts `paths`.
     """
 
-    def __init__(self, paths: Sequence[pathlib.Path], counts: Sequence[int]):
+    def __init__(self, paths: list[pathlib.Path], counts: list[int]):
         self.paths, self.counts = paths, counts
         self._ends = np.cumsum(counts)
         self._opened = functools.lru_cache(_OPEN_FILES)(

@@ -139,7 +139,6 @@ def main(arguments: Arguments) -> int:
             arguments.output,  # type: ignore[arg-type]  # see _check
             arguments.index,
             arguments.ranker,
-            console,
         )
         return 0
     index = index_folder.load(arguments.index)  # type: ignore[arg-type]

@@ -44,7 +44,6 @@ def measure_collection(
     output: pathlib.Path,
     index: pathlib.Path | None,
     ranker: str | None,
-    console: rich.console.Console,
 ) -> None:
     """Measures one ranker or all; prints, writes and draws the metrics.
 
@@ -54,6 +53,7 @@ def measure_collection(
     if not found.queries:
         raise ValueError(f"`split` {split} judges no document relevant.")
     output.mkdir(parents=True, exist_ok=True)
+    console = rich.console.Console()
     rankers = (ranker,) if ranker else RANKERS
     requests, version, title = 0, None, f"{found}, BM25"
     if rankers == ("bm25",):

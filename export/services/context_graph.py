@@ -8,7 +8,7 @@ of all contexts, W their words, P tokens of all windows, L longest answer.
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ _NOWHERE = tf.float64.min
 
 
 def words(
-    contexts: tf.Tensor, special_tokens: Sequence[str] = ()
+    contexts: tf.Tensor, tokenizer: keras_fixedhead.FixedHeadTokenizer
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
     """Splits contexts, string `[B]`, where the tokenizer does.
 
@@ -39,7 +39,8 @@ def words(
     # A NUL would end the split; the tokenizer removes this character too.
     contexts = tf.strings.regex_replace(contexts, r"\x00", "\x01")
     classes = character_classes()
-    kept = "|".join([*map(re.escape, special_tokens), f"[{classes.alone}]"])
+    special = map(re.escape, tokenizer.special_tokens_in_texts)
+    kept = "|".join([*special, f"[{classes.alone}]"])
     return tf_text.regex_split_with_offsets(
         contexts,
         f"{kept}|[ {classes.space}]",
@@ -76,7 +77,7 @@ def windows(
     tokenizer = preprocessor.tokenizer
     questions = tf.cast(tokenizer.tokenize_in_graph(questions), tf.int32)
     questions = questions[:, : preprocessor.max_question_length]
-    parts, starts, ends = words(contexts, tokenizer.special_tokens_in_texts)
+    parts, starts, ends = words(contexts, tokenizer)
     pieces = tokenizer.tokenize_in_graph(parts.flat_values)  # [W, None]
     per_word = pieces.row_lengths()
     splits = tf.gather(pieces.row_splits, parts.row_splits)  # [B + 1]

@@ -92,10 +92,8 @@ def _expected(padded, preprocessor, question, context):
         return "", 0.0, 0, 0, np.inf
     logits = padded(preprocessor.pad(windows)).outputs
     start, end = (logits[name].astype(float) for name in ("start", "end"))
-    _, begins, finishes = context_graph.words(
-        tf.constant([context]), preprocessor.tokenizer.special_tokens_in_texts
-    )
-    begins, finishes = begins[0].numpy(), finishes[0].numpy()
+    split = context_graph.words(tf.constant([context]), preprocessor.tokenizer)
+    _, begins, finishes = (x[0].numpy() for x in split)
     before = np.cumsum([0, *(len(letter.encode()) for letter in context)])
     # [C], the word of each token
     word = np.searchsorted(begins, before[windows.starts], side="right") - 1

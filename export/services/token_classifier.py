@@ -43,11 +43,8 @@ def serve(
         outputs = at_real_tokens(classifier(inputs), inputs)
         return service.Answers(service.as_float32(outputs))
 
-    def split(texts):
-        return context_graph.words(texts, tokenizer.special_tokens_in_texts)
-
     def answer(texts):
-        words, starts, ends = split(texts)
+        words, starts, ends = context_graph.words(texts, tokenizer)
         pieces = tokenizer.tokenize_in_graph(words.flat_values)
         ids = words.with_flat_values(pieces).merge_dims(-2, -1)[:, :room]
         inputs = preprocessor.pack_in_graph([tf.cast(ids, tf.int32)])
@@ -76,9 +73,10 @@ def serve(
     def expected(texts):
         inputs = golden.trimmed(service.as_int32(preprocessor(texts)))
         found = padded(inputs).outputs["probabilities"]
+        split = context_graph.words(texts, tokenizer)
         rows = [
             _expected(text, row, words, tokenizer, room)
-            for text, row, *words in zip(texts, found, *split(texts))
+            for text, row, *words in zip(texts, found, *split)
         ]
         found, starts, ends = zip(*rows)
         labels = [[names[i] for i in x.argmax(axis=-1)] for x in found]

@@ -119,7 +119,13 @@ def require_values(
             )
 
 
-def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
+def read_arguments(
+    config: Mapping, path: pathlib.Path, activations: Mapping[str, str]
+) -> dict[str, Any]:
+    """Arguments of a `FixedHeadBackbone`, except the epsilon of its norms.
+
+    `activations` maps the names that the format has for Keras's.
+    """
     for name in CONFIG_NAMES.values():
         if type(config.get(name)) is not int or config[name] < 1:
             raise ValueError(
@@ -134,13 +140,18 @@ def read_sizes(config: Mapping, path: pathlib.Path) -> dict:
             "`num_attention_heads`, as in BERT. Received: hidden_size="
             f"{sizes['hidden_dim']}, num_attention_heads={sizes['num_heads']}"
         )
-    dropout = read_field(config, "hidden_dropout_prob", float, path, 0.1)
-    if not 0 <= dropout <= 1:
+    activation = read_field(config, "hidden_act", str, path, "gelu")
+    if activation not in activations:
         raise ValueError(
-            f"`hidden_dropout_prob` in {path} must be from 0 to 1. Received: "
-            f"{dropout}"
+            f"`hidden_act` in {path} must be one of {', '.join(activations)}. "
+            f"Received: {activation!r}"
         )
-    return {**sizes, "head_size": head_size, "dropout": dropout}
+    return {
+        **sizes,
+        "head_size": head_size,
+        "dropout": read_field(config, "hidden_dropout_prob", float, path, 0.1),
+        "activation": activations[activation],
+    }
 
 
 def read_vocabulary(path: pathlib.Path) -> list[str]:

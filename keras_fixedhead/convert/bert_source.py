@@ -7,7 +7,7 @@ Every reader names the tensors as BERT's first checkpoints do
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -64,25 +64,33 @@ BLOCK_LAYERS = {
 }
 
 
-def encoder_layers(
-    blocks: Iterable[keras.layers.Layer],
-    attributes: Iterable[str] = tuple(BLOCK_LAYERS.values()),
-) -> dict[str, keras.layers.Layer]:
-    return {
-        f"bert/encoder/layer_{i}/{name}": operator.attrgetter(path)(block)
-        for i, block in enumerate(blocks)
-        for name, path in zip(BLOCK_LAYERS, attributes, strict=True)
-    }
-
-
-def embedding_tables(backbone: keras.Model) -> dict[str, keras.Variable]:
-    """Embedding variables of our encoder or KerasHub's, by BERT's names."""
+def encoder_weights(
+    backbone: keras.Model, block_layers: Mapping[str, str] = BLOCK_LAYERS
+) -> dict[str, keras.Variable]:
+    """Variables of our encoder or KerasHub's, by BERT's names."""
     tables = (
         backbone.token_embedding.embeddings,
         backbone.position_embedding.position_embeddings,
         backbone.segment_embedding.embeddings,
     )
-    return dict(zip(EMBEDDING_TABLES, tables, strict=True))
+    layers = {EMBEDDINGS_NORM: backbone.embeddings_layer_norm}
+    for i, block in enumerate(backbone.transformer_layers):
+        for name, path in block_layers.items():
+            layer = operator.attrgetter(path)(block)
+            layers[f"bert/encoder/layer_{i}/{name}"] = layer
+    if backbone.pooled_dense is not None:
+        layers[POOLER] = backbone.pooled_dense
+    return {**dict(zip(EMBEDDING_TABLES, tables)), **layer_weights(layers)}
+
+
+def layer_weights(
+    layers: Mapping[str, keras.layers.Layer],
+) -> dict[str, keras.Variable]:
+    return {
+        name: weight
+        for layer, built in layers.items()
+        for name, weight in zip(weight_names(layer), built.weights)
+    }
 
 
 def join_heads(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -108,14 +116,9 @@ def weight_names(layer_name: str) -> list[str]:
 
 
 # Models without the parts that use these may leave them out.
-_OPTIONAL = {
-    MASKED_LM_BIAS,
-    *(
-        name
-        for layer in (POOLER, NEXT_SENTENCE, MASKED_LM_DENSE, MASKED_LM_NORM)
-        for name in weight_names(layer)
-    ),
-}
+_OPTIONAL = {MASKED_LM_BIAS}.union(
+    *map(weight_names, (POOLER, NEXT_SENTENCE, MASKED_LM_DENSE, MASKED_LM_NORM))
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,21 +299,14 @@ def check_sequence_length(length: int, longest: int, origin: str) -> None:
 
 def named_weights(model: Model) -> dict[str, keras.Variable]:
     """Variables of a model by their names in BERT's first checkpoints."""
-    backbone = backbone_of(model)
-    weights = embedding_tables(backbone)
-    layers = {
-        EMBEDDINGS_NORM: backbone.embeddings_layer_norm,
-        **encoder_layers(backbone.transformer_layers),
-    }
-    if backbone.pooled_dense is not None:
-        layers[POOLER] = backbone.pooled_dense
+    weights = encoder_weights(backbone_of(model))
     if isinstance(model, FixedHeadMaskedLM):
+        head = model.masked_lm_head
+        layers = {
+            MASKED_LM_DENSE: head._intermediate_dense,
+            MASKED_LM_NORM: head._intermediate_layer_norm,
+        }
         if model.next_sentence:
             layers[NEXT_SENTENCE] = model.next_sentence_dense
-        head = model.masked_lm_head
-        layers[MASKED_LM_DENSE] = head._intermediate_dense
-        layers[MASKED_LM_NORM] = head._intermediate_layer_norm
-        weights[MASKED_LM_BIAS] = head._bias
-    for name, layer in layers.items():
-        weights |= zip(weight_names(name), layer.weights)
+        weights |= {**layer_weights(layers), MASKED_LM_BIAS: head._bias}
     return weights

@@ -11,9 +11,9 @@ import keras
 from keras_fixedhead.convert.bert_files import (
     CONFIG_NAMES,
     SUPPORTED,
+    read_arguments,
     read_field,
     read_json,
-    read_sizes,
     require_values,
 )
 from keras_fixedhead.convert.bert_source import (
@@ -237,19 +237,9 @@ def _read_config(path):
             f"{path} names the model's own code (auto_map). Remove that entry "
             "if the model is a BERT"
         )
-    activation = read_field(config, "hidden_act", str, path, "gelu")
-    if activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"`hidden_act` in {path} must be one of "
-            f"{', '.join(_ACTIVATIONS)}. Received: {activation!r}"
-        )
-    return {
-        **read_sizes(config, path),
-        "activation": _ACTIVATIONS[activation],
-        "layer_norm_epsilon": read_field(
-            config, "layer_norm_eps", float, path, 1e-12
-        ),
-    }
+    epsilon = read_field(config, "layer_norm_eps", float, path, 1e-12)
+    arguments = read_arguments(config, path, _ACTIVATIONS)
+    return {**arguments, "layer_norm_epsilon": epsilon}
 
 
 def _written_config(model, backbone):

@@ -11,13 +11,10 @@ from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.convert.bert_files import require_values
 from keras_fixedhead.convert.bert_source import (
-    EMBEDDINGS_NORM,
-    POOLER,
+    BLOCK_LAYERS,
     BertSource,
-    embedding_tables,
-    encoder_layers,
+    encoder_weights,
     join_heads,
-    weight_names,
 )
 from keras_fixedhead.growth import grow_attention
 
@@ -37,7 +34,7 @@ _SHARED_ARGUMENTS = (
     "trainable",
 )
 
-# Layers of KerasHub's Transformer block, in the order of `encoder_layers`.
+# Layers of KerasHub's Transformer block, in the order of `BLOCK_LAYERS`.
 _BLOCK_ATTRIBUTES = (
     "_self_attention_layer.query_dense",
     "_self_attention_layer.key_dense",
@@ -200,14 +197,9 @@ def read_bert_backbone(
             f"Received: {backbone!r}"
         )
     config = backbone.get_config()
-    weights = embedding_tables(backbone)
-    layers = {
-        EMBEDDINGS_NORM: backbone.embeddings_layer_norm,
-        **encoder_layers(backbone.transformer_layers, _BLOCK_ATTRIBUTES),
-        POOLER: backbone.pooled_dense,
-    }
-    for name, layer in layers.items():
-        weights |= zip(weight_names(name), layer.weights)
+    weights = encoder_weights(
+        backbone, dict(zip(BLOCK_LAYERS, _BLOCK_ATTRIBUTES))
+    )
     found = {"encode": backbone}
     if tokenizer is not None:
         settings = {name: getattr(tokenizer, name) for name in _TOKENIZER}

@@ -21,7 +21,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.growth import backbone_of, input_batches
 from keras_fixedhead.progress import progress
-from training.convert import numpy_encoder, transformers_encoder
+from training.convert import reference_encoders
 
 TOLERANCE = 1e-5
 
@@ -29,12 +29,7 @@ _BATCH_SIZE = 16
 
 
 def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
-    """Everything that a `FixedHeadBackbone`, or a task with one, computes.
-
-    From the int arrays `[B, T]` of a batch, `sequence_output` `[B, T, D]` and,
-    where there is such a part, `pooled_output` and `embedding` `[B, D]`,
-    `masked_lm` `[B, T, V]` and `next_sentence` `[B, 2]`.
-    """
+    """Runs a model: `BertSource.encode`'s outputs, and `embedding` `[B, D]`."""
     outputs = dict(getattr(model, "backbone", model)(inputs))
     if isinstance(model, FixedHeadTextEmbedder):
         outputs["embedding"] = model(inputs)
@@ -140,46 +135,52 @@ class Agreement:
         )
 
 
-def compare_to_source(
-    source: BertSource, model: keras.Model, inputs: dict
+def compare(
+    other: BertSource | keras.Model, model: keras.Model, inputs: dict
 ) -> Agreement:
-    """Runs a model and its source on int arrays `[B, T]`, encoder inputs.
+    """Runs a model and its source, or another model of its class.
 
-    A source that is a live model runs itself. Hugging Face's models run with
-    `transformers` if it is installed. The rest run BERT's forward pass in
-    NumPy, in float64.
+    `inputs` are an encoder's, int arrays `[B, T]`. A source that is a live
+    model runs itself. Hugging Face's models run with `transformers` if it is
+    installed. The rest run BERT's forward pass in NumPy, in float64.
     """
     batches = _batches(inputs)
     heads = isinstance(model, FixedHeadMaskedLM)
     encoded: Iterable[dict]
-    if source.encode is not None:
-        computed_by, encoded = source.origin, map(source.encode, batches)
+    if not isinstance(other, BertSource):
+        computed_by = "the model before"
+        encoded = (outputs_of(other, batch) for batch in batches)
+    elif other.encode is not None:
+        computed_by, encoded = other.origin, map(other.encode, batches)
     elif (
-        pathlib.Path(source.origin, "config.json").exists()
-        and transformers_encoder.is_installed()
+        pathlib.Path(other.origin, "config.json").exists()
+        and reference_encoders.has_transformers()
     ):
         computed_by = "transformers"
-        encoded = transformers_encoder.encode(source.origin, batches, heads)
+        encoded = reference_encoders.encode_by_transformers(
+            other.origin, batches, heads
+        )
     else:
         computed_by = "BERT's forward pass in NumPy, float64"
         encoded = (
-            numpy_encoder.encode(source, batch, heads) for batch in batches
+            reference_encoders.encode_by_numpy(other, batch, heads)
+            for batch in batches
         )
-    if isinstance(model, FixedHeadTextEmbedder):
-        encoded = (
-            {**outputs, "embedding": _embedding(outputs, batch, model)}
-            for outputs, batch in zip(encoded, batches)
-        )
-    return _compare(computed_by, encoded, model, batches)
-
-
-def compare_to_model(
-    before: keras.Model, after: keras.Model, inputs: dict
-) -> Agreement:
-    """Runs two models of one class on text; see `compare_to_source`."""
-    batches = _batches(inputs)
-    outputs = (outputs_of(before, batch) for batch in batches)
-    return _compare("the model before", outputs, after, batches)
+    agreement = Agreement(computed_by)
+    texts = sum(len(batch["token_ids"]) for batch in batches)
+    print(
+        f"comparing outputs on {texts} texts with {computed_by}",
+        file=sys.stderr,
+    )
+    with progress("Comparing outputs", texts) as advance:
+        for batch, theirs in zip(batches, encoded):
+            ours = outputs_of(model, batch)
+            if "embedding" in ours.keys() - theirs.keys():
+                embedding = _embedding(theirs, batch, model)
+                theirs = {**theirs, "embedding": embedding}
+            agreement.add(batch, theirs, ours)
+            advance(len(batch["token_ids"]))
+    return agreement
 
 
 def tokenize_in_graph(tokenizer: FixedHeadTokenizer) -> Callable:
@@ -202,20 +203,6 @@ def _batches(inputs):
         longest = int(real.sum(axis=1).max())
         batches.append({name: x[:, :longest] for name, x in batch.items()})
     return batches
-
-
-def _compare(computed_by, outputs, model, batches):
-    agreement = Agreement(computed_by)
-    texts = sum(len(batch["token_ids"]) for batch in batches)
-    print(
-        f"comparing outputs on {texts} texts with {computed_by}",
-        file=sys.stderr,
-    )
-    with progress("Comparing outputs", texts) as advance:
-        for batch, theirs in zip(batches, outputs):
-            agreement.add(batch, theirs, outputs_of(model, batch))
-            advance(len(batch["token_ids"]))
-    return agreement
 
 
 def _embedding(outputs, batch, embedder):

@@ -2,25 +2,21 @@
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import typing
-from collections.abc import Iterator
 
 import keras
 
-from keras_fixedhead import FixedHeadBackbone, FixedHeadTokenizer, growth
-from keras_fixedhead.convert import BertSource, to_hugging_face
+from keras_fixedhead import FixedHeadBackbone, growth
+from keras_fixedhead.argument_checks import positive_int
+from keras_fixedhead.convert import to_hugging_face
 from keras_fixedhead.convert.bert_source import (
     SPECIAL_TOKEN_TEXTS,
     check_sequence_length,
 )
-from training.convert.check import (
-    compare_to_model,
-    compare_to_source,
-    inputs_of,
-    tokenize_in_graph,
-)
+from training.convert.check import compare, inputs_of, tokenize_in_graph
 from training.convert.sources import (
     is_own_preset,
     read_own_preset,
@@ -43,7 +39,7 @@ _OVERRIDES = (
 )
 
 
-def convert(config: "ConvertConfig") -> keras.Model:
+def convert(config: "ConvertConfig") -> None:
     """Builds, compares and writes the model that `config` describes.
 
     An error means that nothing was written.
@@ -78,12 +74,25 @@ def convert(config: "ConvertConfig") -> keras.Model:
     if source is not None:
         for line in _remarks(source, converted, tokenizer, texts):
             _say(line)
-        agreement = compare_to_source(source, converted, inputs)
+        agreement = compare(source, converted, inputs)
         agreement.require("The conversion is not exact")
         _say(f"converted: {agreement}")
         metrics["conversion"] = dataclasses.asdict(agreement)
     for name, value, before, after in changes:
-        metrics[name] = _compare_change(name, value, before, after, inputs)
+        what = f"{name} {value}"
+        if name == "drop_layers":
+            moved = growth.output_change(before, after, inputs)
+            _say(
+                f"{what}: outputs have a mean cosine similarity of "
+                f"{moved.mean_cosine:.4f} to those before, and differ by "
+                f"{moved.largest_difference:.2g} at most"
+            )
+            metrics[name] = dataclasses.asdict(moved)
+        else:
+            agreement = compare(before, after, inputs)
+            agreement.require(f"{what} does not keep the outputs")
+            _say(f"{what}: {agreement}")
+            metrics[name] = dataclasses.asdict(agreement)
 
     def save(folder):
         model.save_to_preset(str(folder))
@@ -102,50 +111,26 @@ def convert(config: "ConvertConfig") -> keras.Model:
     else:
         write_preset(config.output, model, save)
     _say(f"wrote {config.output}: {model.count_params():,} parameters")
-    return model
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _compare_change(name, value, before, after, inputs):
-    """Prints and returns what changed; an error if it should be nothing."""
-    if name == "drop_layers":
-        change = growth.output_change(before, after, inputs)
-        _say(
-            f"{name} {value}: outputs have a mean cosine similarity of "
-            f"{change.mean_cosine:.4f} to those before, and differ by "
-            f"{change.largest_difference:.2g} at most"
-        )
-        return dataclasses.asdict(change)
-    agreement = compare_to_model(before, after, inputs)
-    agreement.require(f"{name} {value} does not keep the outputs")
-    _say(f"{name} {value}: {agreement}")
-    return dataclasses.asdict(agreement)
-
-
 def _read_texts(config):
-    if config.num_texts < 1:
-        raise ValueError(
-            f"`num_texts` must be positive. Received: {config.num_texts}"
-        )
+    positive_int("num_texts", config.num_texts)
     if config.texts is not None:
         return read_texts(config.texts, config.num_texts)
     pairs, _ = read_docstrings([os.path.dirname(keras.__file__)])
     # Evenly spread, since they are in alphabetical order.
-    return [
-        pair.document for pair in pairs[:: -(-len(pairs) // config.num_texts)]
-    ]
+    step = math.ceil(len(pairs) / config.num_texts)
+    return [pair.document for pair in pairs[::step]]
 
 
 def _read_model(config):
     """Returns the source (`None` for our own preset), model and tokenizer."""
-    given = {
-        flag: getattr(config, flag)
-        for flag in _OVERRIDES
-        if getattr(config, flag) is not None
-    }
+    flags = {flag: getattr(config, flag) for flag in _OVERRIDES}
+    given = {flag: value for flag, value in flags.items() if value is not None}
     if not is_own_preset(config.source):
         if "pooling" in given:
             given["pooling_mode"] = given.pop("pooling")
@@ -160,12 +145,7 @@ def _read_model(config):
     return None, *read_own_preset(config.source, config.task)
 
 
-def _remarks(
-    source: BertSource,
-    model: keras.Model,
-    tokenizer: FixedHeadTokenizer | None,
-    texts: list[str],
-) -> Iterator[str]:
+def _remarks(source, model, tokenizer, texts):
     """Yields what the user should know about a conversion."""
     unused = source.left_out(model)
     if unused:
@@ -178,13 +158,10 @@ def _remarks(
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
     elif source.tokenize is not None:
+        in_graph = tokenize_in_graph(tokenizer)
         for what, tokenize, compared in (
             ("token ids", tokenizer, texts),
-            (
-                "token ids in TensorFlow graphs",
-                tokenize_in_graph(tokenizer),
-                texts,
-            ),
+            ("token ids in TensorFlow graphs", in_graph, texts),
             ("special tokens in texts", tokenizer, SPECIAL_TOKEN_TEXTS),
         ):
             differing = source.differing_texts(tokenize, compared)

@@ -14,9 +14,8 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_fixedhead.convert import BertSource
 from keras_fixedhead.convert.bert_files import (
-    read_field,
+    read_arguments,
     read_json,
-    read_sizes,
     read_vocabulary,
     require_values,
 )
@@ -101,8 +100,7 @@ def read_checkpoint(
                 tensors[ours] = tensors.pop(theirs).T
     return BertSource(
         origin=str(prefix),
-        # Both projects' layer norms have this epsilon.
-        config={**config, "layer_norm_epsilon": 1e-12},
+        config=config,
         tensors=tensors,
         spell=lambda name: spelled.get(name, name),
         **overrides,
@@ -147,16 +145,11 @@ def _read_tensors(prefix):
 
 def _arguments(config, path):
     """Arguments of a `FixedHeadBackbone`, from fields of `bert_config.json`."""
-    sizes = read_sizes(config, path)
+    arguments = read_arguments(config, path, _ACTIVATIONS)
     # Token embeddings are as wide as the model.
-    require_values(config, {"embedding_size": sizes["hidden_dim"]}, path)
-    activation = read_field(config, "hidden_act", str, path, "gelu")
-    if activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"The activation in {path} must be one of "
-            f"{', '.join(_ACTIVATIONS)}. Received: {activation!r}"
-        )
-    return {**sizes, "activation": _ACTIVATIONS[activation]}
+    require_values(config, {"embedding_size": arguments["hidden_dim"]}, path)
+    # Both projects' layer norms have this epsilon.
+    return {**arguments, "layer_norm_epsilon": 1e-12}
 
 
 def _read_config(folder):

@@ -216,7 +216,7 @@ def test_not_a_number_is_not_equal():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num_texts", "0"], "`num_texts` must be positive"),
+        (["--num_texts", "0"], "`num_texts` must be a positive"),
         (["--sequence_length", "20"], "at most 19.*--max_sequence_length"),
         (["--head_size", "4"], "`head_size`"),
         (["--task", "backbone", "--query_prompt", "a"], "Prompts need --task"),

@@ -20,7 +20,7 @@ from keras_fixedhead import convert, growth
 from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
 from tests.training.convert.texts import figures
-from training.convert import transformers_encoder
+from training.convert import reference_encoders
 from training.convert.__main__ import main
 from training.prepare.docstrings import read_docstrings
 
@@ -29,7 +29,7 @@ _SENTENCES = 1000
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not transformers_encoder.is_installed(),
+        not reference_encoders.has_transformers(),
         reason="wants PyTorch and `transformers`",
     ),
     # KerasHub's TextEmbedder has a compile() of its own.
@@ -154,7 +154,7 @@ def test_random_weights_both_ways(tmp_path, activation, architecture):
     }
     expected = hugging_face.run(tensors, batch, config)
     for path in (folder, tmp_path / "back"):
-        [found] = transformers_encoder.encode(
+        [found] = reference_encoders.encode_by_transformers(
             str(path), [batch], heads=task == "masked_lm"
         )
         assert found.keys() == expected.keys()

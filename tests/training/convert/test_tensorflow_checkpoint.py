@@ -19,7 +19,7 @@ from tests.training.convert.tensorflow_berts import (
     original_tensors,
     write_original,
 )
-from training.convert.numpy_encoder import encode
+from training.convert.reference_encoders import encode_by_numpy
 from training.convert.tensorflow_checkpoint import read_checkpoint
 
 # A pretrainer hands its encoder the positions of masked tokens, too, and a
@@ -62,7 +62,7 @@ def test_an_original_computes_what_official_does(original, official_checkpoint):
     inputs = make_inputs()
     official = tensorflow_berts.run_encoder(official_checkpoint, inputs)
     source = read_checkpoint(original)
-    assert_same(encode(source, inputs), official)
+    assert_same(encode_by_numpy(source, inputs), official)
     assert_same(source.build("backbone")(inputs), official)
 
 
@@ -73,7 +73,9 @@ def test_other_activations_are_the_reference_s(original, activation):
         source, config={**source.config, "activation": activation}
     )
     inputs = make_inputs()
-    assert_same(source.build("backbone")(inputs), encode(source, inputs))
+    assert_same(
+        source.build("backbone")(inputs), encode_by_numpy(source, inputs)
+    )
 
 
 @pytest.mark.parametrize("kind", ["encoder", "pretrainer"])

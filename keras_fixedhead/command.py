@@ -7,6 +7,26 @@ from collections.abc import Callable
 from typing import Any
 
 
+def entry_point(
+    command: Callable[[Any], None], config_type: type, prog: str, **options: Any
+) -> Callable[..., int]:
+    """Returns `main` of a module; `options` are those of `tyro.cli`."""
+
+    def main(args: list[str] | None = None) -> int:
+        import tyro
+
+        config: Any = tyro.cli(
+            config_type,
+            args=args,
+            prog=f"python -m {prog}",
+            use_underscores=True,
+            **options,
+        )
+        return run(command, config, prog)
+
+    return main
+
+
 def run(command: Callable[[Any], None], config: Any, prog: str) -> int:
     """Calls `command(config)` and returns an exit status.
 

@@ -10,7 +10,6 @@ import pathlib
 import sys
 
 import rich
-import tyro
 
 from keras_fixedhead import command
 from keras_fixedhead.argument_checks import positive_int
@@ -18,7 +17,7 @@ from keras_fixedhead.argument_checks import positive_int
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """An encoder, and texts to run it on."""
+    """What the attention heads of an encoder do on some texts."""
 
     model: pathlib.Path
     """Preset folder of an encoder, from training.convert, training.finetune or
@@ -34,18 +33,6 @@ class Config:
     json: bool = False
     """Print the numbers of every head as JSON and nothing else; an infinite
     condition number is null."""
-
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    config = tyro.cli(
-        Config,
-        prog="python -m keras_fixedhead.diagnostics",
-        description="What the attention heads of an encoder do on some texts.",
-        args=args,
-        use_underscores=True,
-    )
-    return command.run(_report, config, "keras_fixedhead.diagnostics")
 
 
 def _report(config):
@@ -94,6 +81,8 @@ def _read(path, count):
         raise ValueError(f"`texts` must hold a text per line. Received: {path}")
     return texts
 
+
+main = command.entry_point(_report, Config, "keras_fixedhead.diagnostics")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,7 +6,7 @@ __getattr__, __all__ = public_names(
     __name__,
     cost=(
         "Cost EncoderShape ParameterCount activation_bytes encoder_flops "
-        "forward_flops masked_lm_flops state_bytes training_flops"
+        "masked_lm_flops"
     ),
     search="leaner suggest",
     suggestion="Suggestion",

@@ -4,7 +4,7 @@ python -m keras_fixedhead.planner --parameters 200M --sequence_length 128
 """
 
 import dataclasses
-import decimal
+import fractions
 import json
 import sys
 
@@ -87,12 +87,11 @@ class PlannerConfig:
 def _number(text: str) -> int:
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
-        number = decimal.Decimal(text[:-1] if unit else text) * (unit or 1)
-        # NaN cannot be compared, and infinity has no remainder.
-        if number > 0 and number % 1 == 0:
-            return int(number)
-    except decimal.InvalidOperation:
-        pass
+        number = fractions.Fraction(text[:-1] if unit else text) * (unit or 1)
+    except (ValueError, ZeroDivisionError):
+        number = fractions.Fraction(0)
+    if number > 0 and number.denominator == 1:
+        return int(number)
     raise ValueError(
         "`parameters` must be a positive whole number, optionally with the "
         f"suffix K, M or B. Received: parameters={text!r}"
@@ -185,7 +184,7 @@ def _print_suggestions(console, suggestions):
     for place, suggestion in enumerate(suggestions, start=1):
         cost, shape = suggestion.cost, suggestion.shape
         marks = [suggestion.published or "unmeasured"]
-        if suggestion.standard_heads:
+        if shape.standard_heads:
             marks.append("standard heads, for comparison")
         if cost.bottlenecked:
             marks.append("bottlenecked")
@@ -227,18 +226,13 @@ def _show(config):
         _print_suggestions(console, suggestions)
 
 
-def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    config = tyro.cli(
-        PlannerConfig,
-        prog=_PROG,
-        description=_DESCRIPTION,
-        args=args,
-        use_underscores=True,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-    return command.run(_show, config, "keras_fixedhead.planner")
-
+main = command.entry_point(
+    _show,
+    PlannerConfig,
+    "keras_fixedhead.planner",
+    description=_DESCRIPTION,
+    config=(tyro.conf.FlagCreatePairsOff,),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

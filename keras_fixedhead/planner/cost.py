@@ -177,16 +177,6 @@ def masked_lm_flops(model: Shaped) -> int:
     return 2 * shape.hidden_dim * (shape.hidden_dim + shape.vocabulary_size)
 
 
-def forward_flops(model: Shaped, sequence_length: int) -> int:
-    """Floating-point operations of encoding one sequence, without heads."""
-    return int(sequence_length * encoder_flops(model, sequence_length))
-
-
-def training_flops(model: Shaped, sequence_length: int) -> int:
-    """Those of an update: gradients cost twice a `forward_flops`."""
-    return 3 * forward_flops(model, sequence_length)
-
-
 def activation_bytes(
     shape: EncoderShape,
     batch_size: int,
@@ -196,20 +186,14 @@ def activation_bytes(
     """Bytes of activations at the peak of a training step, in float32.
 
     `batch_size` is B on one device, `predictions_per_sequence` P, or 0 for the
-    backbone alone. Any dropout above 0 costs the same. At the peak,
-    the end of the forward pass, the step keeps
-
-    `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
-    + B P (7 D + 3 V))`, and with dropout
-    `8 (B T (2 L + 1) D + L B N T^2)` more.
+    backbone alone. Any dropout above 0 costs the same. The peak is at the end
+    of the forward pass.
 
     XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
-    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md); up to 16%
-    less for fewer tokens, 26% less and more for gradients without an update
-    where B T <= 2 D, 7% more for GELU with erf, and 35% more for W = 128 F.
-    mixed_bfloat16 takes as much as float32 on CPUs. XLA for TPUs (v5e, libtpu
-    0.0.52), compiled and not run, allots a quarter of it for 2 layers without
-    dropout. Other devices were not measured.
+    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md), 26% less and
+    more for fewer tokens and for gradients alone, and up to 35% more otherwise.
+    XLA for TPUs (v5e, libtpu 0.0.52), compiled and not run, allots a quarter of
+    it for 2 layers without dropout. Other devices were not measured.
     """
     positive_int("batch_size", batch_size)
     longest = shape.max_sequence_length
@@ -240,23 +224,13 @@ def activation_bytes(
     return _FLOAT_BYTES * int(kept)
 
 
-def state_bytes(num_parameters: int, moments: int = 2) -> int:
-    """Bytes of weights, gradients and the optimizer's numbers, in float32.
-
-    `moments` is how many numbers the optimizer keeps for each weight: 2 for
-    Adam, AdamW and LAMB, 1 for SGD with momentum, or 0.
-    """
-    positive_int("num_parameters", num_parameters)
-    positive_int("moments", moments, 0)
-    return _FLOAT_BYTES * int(num_parameters) * (2 + int(moments))
-
-
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """What a shape costs at a sequence length.
 
     Attributes:
-        forward_flops, training_flops: of one sequence.
+        forward_flops: of one sequence, by the backbone.
+        training_flops: of one sequence; gradients cost twice as much again.
         activation_bytes: the peak of a step of pre-training with `batch_size`
             sequences on one device, which predicts 15% of the tokens.
         state_bytes: weights, gradients and AdamW's moments, in float32, both
@@ -292,20 +266,22 @@ class Cost:
         parameters = ParameterCount.of(shape)
         sizes = [size for layer in shape.head_sizes for size in layer]
         d = shape.hidden_dim
+        forward = int(sequence_length * encoder_flops(shape, sequence_length))
         predictions = math.ceil(_PREDICTED * sequence_length)
         return cls(
             shape=shape,
             sequence_length=sequence_length,
             parameters=parameters,
-            forward_flops=forward_flops(shape, sequence_length),
-            training_flops=training_flops(shape, sequence_length),
+            forward_flops=forward,
+            training_flops=3 * forward,
             batch_size=batch_size,
             activation_bytes=activation_bytes(
                 shape, batch_size, sequence_length, predictions
             ),
-            state_bytes=state_bytes(parameters.total),
+            # A weight has a gradient and two moments.
+            state_bytes=4 * _FLOAT_BYTES * parameters.total,
             weight_bytes={
-                "float32": 4 * parameters.encoder,
+                "float32": _FLOAT_BYTES * parameters.encoder,
                 "bfloat16": 2 * parameters.encoder,
                 "int8": _int8_bytes(shape, parameters),
             },

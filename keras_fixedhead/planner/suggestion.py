@@ -46,10 +46,6 @@ class Suggestion:
     def budget_share(self) -> float:
         return self.cost.parameters.total / self.budget
 
-    @property
-    def standard_heads(self) -> bool:
-        return self.shape.standard_heads
-
     def leaner_than(self, deeper: EncoderShape) -> "Suggestion":
         shape = self.shape
         return dataclasses.replace(
@@ -71,12 +67,9 @@ class Suggestion:
 
     def as_dict(self) -> dict:
         return {
-            "budget": self.budget,
+            **vars(self),
             "budget_share": self.budget_share,
-            "published": self.published,
-            "standard_heads": self.standard_heads,
-            "reasons_for": list(self.reasons_for),
-            "reasons_against": list(self.reasons_against),
+            "standard_heads": self.shape.standard_heads,
             "cost": self.cost.as_dict(),
         }
 

@@ -14,7 +14,6 @@ import numpy as np
 import rich.console
 import rich.progress
 import rich.table
-import tyro
 
 from keras_fixedhead import command
 from keras_fixedhead.argument_checks import positive_int
@@ -35,7 +34,12 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class TheoryConfig:
-    """Draws what a head of each size misses of random contexts."""
+    """Draws what a head of each size misses of random contexts.
+
+    Each context is a softmax of normal logits. Left, the lowest error that the
+    rank of a head's logits leaves; right, the total variation that gradient
+    descent reaches with FixedMultiHeadAttention.
+    """
 
     output: pathlib.Path = pathlib.Path("head_size_error.png")
     """Picture to write; its suffix selects the format. The numbers are written
@@ -178,22 +182,7 @@ def _run(config):
     print(f"wrote {picture} and {numbers}")
 
 
-def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    config = tyro.cli(
-        TheoryConfig,
-        prog="python -m keras_fixedhead.theory",
-        description=(
-            "Draws what a head of each size misses of random contexts, each a "
-            "softmax of normal logits: the lowest error that the rank of its "
-            "logits leaves, and the total variation that gradient descent "
-            "reaches with FixedMultiHeadAttention."
-        ),
-        args=args,
-        use_underscores=True,
-    )
-    return command.run(_run, config, "keras_fixedhead.theory")
-
+main = command.entry_point(_run, TheoryConfig, "keras_fixedhead.theory")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,9 +15,7 @@ from keras_fixedhead.planner import (
     ParameterCount,
     activation_bytes,
     encoder_flops,
-    forward_flops,
     masked_lm_flops,
-    training_flops,
 )
 
 
@@ -129,8 +127,7 @@ def test_every_product_by_hand(make_backbone, head_size):
         last += [(3 * size, 11), (11, 23), (23, 11)]
         shapes += [*last, *2 * [(11, 3 * size)]]  # keys and values
     assert encoder_flops(backbone, 13) == products_flops(shapes)
-    assert forward_flops(backbone, 13) == 13 * products_flops(shapes)
-    assert training_flops(backbone, 13) == 39 * products_flops(shapes)
+    assert Cost.of(backbone, 13).forward_flops == 13 * products_flops(shapes)
     # All of the last block but its keys and values, for a half of the tokens.
     saved = encoder_flops(backbone, 13) - encoder_flops(backbone, 13, 0.5)
     assert saved == products_flops(last) / 2

@@ -7,7 +7,7 @@ import pytest
 
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
-from keras_fixedhead.planner import EncoderShape, activation_bytes, state_bytes
+from keras_fixedhead.planner import Cost, EncoderShape, activation_bytes
 
 on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="only JAX says what XLA allots"
@@ -126,12 +126,11 @@ def test_the_whole_step_takes_activations_and_state():
     assert activation_bytes(SMALL, *sizes) == pytest.approx(
         step.temp_size_in_bytes, rel=0.1
     )
-    model = FixedHeadMaskedLM(FixedHeadBackbone(**dataclasses.asdict(SMALL)))
-    parameters = model.count_params()
-    gradients = state_bytes(parameters, moments=0) // 2
     # Beside the weights and moments: inputs, seeds, the optimizer's scalars.
+    cost = Cost.of(SMALL, 131)
+    gradients = 4 * cost.parameters.total
     assert step.argument_size_in_bytes == pytest.approx(
-        state_bytes(parameters) - gradients, rel=0.05
+        cost.state_bytes - gradients, rel=0.05
     )
 
 
@@ -170,10 +169,3 @@ def test_every_part_by_hand():
 def test_bad_numbers(numbers, message):
     with pytest.raises(ValueError, match=message):
         activation_bytes(SMALL, *numbers)
-
-
-def test_state():
-    assert state_bytes(101) == 16 * 101
-    assert state_bytes(101, moments=0) == 8 * 101
-    with pytest.raises(ValueError, match="`moments`.*=-1"):
-        state_bytes(3, moments=-1)

@@ -50,7 +50,7 @@ def test_what_holds_for_all(millions, dim, length):
     assert 1 <= len(suggestions) <= 6
     marks = [s.cost.bottlenecked for s in suggestions]
     assert marks == sorted(marks)
-    assert any(s.standard_heads for s in suggestions)
+    assert any(s.shape.standard_heads for s in suggestions)
     assert len({s.shape for s in suggestions}) == len(suggestions)
     for suggestion in suggestions:
         shape, cost = suggestion.shape, suggestion.cost
@@ -138,7 +138,7 @@ def test_heads_before_layers(millions, dim):
     found = [
         s
         for s in suggest(budget, 128, embedding_dim=dim, count=9)
-        if s.published is None and not s.standard_heads
+        if s.published is None and not s.shape.standard_heads
     ]
     tried = {}
     widest = min(4096, 8 * dim) // 128
@@ -169,17 +169,19 @@ def test_heads_before_layers(millions, dim):
 def test_standard_heads_are_marked_and_come_last():
     *others, last = suggest(200 * MILLION, 128, count=2)
     assert len(others) == 2
-    assert last.standard_heads and not any(s.standard_heads for s in others)
+    assert last.shape.standard_heads and not any(
+        s.shape.standard_heads for s in others
+    )
     assert sizes_of(last) == (768, 24, 12, 64)
     assert last.shape.intermediate_dim == 4 * 768
     good, bad = reasons(last)
     assert "embedding size / heads" in bad and "85.0 to 84.4" in bad
     # What the layers leave goes into the feed-forward.
     wide = suggest(110 * MILLION, 128, embedding_dim=512)[-1]
-    assert wide.standard_heads and wide.shape.intermediate_dim == 6 * 512
+    assert wide.shape.standard_heads and wide.shape.intermediate_dim == 6 * 512
     # Not one of its layers fits.
     few = suggest(30 * MILLION, 64, embedding_dim=768)
-    assert not any(s.standard_heads for s in few)
+    assert not any(s.shape.standard_heads for s in few)
 
 
 def test_a_neighbour_is_cited():

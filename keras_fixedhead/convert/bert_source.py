@@ -43,7 +43,6 @@ EMBEDDING_TABLES = (
     "bert/embeddings/position_embeddings",
     "bert/embeddings/token_type_embeddings",
 )
-WORD_EMBEDDINGS = EMBEDDING_TABLES[0]
 EMBEDDINGS_NORM = "bert/embeddings/LayerNorm"
 POOLER = "bert/pooler/dense"
 NEXT_SENTENCE = "cls/seq_relationship"
@@ -253,38 +252,32 @@ class BertSource:
 
     def _assign(self, weights):
         tensors = self.tensors
-        unknown = tensors.keys() - weights.keys() - _OPTIONAL
-        self._refuse("lacks", map(self.spell, weights.keys() - tensors.keys()))
+        self._refuse("lacks", weights.keys() - tensors.keys())
         self._refuse(
             "holds tensors that this architecture has no place for:",
-            map(self.spell, unknown),
+            tensors.keys() - weights.keys() - _OPTIONAL,
         )
-        self._refuse(
-            "has other shapes than its configuration:",
-            (
-                f"{self.spell(name)} {tensors[name].shape} instead of "
-                f"{tuple(weight.shape)}"
-                for name, weight in weights.items()
-                if tensors[name].shape != tuple(weight.shape)
-            ),
-        )
-        self._refuse(
-            "is not finite:",
-            (
-                self.spell(name)
-                for name in weights
-                if not np.isfinite(tensors[name]).all()
-            ),
-        )
+        found = {name: tensors[name] for name in weights}
+        shapes = {
+            name: f" {tensor.shape} instead of {tuple(weights[name].shape)}"
+            for name, tensor in found.items()
+            if tensor.shape != tuple(weights[name].shape)
+        }
+        self._refuse("has other shapes than its configuration:", shapes, shapes)
+        infinite = [k for k, x in found.items() if not np.isfinite(x).all()]
+        self._refuse("is not finite:", infinite)
         for name, weight in weights.items():
-            weight.assign(tensors[name])
+            weight.assign(found[name])
 
-    def _refuse(self, problem, names):
-        names = sorted(names)
-        if names:
-            more = f" and {len(names) - 8} more" if names[8:] else ""
+    def _refuse(self, problem, names, notes=None):
+        """Raises an error that names tensors, if any, each with its note."""
+        spelled = sorted(
+            self.spell(x) + (notes or {}).get(x, "") for x in names
+        )
+        if spelled:
+            more = f" and {len(spelled) - 8} more" if spelled[8:] else ""
             raise ValueError(
-                f"{self.origin} {problem} {', '.join(names[:8])}{more}"
+                f"{self.origin} {problem} {', '.join(spelled[:8])}{more}"
             )
 
 

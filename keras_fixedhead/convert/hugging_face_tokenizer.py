@@ -4,6 +4,7 @@ Their tokenizers look for added tokens in a text before splitting it into
 words. The tokenizer here does that for BERT's five special tokens only.
 """
 
+import functools
 import json
 import pathlib
 from typing import Any
@@ -84,9 +85,8 @@ def read_tokenizer(
     file_counts = _check_class(folder, config)
     _check_sides(folder, config, fast, truncation_side)
     _check_added_tokens(folder, special_tokens_in_strings)
-    vocabulary: list[str] | None = None
-    if (folder / _VOCABULARY).exists():
-        vocabulary = read_vocabulary(folder / _VOCABULARY)
+    words = folder / _VOCABULARY
+    vocabulary = read_vocabulary(words) if words.exists() else None
     lowercases = read_field(config, "do_lower_case", bool, path)
     accents = [(path, config)]
     if fast is not None:
@@ -175,12 +175,8 @@ def _tokenize(fast, vocabulary, split_special_tokens):
         [x for x in SPECIAL_TOKENS if x in vocabulary and x not in present]
     )
     fast.encode_special_tokens = split_special_tokens
-
-    def tokenize(texts):
-        encodings = fast.encode_batch(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
-
-    return tokenize
+    encode = functools.partial(fast.encode_batch, add_special_tokens=False)
+    return lambda texts: [encoding.ids for encoding in encode(list(texts))]
 
 
 def _read_config(path):

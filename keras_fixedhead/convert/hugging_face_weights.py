@@ -13,8 +13,8 @@ import safetensors.numpy
 
 from keras_fixedhead.convert.bert_files import read_field, read_json
 from keras_fixedhead.convert.bert_source import (
+    EMBEDDING_TABLES,
     MASKED_LM_BIAS,
-    WORD_EMBEDDINGS,
 )
 
 _ONE_FILE = "model.safetensors"
@@ -22,9 +22,6 @@ _INDEX = "model.safetensors.index.json"
 
 # What `transformers` does not read either.
 _CONSTANTS = ("embeddings.position_ids", "embeddings.token_type_ids")
-
-# BERT's checkpoints name a table without a last word for its weight.
-_TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def read_weights(
@@ -113,11 +110,11 @@ def _read_safetensors(path):
 def _to_bert(name):
     if not name.startswith(("bert.", "cls.")):
         name = f"bert.{name}"
-    if name in ("cls.predictions.bias", "bert.cls.predictions.bias"):
+    if name == "cls.predictions.bias":
         return MASKED_LM_BIAS
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/")
     layer, _, kind = name.rpartition("/")
-    if layer.endswith(_TABLES):
+    if layer in EMBEDDING_TABLES:
         return layer if kind == "weight" else name
     if layer.endswith("LayerNorm"):
         kind = {"weight": "gamma", "bias": "beta"}.get(kind, kind)
@@ -129,7 +126,7 @@ def _to_bert(name):
 def _from_bert(name):
     if name == MASKED_LM_BIAS:
         return "cls.predictions.bias"
-    if name.endswith(_TABLES):
+    if name in EMBEDDING_TABLES:
         name += "/weight"
     layer, _, kind = name.rpartition("/")
     kind = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(
@@ -142,7 +139,7 @@ def _from_bert(name):
 def _drop_tied(tensors, names, folder):
     """Drops the output's matrix and bias if they repeat other tensors."""
     for name, twin in (
-        ("cls/predictions/decoder/kernel", WORD_EMBEDDINGS),
+        ("cls/predictions/decoder/kernel", EMBEDDING_TABLES[0]),
         ("cls/predictions/decoder/bias", MASKED_LM_BIAS),
     ):
         if name not in tensors:

@@ -18,22 +18,6 @@ from keras_fixedhead.convert.bert_source import (
 )
 from keras_fixedhead.growth import grow_attention
 
-# What `MultiHeadAttention` and `FixedMultiHeadAttention` have in common.
-_SHARED_ARGUMENTS = (
-    "num_heads",
-    "dropout",
-    "use_bias",
-    "kernel_initializer",
-    "bias_initializer",
-    "kernel_regularizer",
-    "bias_regularizer",
-    "kernel_constraint",
-    "bias_constraint",
-    "seed",
-    "name",
-    "trainable",
-)
-
 # Layers of KerasHub's Transformer block, in the order of `BLOCK_LAYERS`.
 _BLOCK_ATTRIBUTES = (
     "_self_attention_layer.query_dense",
@@ -78,7 +62,7 @@ def from_multi_head_attention(
         )
     config = layer.get_config()
     config["attention_axes"] = tuple(config["attention_axes"])
-    key_dim = config["key_dim"]
+    key_dim, window = config.pop("key_dim"), config.pop("sliding_window")
     supported = {
         "value_dim": key_dim,
         "attention_axes": (1,),
@@ -86,9 +70,11 @@ def from_multi_head_attention(
         "activity_regularizer": None,
     }
     output_shape = config["output_shape"] or (None,)
-    if len(output_shape) > 1:
-        supported["output_shape"] = output_shape[:1]
+    supported["output_shape"] = output_shape[:1]
     require_values(config, supported, "`layer`")
+    # Both layers have all other arguments.
+    shared = {k: x for k, x in config.items() if k not in supported}
+    shared["dtype"] = layer.dtype_policy
     head_size = positive_int(
         "head_size", key_dim if head_size is None else head_size, key_dim
     )
@@ -97,25 +83,19 @@ def from_multi_head_attention(
     def build(head_size):
         built = FixedMultiHeadAttention(
             head_size=head_size,
-            attention_window=config["sliding_window"],
+            attention_window=window,
             output_dim=output_shape[0],
-            **{name: config[name] for name in _SHARED_ARGUMENTS},
-            dtype=layer.dtype_policy,
+            **shared,
         )
         built.build(**shapes)
         return built
 
     converted = build(key_dim)
-    for theirs, ours in (
-        (layer.query_dense, converted.query),
-        (layer.key_dense, converted.key),
-        (layer.value_dense, converted.value),
-        (layer.output_dense, converted.attention_output),
-    ):
-        for variable, weight in zip(ours.weights, theirs.get_weights()):
-            # Heads side by side: kernels [D, N, H] -> [D, N * H] and
-            # [N, H, D] -> [N * H, D]; biases [N, H] -> [N * H]
-            variable.assign(weight.reshape(variable.shape))
+    # Both have the projections of queries, keys, values and outputs. Heads side
+    # by side: kernels [D, N, H] -> [D, N * H] and [N, H, D] -> [N * H, D];
+    # biases [N, H] -> [N * H]
+    for ours, theirs in zip(converted.weights, layer.weights, strict=True):
+        ours.assign(keras.ops.reshape(theirs, ours.shape))
     if head_size == key_dim:
         return converted
     larger = build(head_size)

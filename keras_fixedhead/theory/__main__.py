@@ -3,10 +3,11 @@
 python -m keras_fixedhead.theory --output head_size_error.png
 """
 
-import collections
 import dataclasses
+import itertools
 import json
 import math
+import operator
 import pathlib
 import sys
 
@@ -29,6 +30,19 @@ _COLUMNS = (
     "relative_lowest_error",
     "total_variation",
     "largest_total_variation",
+)
+# What is drawn, with its title and axis.
+_PLOTS = (
+    (
+        "relative_lowest_error",
+        "Lowest error of the logits",
+        "error relative to all of the logits",
+    ),
+    (
+        "total_variation",
+        "What gradient descent reaches",
+        "total variation, mean over tokens",
+    ),
 )
 
 
@@ -92,13 +106,13 @@ def fit_random_contexts(config: TheoryConfig) -> list[dict]:
             learning_rate=config.learning_rate,
             seed=seed,
         )
+        whole = np.linalg.norm(logits - logits.mean(0))
         row = {
             "sequence_length": length,
             "head_size": size,
             "seed": seed,
             "lowest_error": lowest,
-            "relative_lowest_error": lowest
-            / np.linalg.norm(logits - logits.mean(0)),
+            "relative_lowest_error": lowest / whole,
             **dataclasses.asdict(fit),
         }
         del row["scores"]
@@ -115,46 +129,26 @@ def _head_sizes(length):
 
 
 def _means(rows):
-    groups = collections.defaultdict(list)
-    for row in rows:
-        groups[row["sequence_length"], row["head_size"]].append(row)
+    shape = operator.itemgetter("sequence_length", "head_size")
+    groups = [list(group) for _, group in itertools.groupby(rows, shape)]
     return [
         {name: np.mean([row[name] for row in group]).item() for name in rows[0]}
-        | {"sequence_length": length, "head_size": size}
-        for (length, size), group in groups.items()
+        for group in groups
     ]
 
 
 def _draw(rows):
     figure = new_figure(9.6, 3.8)
-    left, right = figure.subplots(1, 2)
-    left.set(
-        title="Lowest error of the logits",
-        ylabel="error relative to all of the logits",
-    )
-    right.set(
-        title="What gradient descent reaches",
-        ylabel="total variation, mean over tokens",
-    )
-    lines = collections.defaultdict(list)
-    for row in rows:
-        lines[row["sequence_length"]].append(row)
-    for axis, name in (
-        (left, "relative_lowest_error"),
-        (right, "total_variation"),
-    ):
-        for length, line in lines.items():
-            axis.plot(
-                [row["head_size"] for row in line],
-                [row[name] for row in line],
-                marker=".",
-                label=f"{length} tokens",
-            )
+    length_of = operator.itemgetter("sequence_length")
+    for axis, (name, title, label) in zip(figure.subplots(1, 2), _PLOTS):
+        for length, line in itertools.groupby(rows, length_of):
+            points = [(row["head_size"], row[name]) for row in line]
+            axis.plot(*zip(*points), marker=".", label=f"{length:.0f} tokens")
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_formatter("{x:.0f}")
-        axis.set(xlabel="head size", ylim=(0, None))
+        axis.set(title=title, xlabel="head size", ylabel=label, ylim=(0, None))
         axis.grid(axis="y", alpha=0.3)
-    right.legend(loc="upper right")
+    axis.legend(loc="upper right")
     return figure
 
 

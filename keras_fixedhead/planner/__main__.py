@@ -161,10 +161,9 @@ def _in_units(name, number):
 
 
 def _print_suggestions(console, suggestions):
-    table = rich.table.Table(box=rich.box.SIMPLE)
-    columns = "layers heads size d ff params budget GFLOP B/doc".split()
-    for column in ("", *columns):
-        table.add_column(column, justify="right")
+    names = ",layers,heads,size,d,ff,params,budget,GFLOP,B/doc".split(",")
+    columns = (rich.table.Column(name, justify="right") for name in names)
+    table = rich.table.Table(*columns, box=rich.box.SIMPLE)
     for place, suggestion in enumerate(suggestions, start=1):
         cost, shape = suggestion.cost, suggestion.shape
         values = (
@@ -212,9 +211,8 @@ def _show(config):
         else:
             record = cost.as_dict()
             if config.preset is not None:
-                published = presets.PUBLISHED.get(config.preset)
-                names = {"preset": config.preset, "published": published}
-                record = {**names, **record}
+                record["preset"] = config.preset
+                record["published"] = presets.PUBLISHED.get(config.preset)
             if records:
                 record["leaner"] = records[0]
         print(json.dumps(record, indent=1))

@@ -17,11 +17,7 @@ from keras_fixedhead.convert.bert_source import (
     check_sequence_length,
 )
 from training.convert.check import compare, inputs_of, tokenize_in_graph
-from training.convert.sources import (
-    is_own_preset,
-    read_own_preset,
-    read_source,
-)
+from training.convert.sources import read_model
 from training.corpus.texts import read_texts
 from training.engine.preset import write_preset
 from training.prepare.docstrings import read_docstrings
@@ -52,7 +48,11 @@ def convert(config: "ConvertConfig") -> None:
     texts = _read_texts(config)
     # The slow comparisons come after everything that may be refused.
     _say(f"reading {config.source}")
-    source, converted, tokenizer = _read_model(config)
+    source, converted, tokenizer = read_model(
+        config.source,
+        config.task,
+        {flag: getattr(config, flag) for flag in _OVERRIDES},
+    )
     model = converted
     changes = []
     seed = {"seed": config.seed}
@@ -125,24 +125,6 @@ def _read_texts(config):
     # Evenly spread, since they are in alphabetical order.
     step = math.ceil(len(pairs) / config.num_texts)
     return [pair.document for pair in pairs[::step]]
-
-
-def _read_model(config):
-    """Returns the source (`None` for our own preset), model and tokenizer."""
-    flags = {flag: getattr(config, flag) for flag in _OVERRIDES}
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    if not is_own_preset(config.source):
-        if "pooling" in given:
-            given["pooling_mode"] = given.pop("pooling")
-        source = read_source(config.source, **given)
-        tokenizer = None if source.vocabulary is None else source.tokenizer()
-        return source, source.build(config.task), tokenizer
-    if given:
-        raise ValueError(
-            f"{config.source} is a preset of this library, which states its "
-            f"own settings. Remove these flags: {', '.join(given)}"
-        )
-    return None, *read_own_preset(config.source, config.task)
 
 
 def _remarks(source, model, tokenizer, texts):

@@ -30,18 +30,32 @@ _TASKS: dict[str, typing.Any] = {
 }
 
 
-def read_source(
-    source: str,
-    truncation_side: str | None = None,
-    **overrides: typing.Any,
-) -> BertSource:
-    """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository.
+def read_model(
+    source: str, task: str, flags: dict[str, typing.Any]
+) -> tuple[BertSource | None, keras.Model, FixedHeadTokenizer | None]:
+    """Returns what was read (`None` for our own preset), a model, a tokenizer.
 
-    `truncation_side` is as in `from_hugging_face`. `overrides` are attributes
-    of `BertSource`.
+    `flags` that are not `None` replace what the source states.
     """
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    config = read_json(pathlib.Path(source, "config.json"), default={})
+    if config.get("class_name") == FixedHeadBackbone.__name__:
+        if given:
+            raise ValueError(
+                f"{source} is a preset of this library, which states its own "
+                f"settings. Remove these flags: {', '.join(given)}"
+            )
+        return None, *read_own_preset(source, task)
+    if "pooling" in given:
+        given["pooling_mode"] = given.pop("pooling")
+    found = _read_source(source, config, **given)
+    tokenizer = None if found.vocabulary is None else found.tokenizer()
+    return found, found.build(task), tokenizer
+
+
+def _read_source(source, config, truncation_side=None, **overrides):
+    """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository."""
     path = pathlib.Path(source)
-    config = read_json(path / "config.json", default={})
     if "registered_name" in config:
         return _read_keras_hub(source, **overrides)
     if config or (path / "modules.json").exists():
@@ -65,12 +79,6 @@ def read_source(
         f"({', '.join(sorted(keras_hub.models.BertBackbone.presets))}). "
         f"Received: {source}"
     )
-
-
-def is_own_preset(source: str) -> bool:
-    """Whether `source` is a preset that this library wrote."""
-    config = read_json(pathlib.Path(source, "config.json"), default={})
-    return config.get("class_name") == FixedHeadBackbone.__name__
 
 
 def read_own_preset(

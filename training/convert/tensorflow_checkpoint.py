@@ -196,15 +196,15 @@ def _read_config(folder):
         "dropout_rate": "hidden_dropout_prob",
     }
     config = {names.get(name, name): x for name, x in encoder.items()}
+    usual = {
+        "name": "next_sentence",
+        "inner_dim": encoder["hidden_size"],
+        "num_classes": 2,
+        "activation": "tanh",
+        "cls_token_idx": 0,
+    }
     heads = model.get("cls_heads") or []
     for head in heads:
-        usual = {
-            "name": "next_sentence",
-            "inner_dim": encoder["hidden_size"],
-            "num_classes": 2,
-            "activation": "tanh",
-            "cls_token_idx": 0,
-        }
         require_values(head, usual, f"cls_heads of {path}")
     return _arguments(config, path), bool(heads)
 
@@ -239,7 +239,7 @@ def _of_object_graph(tensors, prefix, num_layers, has_head):
             "BertPretrainerV2, as `model`, as `encoder` or as its root. "
             f"Received: {', '.join(children)}"
         )
-    model, (*tables, norm, pooler), blocks = parts
+    model, (*tables, norm), (*blocks, pooler) = parts
     layers = {
         EMBEDDINGS_NORM: norm,
         POOLER: pooler,
@@ -270,17 +270,14 @@ def _of_object_graph(tensors, prefix, num_layers, has_head):
 
 
 def _find_model(key_of, num_layers):
-    """Returns the paths of a model, of its encoder's parts and of its blocks.
-
-    The parts are three embeddings, their norm and the pooler.
-    """
-    blocks = [f"_transformer_layers/{i}" for i in range(num_layers)]
+    """Returns the path of a model, those of its encoder's embeddings and their
+    norm, and those of its blocks and pooler."""
     names = [
         "_embedding_layer",
         "_position_embedding_layer",
         "_type_embedding_layer",
         "_embedding_norm_layer",
-        *blocks,
+        *(f"_transformer_layers/{i}" for i in range(num_layers)),
         "_pooler_layer",
     ]
     # Old versions of BertEncoder only number their layers.
@@ -290,5 +287,5 @@ def _find_model(key_of, num_layers):
             for layers in (names, numbers):
                 if key_of(f"{encoder}{layers[0]}/embeddings") is not None:
                     paths = [f"{encoder}{layer}" for layer in layers]
-                    return model, paths[:4] + paths[-1:], paths[4:-1]
+                    return model, paths[:4], paths[4:]
     return None

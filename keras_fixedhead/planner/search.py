@@ -35,7 +35,6 @@ def suggest(
     embedding_dim: int | None = None,
     vocabulary_size: int = 30522,
     max_sequence_length: int = 512,
-    num_segments: int = 2,
     pooler: bool = True,
     count: int = 5,
 ) -> list[Suggestion]:
@@ -69,7 +68,6 @@ def suggest(
     tables = {
         "vocabulary_size": vocabulary_size,
         "max_sequence_length": max_sequence_length,
-        "num_segments": num_segments,
         "pooler": pooler,
     }
     search = _Search(parameters, sequence_length, tables)
@@ -88,18 +86,12 @@ def suggest(
         Suggestion.of(shape, sequence_length, parameters)
         for shape in dict.fromkeys([*shapes, *standard])
     ]
-    ranked = [
-        _compared(suggestion, shapes)
-        for suggestion in sorted(suggestions, key=_rank)
-    ]
+    ranked = [_compared(x, shapes) for x in sorted(suggestions, key=_rank)]
     best, others = ranked[:count], ranked[count:]
     return best + [other for other in others if other.shape in standard]
 
 
-def leaner(
-    model: Shaped,
-    sequence_length: int,
-) -> Suggestion:
+def leaner(model: Shaped, sequence_length: int) -> Suggestion:
     """A shape with three fifths of the layers and more heads of the same size.
 
     'Leaner Transformers: More Heads, Less Depth' (arXiv 2505.20802): more

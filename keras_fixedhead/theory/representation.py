@@ -42,7 +42,12 @@ def construct_projections(
     diagonal D_0 centres the logarithm (equation (6) of the paper). Returns
     `(W_q, W_k)`, float64 arrays `[H, d]`.
     """
-    inputs = _check_inputs(inputs)
+    inputs = np.asarray(inputs, "float64")
+    if inputs.ndim != 2 or not inputs.size or not np.isfinite(inputs).all():
+        raise ValueError(
+            "`inputs` must be a finite matrix, [embedding size, tokens]. "
+            f"Received: inputs of shape {inputs.shape}"
+        )
     size = inputs.shape[1]
     rank = np.linalg.matrix_rank(inputs)
     if rank < size:
@@ -136,18 +141,16 @@ class ContextFit:
 def fit_context(
     context: ArrayLike,
     head_size: int,
-    inputs: ArrayLike | None = None,
     steps: int = 1000,
     learning_rate: float = 0.1,
     seed: int = 0,
 ) -> ContextFit:
     """Trains a `FixedMultiHeadAttention` to attend as a context says.
 
-    Random query and key projections follow Adam, with a learning rate that
-    falls to 0 along a cosine, down the Kullback-Leibler divergence of context
-    and scores. So this bounds what a head of this size misses from above;
-    `lowest_error` bounds it from below. `inputs`, `[d, n]`, are by default the
-    identity; they are scaled to columns of a mean square length of 1.
+    Inputs are the identity. Random query and key projections follow Adam, with
+    a learning rate that falls to 0 along a cosine, down the Kullback-Leibler
+    divergence of context and scores. So this bounds what a head of this size
+    misses from above; `lowest_error` bounds it from below.
     """
     log, _ = _centred_log(context)
     context = np.asarray(context, "float64")
@@ -159,19 +162,11 @@ def fit_context(
             "`learning_rate` must be a positive number. "
             f"Received: learning_rate={learning_rate!r}"
         )
-    inputs = np.eye(size) if inputs is None else _check_inputs(inputs)
-    if inputs.shape[1] != size or not inputs.any():
-        raise ValueError(
-            f"`inputs` must have a column for each of the {size} tokens of "
-            "`context`, and not be all zero. "
-            f"Received: inputs of shape {inputs.shape}"
-        )
-    inputs = inputs / math.sqrt((inputs**2).sum() / size)
     rng = np.random.default_rng(seed)
-    query, key = rng.standard_normal((2, head_size, len(inputs)))
+    query, key = rng.standard_normal((2, head_size, size))
     layer = attention_layer(query, key)
     layer.value.trainable = layer.attention_output.trainable = False
-    rows = keras.Input((size, len(inputs)), dtype="float32")
+    rows = keras.Input((size, size), dtype="float32")
     # The scores are [B, 1, n, n], queries before keys.
     model = keras.Model(rows, layer(rows, return_attention_scores=True)[1])
     model.compile(
@@ -181,7 +176,7 @@ def fit_context(
         "kl_divergence",
         steps_per_execution=_STEPS_PER_EXECUTION,
     )
-    batch = inputs.T[np.newaxis].astype("float32")
+    batch = np.eye(size, dtype="float32")[np.newaxis]
     model.fit(
         np.repeat(batch, _STEPS_PER_EXECUTION, 0),
         np.tile(context.T.astype("float32"), (_STEPS_PER_EXECUTION, 1, 1, 1)),
@@ -195,26 +190,16 @@ def fit_context(
     distances = abs(scores - context).sum(0) / 2
     # From the projections in float64: a score may be 0 in float32.
     queries, keys = (
-        (ops.convert_to_numpy(layer.kernel).astype("float64").T @ inputs)
-        for layer in (layer.query, layer.key)
+        ops.convert_to_numpy(dense.kernel).astype("float64")
+        for dense in (layer.query, layer.key)
     )
-    logits = keys.T @ queries / math.sqrt(head_size)
+    logits = keys @ queries.T / math.sqrt(head_size)
     return ContextFit(
         total_variation=float(distances.mean()),
         largest_total_variation=float(distances.max()),
         log_error=float(np.linalg.norm(logits - logits.mean(0) - log)),
         scores=scores,
     )
-
-
-def _check_inputs(inputs: ArrayLike) -> np.ndarray:
-    inputs = np.asarray(inputs, "float64")
-    if inputs.ndim != 2 or not inputs.size or not np.isfinite(inputs).all():
-        raise ValueError(
-            "`inputs` must be a finite matrix, [embedding size, tokens]. "
-            f"Received: inputs of shape {inputs.shape}"
-        )
-    return inputs
 
 
 def _centred_log(context, size=None):

@@ -201,7 +201,7 @@ def test_a_neighbour_is_cited():
         ((10**8, 513), "`sequence_length` must be .*from 1 to 512.*=513"),
         ((10**8, 128, -3), "`embedding_dim` must be a positive.*=-3"),
         ((10**8, 128, None, 0), "`vocabulary_size` must be.*=0"),
-        ((10**8, 128, None, 97, 128, 2, True, 0), "`count` must be.*=0"),
+        ((10**8, 128, None, 97, 128, True, 0), "`count` must be.*=0"),
     ],
 )
 def test_errors(arguments, message):

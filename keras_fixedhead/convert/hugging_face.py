@@ -8,14 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_fixedhead.convert.bert_files import (
-    CONFIG_NAMES,
-    SUPPORTED,
-    read_arguments,
-    read_field,
-    read_json,
-    require_values,
-)
+from keras_fixedhead.convert import bert_files
 from keras_fixedhead.convert.bert_source import (
     BertSource,
     Model,
@@ -214,7 +207,7 @@ def _read_config(path):
         raise FileNotFoundError(
             f"{path.parent} has no {path.name} of Hugging Face's format"
         )
-    config = read_json(path)
+    config = bert_files.read_json(path)
     if "registered_name" in config:
         raise ValueError(
             f"{path.parent} is a preset of KerasHub or of this library: load "
@@ -225,20 +218,22 @@ def _read_config(path):
             f"{path} is of another architecture than BERT. Received: "
             f"model_type={config.get('model_type')!r}"
         )
-    require_values(config, SUPPORTED[path.name], path)
+    bert_files.require_values(config, bert_files.SUPPORTED[path.name], path)
     adapter = path.with_name("adapter_config.json")
     if adapter.exists():
         raise ValueError(
             f"{adapter} is of an adapter (such as LoRA) to the weights beside "
             "it. Merge it into them with PEFT's `merge_and_unload` first"
         )
-    if "AutoModel" in read_field(config, "auto_map", dict, path, {}):
+    if "AutoModel" in bert_files.read_field(config, "auto_map", dict, path, {}):
         raise ValueError(
             f"{path} names the model's own code (auto_map). Remove that entry "
             "if the model is a BERT"
         )
-    epsilon = read_field(config, "layer_norm_eps", float, path, 1e-12)
-    arguments = read_arguments(config, path, _ACTIVATIONS)
+    epsilon = bert_files.read_field(
+        config, "layer_norm_eps", float, path, 1e-12
+    )
+    arguments = bert_files.read_arguments(config, path, _ACTIVATIONS)
     return {**arguments, "layer_norm_epsilon": epsilon}
 
 
@@ -274,7 +269,7 @@ def _written_config(model, backbone):
         "model_type": "bert",
         **{
             theirs: getattr(backbone, ours)
-            for ours, theirs in CONFIG_NAMES.items()
+            for ours, theirs in bert_files.CONFIG_NAMES.items()
         },
         "position_embedding_type": "absolute",
         "is_decoder": False,

@@ -75,12 +75,9 @@ def attention_report(
     plain = [layer for layer in attentions if _is_plain(layer)]
     found = _run(model, inputs, plain, batch_size, verbose)
     seen = {id(layer) for layer, _ in found}
-    left_out = tuple(
-        # A layer that was never called has no path yet.
-        layer.path or layer.name
-        for layer in attentions
-        if id(layer) not in seen
-    )
+    others = [layer for layer in attentions if id(layer) not in seen]
+    # A layer that was never called has no path yet.
+    left_out = tuple(layer.path or layer.name for layer in others)
     if not found:
         raise ValueError(
             "`model` must compute attention of a real token, with "
@@ -101,10 +98,11 @@ def attention_report(
 
 
 def _run(model, inputs, layers, batch_size, verbose):
-    inputs = tree.map_structure(
-        lambda x: ops.convert_to_numpy(ops.convert_to_tensor(x)), inputs
-    )
-    rows = len(tree.flatten(inputs)[0])
+    arrays = [
+        ops.convert_to_numpy(ops.convert_to_tensor(x))
+        for x in tree.flatten(inputs)
+    ]
+    rows = len(arrays[0])
     batch_size = positive_int("batch_size", batch_size)
     found = {}
     # Several threads hinder each other on matrices so small.
@@ -115,13 +113,10 @@ def _run(model, inputs, layers, batch_size, verbose):
             transient=True,
             disable=not verbose,
         ):
-            places = slice(start, start + batch_size)
-            batch = tree.map_structure(
-                lambda x, places=places: ops.convert_to_tensor(x[places]),
-                inputs,
-            )
+            end = start + batch_size
+            batch = [ops.convert_to_tensor(x[start:end]) for x in arrays]
             with _recorded_calls(layers) as calls:
-                model(batch, training=False)
+                model(tree.pack_sequence_as(inputs, batch), training=False)
             # A layer that is called twice is reported twice.
             for number, (layer, sequences) in enumerate(calls):
                 found.setdefault(number, (layer, []))[1].extend(sequences)

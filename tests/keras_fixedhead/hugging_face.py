@@ -30,6 +30,7 @@ CONFIG = {
 
 WORDS = ["attention", "head", "##tion", "##s", ",", ".", "!", "中", "café"]
 VOCABULARY = [*SPECIAL_TOKENS, *WORDS, *"abcdefghijklmnopqrstuvwxyz"]
+TEXTS = ["Attention heads, a CAFÉ!", "head", "中a b. c", "zzz zyx attentions"]
 
 
 def make_tensors(config=CONFIG, pooler=True, heads=False, seed=0):

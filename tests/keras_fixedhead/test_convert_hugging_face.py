@@ -14,6 +14,7 @@ from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
 from keras_fixedhead.convert.hugging_face import _HUB_FILES, is_hub_name
 from tests.keras_fixedhead.hugging_face import (
     CONFIG,
+    TEXTS,
     VOCABULARY,
     change_file,
     make_tensors,
@@ -22,7 +23,6 @@ from tests.keras_fixedhead.hugging_face import (
     write_modules,
 )
 
-TEXTS = ["Attention heads, a CAFÉ!", "head", "中a b. c", "zzz zyx attentions"]
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
 pytestmark = pytest.mark.any_backend
@@ -121,19 +121,15 @@ def test_masked_lm_without_next_sentences(tmp_path):
         ({"hidden_dropout_prob": 2}, "between 0 and 1"),
         ({"layer_norm_eps": True}, "of type float"),
         ({"auto_map": {"AutoModel": "a.B"}}, "auto_map"),
+        (None, "adapter_config.json is of an adapter"),
     ],
 )
 def test_errors_name_what_is_wrong(tmp_path, change, message):
     folder = write_model(tmp_path)
-    change_file(folder / "config.json", change)
+    name = "adapter_config" if change is None else "config"
+    change_file(folder / f"{name}.json", change or {})
     with pytest.raises(ValueError, match=message):
         convert.from_hugging_face(folder, "backbone")
-
-
-def test_an_adapter_is_refused(tmp_path):
-    change_file(write_model(tmp_path) / "adapter_config.json", {})
-    with pytest.raises(ValueError, match="adapter_config.json is of an adap"):
-        convert.read_hugging_face(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -201,27 +197,27 @@ def test_there_and_back(tmp_path, task, heads):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("head_size", [5, 6]), ("attention_window", 3), ("activation", "tanh")],
+    [
+        ("head_size", [5, 6]),
+        ("attention_window", 3),
+        ("activation", "tanh"),
+        ("embedding_dim", 7),
+        ("projection_dim", 7),
+    ],
 )
 def test_back_only_where_the_format_has_a_place(
     tmp_path, make_backbone, name, value
 ):
-    sizes = {"num_heads": 3, "hidden_dim": 15, "head_size": 5}
-    backbone = make_backbone(**{**sizes, name: value})
+    sizes = {"num_heads": 1, "head_size": 11}
+    if name.endswith("_dim"):
+        model = FixedHeadTextEmbedder(make_backbone(**sizes), **{name: value})
+    else:
+        model = make_backbone(**{**sizes, name: value})
     with pytest.raises(ValueError, match=f"no place for this `{name}`"):
-        convert.to_hugging_face(backbone, tmp_path / "back")
+        convert.to_hugging_face(model, tmp_path / "back")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["embedding_dim", "projection_dim"])
-def test_back_keeps_whole_embeddings_only(tmp_path, make_backbone, name):
-    embedder = FixedHeadTextEmbedder(
-        make_backbone(num_heads=1, head_size=11), **{name: 7}
-    )
-    with pytest.raises(ValueError, match=f"{name}=7"):
-        convert.to_hugging_face(embedder, tmp_path / "back")
     with pytest.raises(FileExistsError, match="exists"):
-        convert.to_hugging_face(embedder, tmp_path)
+        convert.to_hugging_face(model, tmp_path)
 
 
 def test_back_is_there_whole_or_not_at_all(

@@ -5,6 +5,7 @@ import pytest
 from keras_fixedhead import convert
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.keras_fixedhead.hugging_face import (
+    TEXTS,
     VOCABULARY,
     change_file,
     write_fast_tokenizer,
@@ -12,7 +13,6 @@ from tests.keras_fixedhead.hugging_face import (
     write_model,
 )
 
-TEXTS = ["Attention heads, a CAFÉ!", "head", "中a b. c", "zzz zyx attentions"]
 CONFIG = "tokenizer_config.json"
 
 pytestmark = pytest.mark.any_backend

@@ -22,11 +22,11 @@ from keras_fixedhead.convert.bert_files import read_json
 from keras_fixedhead.convert.hugging_face import is_hub_name
 from keras_fixedhead.files import loading
 from training.convert.tensorflow_checkpoint import read_checkpoint
+from training.engine.preset import read_task
 
 _TASKS: dict[str, typing.Any] = {
     "text_embedder": FixedHeadTextEmbedder,
     "masked_lm": FixedHeadMaskedLM,
-    "backbone": FixedHeadBackbone,
 }
 
 
@@ -85,19 +85,12 @@ def read_own_preset(
     source: str, task: str
 ) -> tuple[keras.Model, FixedHeadTokenizer | None]:
     """Returns the model and tokenizer (or `None`) of our preset folder."""
-    file = pathlib.Path(source, "task.json")
-    found = read_json(file, default={}).get("class_name")
-    wanted = _TASKS[task].__name__
-    if task != "backbone" and found != wanted:
-        raise ValueError(
-            f"{source} is a preset of {found or 'an encoder alone'}. "
-            f"`task` asks for {wanted}; choose another"
-        )
-    with loading(source, "source"):
-        model = _TASKS[task].from_preset(source)
-        if task == "backbone":
-            return model, _tokenizer(FixedHeadTokenizer, source)
+    if task != "backbone":
+        model = read_task(pathlib.Path(source), "source", _TASKS[task])
         return model, model.preprocessor.tokenizer
+    with loading(source, "source"):
+        tokenizer = _tokenizer(FixedHeadTokenizer, source)
+        return FixedHeadBackbone.from_preset(source), tokenizer
 
 
 def _read_keras_hub(source, **overrides):

@@ -12,25 +12,7 @@ import tensorflow as tf
 import yaml
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from keras_fixedhead.convert import BertSource
-from keras_fixedhead.convert.bert_files import (
-    read_arguments,
-    read_json,
-    read_vocabulary,
-    require_values,
-)
-from keras_fixedhead.convert.bert_source import (
-    BLOCK_LAYERS,
-    EMBEDDING_TABLES,
-    EMBEDDINGS_NORM,
-    MASKED_LM_BIAS,
-    MASKED_LM_DENSE,
-    MASKED_LM_NORM,
-    NEXT_SENTENCE,
-    POOLER,
-    join_heads,
-    weight_names,
-)
+from keras_fixedhead.convert import BertSource, bert_files, bert_source
 
 _CONFIG = "bert_config.json"
 _PARAMS = "params.yaml"
@@ -84,7 +66,7 @@ def read_checkpoint(
     tensors = _read_tensors(prefix)
     vocabulary = prefix.parent / _VOCABULARY
     if "vocabulary" not in overrides and vocabulary.exists():
-        overrides["vocabulary"] = read_vocabulary(vocabulary)
+        overrides["vocabulary"] = bert_files.read_vocabulary(vocabulary)
     if _OBJECT_GRAPH in tensors:
         config, has_head = _read_config(prefix.parent)
         tensors, spelled = _of_object_graph(
@@ -92,7 +74,7 @@ def read_checkpoint(
         )
     else:
         file = prefix.parent / _CONFIG
-        config = _arguments(read_json(file), file)
+        config = _arguments(bert_files.read_json(file), file)
         spelled = _SPELLED
         for ours, theirs in _SPELLED.items():
             if theirs in tensors:
@@ -145,9 +127,11 @@ def _read_tensors(prefix):
 
 def _arguments(config, path):
     """Arguments of a `FixedHeadBackbone`, from fields of `bert_config.json`."""
-    arguments = read_arguments(config, path, _ACTIVATIONS)
+    arguments = bert_files.read_arguments(config, path, _ACTIVATIONS)
     # Token embeddings are as wide as the model.
-    require_values(config, {"embedding_size": arguments["hidden_dim"]}, path)
+    bert_files.require_values(
+        config, {"embedding_size": arguments["hidden_dim"]}, path
+    )
     # Both projects' layer norms have this epsilon.
     return {**arguments, "layer_norm_epsilon": 1e-12}
 
@@ -161,7 +145,7 @@ def _read_config(folder):
     path = folder / _PARAMS
     if not path.exists():
         path = folder / _CONFIG
-        return _arguments(read_json(path), path), False
+        return _arguments(bert_files.read_json(path), path), False
     try:
         params = yaml.safe_load(path.read_text(encoding="utf-8"))
         model = params["task"]["model"]
@@ -187,9 +171,11 @@ def _read_config(folder):
     from official.nlp.configs.encoders import BertEncoderConfig
 
     encoder = {**BertEncoderConfig().as_dict(), **encoder}
-    require_values(encoder, {"norm_first": False, "output_range": None}, path)
+    bert_files.require_values(
+        encoder, {"norm_first": False, "output_range": None}, path
+    )
     activation = encoder["hidden_activation"]
-    require_values(model, {"mlm_activation": activation}, path)
+    bert_files.require_values(model, {"mlm_activation": activation}, path)
     names = {
         "num_layers": "num_hidden_layers",
         "hidden_activation": "hidden_act",
@@ -205,7 +191,7 @@ def _read_config(folder):
     }
     heads = model.get("cls_heads") or []
     for head in heads:
-        require_values(head, usual, f"cls_heads of {path}")
+        bert_files.require_values(head, usual, f"cls_heads of {path}")
     return _arguments(config, path), bool(heads)
 
 
@@ -241,32 +227,32 @@ def _of_object_graph(tensors, prefix, num_layers, has_head):
         )
     model, (*tables, norm), (*blocks, pooler) = parts
     layers = {
-        EMBEDDINGS_NORM: norm,
-        POOLER: pooler,
-        MASKED_LM_DENSE: f"{model}masked_lm/dense",
-        MASKED_LM_NORM: f"{model}masked_lm/layer_norm",
+        bert_source.EMBEDDINGS_NORM: norm,
+        bert_source.POOLER: pooler,
+        bert_source.MASKED_LM_DENSE: f"{model}masked_lm/dense",
+        bert_source.MASKED_LM_NORM: f"{model}masked_lm/layer_norm",
     }
     for i, block in enumerate(blocks):
-        for name, path in zip(BLOCK_LAYERS, _BLOCK_PATHS):
+        for name, path in zip(bert_source.BLOCK_LAYERS, _BLOCK_PATHS):
             layers[f"bert/encoder/layer_{i}/{name}"] = f"{block}/{path}"
     head = f"{model}classification_heads/0"
     if has_head and key_of(f"{head}/dense/kernel") is not None:
         # Pre-training leaves the encoder's own pooler untrained.
         for kind in ("kernel", "bias"):
             tensors.pop(key_of(f"{pooler}/{kind}"), None)
-        layers[POOLER] = f"{head}/dense"
-        layers[NEXT_SENTENCE] = f"{head}/out_proj"
-    paths = {MASKED_LM_BIAS: f"{model}masked_lm/bias"}
-    for name, path in zip(EMBEDDING_TABLES, tables, strict=True):
+        layers[bert_source.POOLER] = f"{head}/dense"
+        layers[bert_source.NEXT_SENTENCE] = f"{head}/out_proj"
+    paths = {bert_source.MASKED_LM_BIAS: f"{model}masked_lm/bias"}
+    for name, path in zip(bert_source.EMBEDDING_TABLES, tables, strict=True):
         paths[name] = f"{path}/embeddings"
     for name, path in layers.items():
-        for weight in weight_names(name):
+        for weight in bert_source.weight_names(name):
             paths[weight] = f"{path}/{weight.rpartition('/')[2]}"
     keys = {name: key_of(path) or path for name, path in paths.items()}
     found = {name: tensors[x] for name, x in keys.items() if x in tensors}
     used = set(keys.values())
     others = {key: x for key, x in tensors.items() if key not in used}
-    return join_heads(found) | others, keys
+    return bert_source.join_heads(found) | others, keys
 
 
 def _find_model(key_of, num_layers):

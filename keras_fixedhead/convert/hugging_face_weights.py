@@ -12,10 +12,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_fixedhead.convert.bert_files import read_field, read_json
-from keras_fixedhead.convert.bert_source import (
-    EMBEDDING_TABLES,
-    MASKED_LM_BIAS,
-)
+from keras_fixedhead.convert.bert_source import EMBEDDING_TABLES, MASKED_LM_BIAS
 
 _ONE_FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"

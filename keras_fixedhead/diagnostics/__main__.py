@@ -37,7 +37,6 @@ class Config:
 
 def _report(config):
     from keras_fixedhead import FixedHeadTextEmbedder
-    from keras_fixedhead.convert.bert_source import check_sequence_length
     from keras_fixedhead.diagnostics.probe import attention_report
     from keras_fixedhead.diagnostics.report import draw_attention_report
     from keras_fixedhead.files import loading
@@ -51,7 +50,7 @@ def _report(config):
     length = config.sequence_length
     if length is not None:
         longest = embedder.backbone.max_sequence_length
-        check_sequence_length(length, longest, str(config.model))
+        positive_int("sequence_length", length, least=3, most=longest)
         embedder.preprocessor.sequence_length = length
     report = attention_report(embedder, texts, verbose=not config.json)
     if config.json:

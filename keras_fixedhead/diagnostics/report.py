@@ -118,7 +118,15 @@ class AttentionReport:
         return text
 
     def __rich__(self) -> rich.table.Table:
+        names = (
+            "layer,heads,head\nsize,bottle-\nneck,rank of\nlogits,"
+            "rank of\nattention,entropy,condition\nnumber"
+        ).split(",")
         table = rich.table.Table(
+            *(
+                rich.table.Column(x, justify="right", no_wrap=True)
+                for x in names
+            ),
             title=self.summary,
             caption="Means over the heads of a layer; effective ranks in "
             "parentheses. Condition numbers are those of all heads side by "
@@ -128,12 +136,6 @@ class AttentionReport:
             title_justify="left",
             caption_justify="left",
         )
-        names = (
-            "layer,heads,head\nsize,bottle-\nneck,rank of\nlogits,"
-            "rank of\nattention,entropy,condition\nnumber"
-        )
-        for name in names.split(","):
-            table.add_column(name, justify="right", no_wrap=True)
         for layer in self.layers:
             heads = self.heads_of(layer.layer)
             sizes = sorted({head.head_size for head in heads})

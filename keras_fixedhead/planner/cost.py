@@ -190,10 +190,12 @@ def activation_bytes(
     of the forward pass.
 
     XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
-    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md), 26% less and
-    more for fewer tokens and for gradients alone, and up to 35% more otherwise.
-    XLA for TPUs (v5e, libtpu 0.0.52), compiled and not run, allots a quarter of
-    it for 2 layers without dropout. Other devices were not measured.
+    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md); up to 16%
+    less for fewer tokens, 26% less and more for gradients without an update
+    where B T <= 2 D, 7% more for GELU with erf, and 35% more for W = 128 F.
+    mixed_bfloat16 takes as much as float32 on CPUs. XLA for TPUs (v5e, libtpu
+    0.0.52), compiled and not run, allots a quarter of it for 2 layers without
+    dropout. Other devices were not measured.
     """
     positive_int("batch_size", batch_size)
     longest = shape.max_sequence_length

@@ -51,14 +51,17 @@ def check_strictness(
     [head_size] = sizes
     _check_sizes(dim, layer.num_heads, head_size)
     rounding = dim * heads.precision
-    rank = np.linalg.matrix_rank(heads.values.sum(0), rtol=rounding)
-    if rank < dim:
-        raise ValueError(
-            "V_o [V_v^1; ...; V_v^h] must have full rank: the product of the "
-            "`value` and `attention_output` kernels. "
-            f"Received: rank {rank} of {dim}"
-        )
     first = heads.logits[0]
+    for name, matrix, full in (
+        ("V_o [V_v^1; ...; V_v^h]", heads.values.sum(0), dim),
+        ("(V_k^i)^T V_q^i", first, head_size),
+    ):
+        rank = np.linalg.matrix_rank(matrix, rtol=rounding)
+        if rank < full:
+            raise ValueError(
+                f"{name} of `layer` must have the rank {full}. Received: rank "
+                f"{rank} of {full}"
+            )
     differences = np.linalg.norm(heads.logits - first, axis=(1, 2))
     # Relative to the factors: their product may be small.
     if differences.max() > _ROUNDING * heads.precision * heads.factors.max():
@@ -66,12 +69,6 @@ def check_strictness(
             "(V_k^i)^T V_q^i must be the same for all heads. Received: "
             f"head {differences.argmax()} differs from head 0 by "
             f"{differences.max():.3g}, of {np.linalg.norm(first):.3g}"
-        )
-    rank = np.linalg.matrix_rank(first, rtol=rounding)
-    if rank < head_size:
-        raise ValueError(
-            "(V_k^i)^T V_q^i must have the rank of the head size. "
-            f"Received: rank {rank} of {head_size}"
         )
 
 

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.any_backend
 USUAL = ("Transformer", "Pooling", "Normalize")
 LENGTHS, PROMPTS = "sentence_bert_config", "config_sentence_transformers"
 POOLING = "1_Pooling/config"
-MODES = {
-    "cls": {"pooling_mode_cls_token": True},
-    "mean": {"pooling_mode_mean_tokens": True},
-    "max": {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True},
-}
 
 
 @pytest.fixture
@@ -37,19 +32,17 @@ def folder(tmp_path):
     ("mode", "pooling"),
     [
         ("cls", {"pooling_mode": "cls", "include_prompt": True}),
+        ("cls", {"pooling_mode_cls_token": True}),
         ("mean", {"pooling_mode": ["mean"]}),
+        ("mean", {"pooling_mode_mean_tokens": True}),
+        (
+            "max",
+            {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True},
+        ),
     ],
 )
-def test_pooling_is_what_the_folder_says(folder, pooling, mode):
-    write_modules(folder, pooling, normalize=mode == "cls")
-    source = convert.read_hugging_face(folder)
-    assert source.pooling_mode == mode
-    assert source.normalize == (mode == "cls")
-
-
-@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
-def test_embeddings_are_the_pooled_tokens(folder, mode):
-    write_modules(folder, MODES[mode], normalize=mode != "max")
+def test_embeddings_are_the_pooled_tokens(folder, mode, pooling):
+    write_modules(folder, pooling, normalize=mode != "max")
     embedder = convert.from_hugging_face(folder)
     batch = embedder.preprocessor(["Attention heads, a CAFÉ!", "head", "a b."])
     batch = {k: keras.ops.convert_to_numpy(x) for k, x in batch.items()}

@@ -90,7 +90,7 @@ def test_json_lines(preset, files, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--sequence_length": "18"}, "over 2 .* most 17, .*Received: 18"),
+        ({"--sequence_length": "18"}, "from 3 to 17.*length=18"),
         ({"--model": "nowhere"}, "nowhere"),
         ({"--texts": "empty.txt"}, "a text per line.*empty.txt"),
         ({"--texts": "texts.jsonl"}, "texts.jsonl:2: 'text'"),

@@ -89,25 +89,20 @@ def test_a_shape_of_the_paper():
     }
 
 
-@pytest.mark.parametrize("length", [0, 2.5, 513])
-def test_no_length(length):
-    shape = EncoderShape(**presets.shape("fixed_d512_p128_h8"))
-    with pytest.raises(ValueError, match="`sequence_length` must.*Received"):
-        Cost.of(shape, length)
-
-
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    ("head_size", "message"),
-    [((7, 5, 3), "must be a positive integer, or one"), ((0, 5), "=0")],
+    ("head_size", "length", "message"),
+    [
+        (7, 0, "`sequence_length` must.*Received"),
+        (7, 2.5, "`sequence_length` must.*Received"),
+        (7, 513, "`sequence_length` must.*Received"),
+        ((7, 5, 3), 13, "`head_size` must be a positive integer, or one"),
+        ((0, 5), 13, "`head_size`.*=0"),
+    ],
 )
-def test_no_head_size(head_size, message):
-    with pytest.raises(ValueError, match=f"`head_size`.*{message}"):
-        EncoderShape(97, 2, 3, 11, 23, head_size)
-
-
-@pytest.mark.any_backend
-def test_no_shape():
+def test_bad_sizes(head_size, length, message):
+    with pytest.raises(ValueError, match=message):
+        Cost.of(EncoderShape(97, 2, 3, 11, 23, head_size), length)
     with pytest.raises(ValueError, match="`model` must be.*Received.*'bert'"):
         ParameterCount.of("bert")
 

@@ -46,7 +46,8 @@ class ConvertConfig:
     """Accepts a source that truncates long texts on the left, and truncates
     them on the right."""
     sequence_length: int | None = None
-    """Longest input, in tokens. Default: the source's."""
+    """Longest input, in tokens, up to max_sequence_length. Default: the
+    source's."""
     query_prompt: str | None = None
     """Text put before each query. Default: the source's."""
     document_prompt: str | None = None

@@ -12,10 +12,7 @@ import keras
 from keras_fixedhead import FixedHeadBackbone, growth
 from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.convert import to_hugging_face
-from keras_fixedhead.convert.bert_source import (
-    SPECIAL_TOKEN_TEXTS,
-    check_sequence_length,
-)
+from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
 from training.convert.check import compare, inputs_of, tokenize_in_graph
 from training.convert.sources import read_model
 from training.corpus.texts import read_texts
@@ -165,11 +162,8 @@ def _set_length_and_prompts(model, config):
     if length is not None and config.task == "backbone":
         raise ValueError("A length needs another --task than backbone")
     if length is not None:
-        check_sequence_length(
-            length,
-            model.backbone.max_sequence_length,
-            "the model (more with --max_sequence_length)",
-        )
+        longest = model.backbone.max_sequence_length
+        positive_int("sequence_length", length, least=3, most=longest)
         model.preprocessor.sequence_length = length
     if prompts:
         model.preprocessor.prompts |= prompts

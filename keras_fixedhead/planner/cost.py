@@ -319,14 +319,11 @@ class Cost:
 
 
 def _int8_bytes(shape, parameters):
-    d, width = shape.hidden_dim, sum(shape.attention_widths)
+    d, layers = shape.hidden_dim, shape.num_layers
+    width, inner = sum(shape.attention_widths), shape.intermediate_dim
     rows = shape.vocabulary_size + shape.num_segments
-    kernels = 4 * d * width
-    kernels += 2 * d * shape.intermediate_dim * shape.num_layers
-    outputs = 3 * width + (d + shape.intermediate_dim + d) * shape.num_layers
-    if shape.pooler:
-        kernels += d * d
-        outputs += d
-    small = rows * d + kernels
-    scales = rows + outputs
-    return small + 4 * (scales + parameters.encoder - small)
+    pooled = d if shape.pooler else 0
+    # Kernels and two tables; each of their outputs and rows has a scale.
+    small = d * (rows + 4 * width + 2 * inner * layers + pooled)
+    scales = rows + 3 * width + (2 * d + inner) * layers + pooled
+    return small + _FLOAT_BYTES * (scales + parameters.encoder - small)

@@ -16,6 +16,12 @@ from tests.keras_fixedhead.hugging_face import (
 pytestmark = pytest.mark.any_backend
 
 
+def assert_holds(found, expected):
+    assert found.keys() >= expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+
+
 def read(folder, tensors):
     return convert.read_hugging_face(write_model(folder, tensors=tensors))
 
@@ -51,10 +57,7 @@ def test_other_spellings(tmp_path, spelling):
     tensors = make_tensors()
     expected = read(tmp_path, tensors).tensors
     spelling(tensors)
-    found = read(tmp_path, tensors).tensors
-    assert found.keys() >= expected.keys()
-    for name, tensor in expected.items():
-        np.testing.assert_array_equal(found[name], tensor)
+    assert_holds(read(tmp_path, tensors).tensors, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -81,10 +84,7 @@ def test_shards(tmp_path):
         )
     index = {"weight_map": shards}
     write_json(tmp_path / "model.safetensors.index.json", index)
-    found = convert.read_hugging_face(tmp_path).tensors
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        np.testing.assert_array_equal(found[name], tensor)
+    assert_holds(convert.read_hugging_face(tmp_path).tensors, expected)
     (tmp_path / "model-1.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="model-1.safetensors"):
         convert.read_hugging_face(tmp_path)

@@ -10,10 +10,9 @@ interrupted run.
 import sys
 
 from training.distillation import configs
-from training.engine.cli import TrainingVerb
+from training.engine.cli import training_command
 
-_verb = TrainingVerb("training.distill", __doc__, configs)
-parse, train, main = _verb.parse, _verb.train, _verb.main
+parse, train, main = training_command("training.distill", __doc__, configs)
 
 if __name__ == "__main__":
     sys.exit(main())

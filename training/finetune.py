@@ -17,11 +17,12 @@ NAME --help lists them. The same command continues an interrupted run.
 
 import sys
 
-from training.engine.cli import TrainingVerb
+from training.engine.cli import training_command
 from training.tasks import TASKS
 
-_verb = TrainingVerb("training.finetune", __doc__, *TASKS.values())
-parse, train, main = _verb.parse, _verb.train, _verb.main
+parse, train, main = training_command(
+    "training.finetune", __doc__, *TASKS.values()
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,10 +15,11 @@ continues an interrupted run.
 import sys
 
 from training.causal_lm import configs
-from training.engine.cli import TrainingVerb
+from training.engine.cli import training_command
 
-_verb = TrainingVerb("training.language_model", __doc__, configs)
-parse, train, main = _verb.parse, _verb.train, _verb.main
+parse, train, main = training_command(
+    "training.language_model", __doc__, configs
+)
 
 if __name__ == "__main__":
     sys.exit(main())

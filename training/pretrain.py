@@ -9,11 +9,10 @@ interrupted run.
 
 import sys
 
-from training.engine.cli import TrainingVerb
+from training.engine.cli import training_command
 from training.masked_lm import configs
 
-_verb = TrainingVerb("training.pretrain", __doc__, configs)
-parse, train, main = _verb.parse, _verb.train, _verb.main
+parse, train, main = training_command("training.pretrain", __doc__, configs)
 
 if __name__ == "__main__":
     sys.exit(main())

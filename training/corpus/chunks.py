@@ -185,15 +185,14 @@ class ChunkBatches(abc.ABC):
         """
         share = Share.of(context, self.global_batch_size)
         paths, num_examples = self._plan(shards)
-        batches = [count // self.global_batch_size for count in num_examples]
-        if not min(batches):
+        if min(num_examples) < self.global_batch_size:
             raise ValueError(
                 "`global_batch_size` must be at most the number of examples "
                 f"in memory at a time, {min(num_examples)} (see "
                 f"shuffle_tokens). Received: {self.global_batch_size}"
             )
-        per_epoch = sum(batches)
-        batches = tf.constant(batches, tf.int64)
+        per_epoch = sum(n // self.global_batch_size for n in num_examples)
+        batches = tf.constant(num_examples, tf.int64) // self.global_batch_size
 
         def epoch_windows(epoch):
             """Elements: window, its first step, batches to skip in it."""
@@ -210,38 +209,17 @@ class ChunkBatches(abc.ABC):
 
         def load(number, start, skip):
             window = load_window(paths[number], self._chunk_length)
-            return window, number, start, skip
-
-        def window_batches(window, number, start, skip):
-            # No two windows of a run begin at the same step.
-            order = self._chunk_order(window, start)
-
-            def batch(number):
-                # Batches of a worker's replicas take turns.
-                step = number // share.replicas
-                replica = number % share.replicas
-                rows = (
-                    share.first_row
-                    + replica * share.size
-                    + tf.range(share.size, dtype=tf.int64)
-                )
-                chunks = order[step * self.global_batch_size :]
-                return self._examples(
-                    window,
-                    tf.gather(chunks, rows),
-                    (start + step) * self.global_batch_size + rows,
-                )
-
-            return tf.data.Dataset.range(
-                skip * share.replicas, batches[number] * share.replicas
-            ).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+            rows = tf.range(batches[number] * self.global_batch_size)
+            rows = tf.reshape(rows, [-1, self.global_batch_size])[skip:]
+            return window, start, share.divide(rows)
 
         return (
             tf.data.Dataset.range(first_step // per_epoch, tf.int64.max)
             .flat_map(epoch_windows)
             .map(load)
             .prefetch(1)
-            .flat_map(window_batches)
+            # No two windows of a run begin at the same step.
+            .flat_map(self._window_batches)
             .prefetch(tf.data.AUTOTUNE)
         )
 
@@ -256,33 +234,33 @@ class ChunkBatches(abc.ABC):
         """
         paths, num_examples = self._plan(shards)
         count = min(self._evaluation_examples, num_examples[0])
-        mine = evaluation_numbers(count, self.global_batch_size, context)
-
-        def window_batches(number):
-            window = load_window(paths[number], self._chunk_length)
-            order = self._chunk_order(window, 0)
-
-            def batch(indices):
-                index = tf.maximum(indices, 0)
-                features = self._examples(
-                    window, tf.gather(order, index), index
-                )
-                return features | {"index": indices}
-
-            return tf.data.Dataset.from_tensor_slices(mine).map(
-                batch, num_parallel_calls=tf.data.AUTOTUNE
+        rows = evaluation_numbers(count, self.global_batch_size, context)
+        batches = tf.data.Dataset.from_tensors(paths[0]).flat_map(
+            lambda paths: self._window_batches(
+                load_window(paths, self._chunk_length), 0, tf.maximum(rows, 0)
             )
-
+        )
         return (
-            tf.data.Dataset.range(1)
-            .flat_map(window_batches)
+            tf.data.Dataset.zip(
+                batches, tf.data.Dataset.from_tensor_slices(rows)
+            )
+            .map(lambda features, index: {**features, "index": index})
             .prefetch(tf.data.AUTOTUNE)
         )
 
-    def _chunk_order(self, window, start):
-        return tf.random.experimental.stateless_shuffle(
+    def _window_batches(self, window, start, rows):
+        """Examples of a window's shuffled chunks at `rows`, `[batches, M]`."""
+        order = tf.random.experimental.stateless_shuffle(
             tf.range(window.chunk_starts[-1]),
             seed=self._seed(_CHUNK_ORDER, start),
+        )
+
+        def batch(rows):
+            indices = start * self.global_batch_size + rows
+            return self._examples(window, tf.gather(order, rows), indices)
+
+        return tf.data.Dataset.from_tensor_slices(rows).map(
+            batch, num_parallel_calls=tf.data.AUTOTUNE
         )
 
     def _seed(self, stream, number):

@@ -66,19 +66,20 @@ class CorpusTask(SequenceTask):
             "data_sha256": self._corpus.manifest_sha256,
         }
 
-    def _start_from(self, earlier, values=None):
+    def _start_from(self, earlier, *names):
         """Copies the weights of `init`, a model of the same shape.
 
-        `values` must agree, too, in the form of `refuse_differences`.
+        Its attributes `names` must agree, too.
         """
+
+        def shape(model):
+            config = model.backbone.get_config()
+            for name in ("name", "dtype", "dropout"):
+                del config[name]
+            return config | {name: getattr(model, name) for name in names}
+
         init = self._examples.init
-        ours = self.model.backbone.get_config()
-        theirs = earlier.backbone.get_config()
-        shapes = {
-            name: (theirs[name], ours[name])
-            for name in ours.keys() - {"name", "dtype", "dropout"}
-        }
-        refuse_differences(init, shapes | (values or {}))
+        refuse_differences(init, shape(earlier), shape(self.model))
         vocabulary = earlier.preprocessor.tokenizer.get_vocabulary()
         if vocabulary != self._corpus.vocabulary:
             raise ValueError(

@@ -6,6 +6,7 @@ import fcntl
 import importlib
 import os
 import pathlib
+import pkgutil
 import re
 import signal
 import sys
@@ -120,64 +121,60 @@ def exit_status(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-class TrainingVerb:
-    """A command that trains the `NAMED_RUNS` of modules."""
+def training_command(
+    prog: str, doc: str, *modules: ModuleType
+) -> tuple[Callable, Callable, Callable[..., int]]:
+    """Returns `parse`, `train` and `main` for the `NAMED_RUNS` of modules.
 
-    def __init__(self, name: str, doc: str, *configs: ModuleType):
-        self._name, self._doc = name, doc
-        self._named_runs: dict[str, Callable[[], ExperimentConfig]] = {}
-        for module in configs:
-            self._named_runs |= module.NAMED_RUNS
+    `parse` returns the run that `--config` names, changed by the other flags;
+    `train` trains or continues it, see `training.engine.loop.run_task`.
+    """
+    named_runs: dict[str, Callable[[], ExperimentConfig]] = {}
+    for module in modules:
+        named_runs |= module.NAMED_RUNS
 
-    def parse(self, args: list[str] | None = None) -> ExperimentConfig:
-        """Returns the run that `--config` names, changed by the other flags."""
-        chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        chosen.add_argument("--config", default=next(iter(self._named_runs)))
+    def parse(args: list[str] | None = None) -> ExperimentConfig:
+        chosen = argparse.ArgumentParser(
+            prog, add_help=False, allow_abbrev=False
+        )
+        first = next(iter(named_runs))
+        chosen.add_argument("--config", default=first, choices=named_runs)
         name = chosen.parse_known_args(args)[0].config
-        if name not in self._named_runs:
-            say_error(
-                self._name,
-                f"--config must be one of {', '.join(self._named_runs)}. "
-                f"Received: {name}",
-            )
-            sys.exit(USAGE)
         listed = ""
-        for named, function in self._named_runs.items():
+        for named, function in named_runs.items():
             lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())
             listed += f"\n  {named}: " + "\n    ".join(lines)
-        default = self._named_runs[name]()
+        default = named_runs[name]()
         return tyro.cli(
             type(default),
             args=args,
-            prog=f"python -m {self._name}",
-            description=f"{description(self._doc)}\n\n"
-            f"Named configurations:{listed}",
+            prog=f"python -m {prog}",
+            description=f"{description(doc)}\n\nNamed configurations:{listed}",
             default=default,
             config=(tyro.conf.OmitArgPrefixes,),
             use_underscores=True,
         )
 
-    def train(self, config: ExperimentConfig) -> dict[str, float]:
-        """Trains, or continues, a run; see `training.engine.loop.run_task`."""
+    def train(config: ExperimentConfig) -> dict[str, float]:
         import_tensorflow()
         from training.engine.loop import run_task
 
-        module, _, task = config.task.partition(":")
-        return run_task(config, getattr(importlib.import_module(module), task))
+        return run_task(config, pkgutil.resolve_name(config.task))
 
-    def main(self, args: list[str] | None = None) -> int:
-        """Runs the command and returns its exit status."""
+    def main(args: list[str] | None = None) -> int:
         args = sys.argv[1:] if args is None else args
 
         def verb(config: ExperimentConfig) -> int:
             if config.seeds == 1:
-                self.train(config)
+                train(config)
                 return 0
             from training.engine.records import run_seeds
 
-            return run_seeds(self._name, config, args)
+            return run_seeds(prog, config, args)
 
-        return run(verb, self.parse(args), self._name)
+        return run(verb, parse(args), prog)
+
+    return parse, train, main
 
 
 @contextlib.contextmanager

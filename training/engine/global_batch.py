@@ -18,11 +18,11 @@ from training.engine.strategy import replica_batch_size
 
 
 class Share(typing.NamedTuple):
-    """Of a global batch, a worker's replicas take `size` (M) rows in turn."""
+    """The `rows` of a global batch that a worker's replicas divide."""
 
     replicas: int
-    size: int
-    first_row: int
+    size: int  # M, the rows of each replica
+    rows: slice
 
     @classmethod
     def of(
@@ -33,12 +33,12 @@ class Share(typing.NamedTuple):
             global_batch_size, context.num_replicas_in_sync
         )
         replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        return cls(replicas, size, context.input_pipeline_id * replicas * size)
+        first = context.input_pipeline_id * replicas * size
+        return cls(replicas, size, slice(first, first + replicas * size))
 
-    @property
-    def rows(self) -> slice:
-        """The worker's rows of the global batch."""
-        return slice(self.first_row, self.first_row + self.replicas * self.size)
+    def divide(self, batches: tf.Tensor) -> tf.Tensor:
+        """Divides `[batches, B]` into the replicas' batches, `[..., M]`."""
+        return tf.reshape(batches[:, self.rows], [-1, self.size])
 
 
 def shuffled(
@@ -70,17 +70,16 @@ def shuffled(
 
 def evaluation_numbers(
     count: int, global_batch_size: int, context: tf.distribute.InputContext
-) -> np.ndarray:
+) -> tf.Tensor:
     """Returns the numbers of a worker's examples, int64 `[batches, M]`.
 
     -1 pads the last ones, so that all replicas have as many batches.
     """
-    share = Share.of(context, global_batch_size)
     numbers = np.pad(
         np.arange(count), (0, -count % global_batch_size), constant_values=-1
     )
-    mine = numbers.reshape([-1, global_batch_size])[:, share.rows]
-    return mine.reshape([-1, share.size])
+    batches = numbers.reshape([-1, global_batch_size])
+    return Share.of(context, global_batch_size).divide(batches)
 
 
 def scaled(draws: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
@@ -115,14 +114,11 @@ class ExampleBatches(abc.ABC):
         """Endless shuffled batches, which a worker's replicas take in turn."""
         share = Share.of(context, self.global_batch_size)
 
-        def divided(_, numbers):
-            return tf.reshape(numbers[share.rows], [share.replicas, share.size])
-
         return (
             shuffled(
                 len(examples), self.global_batch_size, self.seed, first_step
             )
-            .map(divided)
+            .map(lambda step, numbers: share.divide(numbers[None]))
             .unbatch()
             .map(self.reader(examples), num_parallel_calls=tf.data.AUTOTUNE)
             .prefetch(tf.data.AUTOTUNE)

@@ -33,8 +33,8 @@ from training.engine.strategy import (
     distribute,
     draw_for_each_replica,
     get_strategy,
-    is_chief,
     replica_batch_size,
+    worker_number,
 )
 from training.engine.task import SequenceTask
 from training.engine.trainer import Evaluator, Trainer
@@ -50,7 +50,8 @@ def run_task(
     run, training = config.run, config.training
     # TensorFlow must know the other workers before its first operation.
     strategy = get_strategy(run.strategy)
-    records = RunRecords(run.workdir, training.steps, is_chief(strategy))
+    worker, _ = worker_number(strategy)
+    records = RunRecords(run.workdir, training.steps, chief=worker == 0)
     records.say(f"reading {run.data}")
     task = make_task(config)
     records.claim(

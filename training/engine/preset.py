@@ -21,6 +21,7 @@ from keras_fixedhead import (
 from keras_fixedhead.convert.bert_files import read_vocabulary
 from keras_fixedhead.files import loading
 from training.engine.configs import ModelConfig, StartConfig
+from training.engine.records import differences
 
 _Task = TypeVar("_Task", bound=keras_hub.models.Task)
 
@@ -170,24 +171,16 @@ def read_start(
         return None, model
     start = read_embedder(model.init, "init")
     theirs = {name: getattr(start.backbone, name) for name in SHAPE}
-    refuse_differences(
-        model.init,
-        {name: (theirs[name], value) for name, value in given.items()},
-    )
+    refuse_differences(model.init, theirs, theirs | given)
     return start, dataclasses.replace(model, **theirs)
 
 
-def refuse_differences(init: pathlib.Path, values: dict[str, tuple]) -> None:
-    """Raises an error unless `values`, of the preset and the run, are equal."""
-    different = [
-        f"{name} (there {theirs!r}, now {ours!r})"
-        for name, (theirs, ours) in sorted(values.items())
-        if theirs != ours
-    ]
-    if different:
+def refuse_differences(init: pathlib.Path, there: dict, now: dict) -> None:
+    """Raises an error unless the preset and the run have the same values."""
+    if different := ", ".join(differences(there, now)):
         raise ValueError(
             f"`init` {str(init)!r} must have the values of the run. "
-            f"Different: {', '.join(different)}"
+            f"Different: {different}"
         )
 
 

@@ -65,11 +65,11 @@ class RunRecords:
         if self._config.exists():
             recorded = json.loads(self._config.read_text(encoding="utf-8"))
             asked = json.loads(json.dumps(settings))
-            if different := differences(recorded, asked):
+            if different := ", ".join(differences(recorded, asked)):
                 raise ValueError(
-                    f"{self.workdir} holds a run that differs in "
-                    f"{', '.join(different)}. Use another `workdir`, or give "
-                    "the same values to continue that run"
+                    f"{self.workdir} holds a run that differs in {different}. "
+                    "Use another `workdir`, or give the same values to "
+                    "continue that run"
                 )
         self._settings = settings
 
@@ -90,7 +90,7 @@ class RunRecords:
         The evaluation after that step is repeated.
         """
         self.workdir.mkdir(parents=True, exist_ok=True)
-        _write(self._config, json.dumps(self._settings, indent=2) + "\n")
+        write_json(self._config, self._settings)
         kept = ""
         if self._metrics.exists():
             for line in self._metrics.read_text(encoding="utf-8").splitlines():
@@ -155,25 +155,14 @@ def _write(path, text):
         partial.write_text(text, encoding="utf-8")
 
 
-def differences(there: dict, now: dict) -> list[str]:
+def differences(there: dict, now: dict, prefix: str = "") -> Iterator[str]:
     """Describes each value that differs between two nested dictionaries."""
-    there, now = _flat(there), _flat(now)
-    return [
-        f"{name} (there {there.get(name)!r}, now {now.get(name)!r})"
-        for name in sorted(there.keys() | now.keys())
-        if there.get(name) != now.get(name)
-    ]
-
-
-def _flat(settings, prefix=""):
-    """Returns nested settings as one dictionary of dotted names."""
-    flat = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+    for name in sorted(there.keys() | now.keys()):
+        old, new = there.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            yield f"{prefix}{name} (there {old!r}, now {new!r})"
 
 
 def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:

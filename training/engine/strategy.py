@@ -40,13 +40,11 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
     )
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process, one of all, writes what a run keeps."""
-    return worker_number(strategy)[0] == 0
-
-
 def worker_number(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Returns the index of this worker and the number of workers."""
+    """Returns the index of this worker and the number of workers.
+
+    The first one, the chief, writes what a run keeps.
+    """
     resolver = getattr(strategy, "cluster_resolver", None)
     if resolver is None or resolver.task_type not in ("chief", "worker"):
         return 0, 1

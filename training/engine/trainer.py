@@ -84,9 +84,8 @@ class Trainer(orbit.StandardTrainer):
         self._names = ("loss", *task.metrics, *task.counts)
         with strategy.scope():
             self._sums = tf.Variable([0.0] * len(self._names), trainable=False)
-            self._steps = tf.Variable(0.0, trainable=False)
         self._peak_flops = peak_flops(task.model.dtype_policy.compute_dtype)
-        self._started = 0.0
+        self._started, self._first_step = 0.0, 0
 
     def _gradients(self, batch, totals):
         """Returns shares of loss and metrics, as one tensor, and gradients."""
@@ -143,7 +142,7 @@ class Trainer(orbit.StandardTrainer):
 
     def train_loop_begin(self) -> None:
         self._sums.assign(tf.zeros_like(self._sums))
-        self._steps.assign(0.0)
+        self._first_step = int(self._optimizer.iterations.numpy())
         self._started = time.monotonic()
 
     @tf.autograph.experimental.do_not_convert
@@ -155,10 +154,9 @@ class Trainer(orbit.StandardTrainer):
             tf.distribute.ReduceOp.SUM, values, axis=None
         )
         self._sums.assign_add(tf.cast(values, tf.float32))
-        self._steps.assign_add(1.0)
 
     def train_loop_end(self) -> dict[str, float]:
-        steps = float(self._steps.numpy())
+        steps = int(self._optimizer.iterations.numpy()) - self._first_step
         sums = self._sums.numpy().tolist()
         means = {name: x / steps for name, x in zip(self._names, sums)}
         # Reading the results has waited for the updates.

@@ -62,8 +62,7 @@ class MaskedLMTask(CorpusTask):
                 earlier = FixedHeadMaskedLM.from_preset(
                     str(masked_lm.init), dtype=model.dtype
                 )
-            both = (earlier.next_sentence, self.model.next_sentence)
-            self._start_from(earlier, {"next_sentence": both})
+            self._start_from(earlier, "next_sentence")
 
     def _counts(self, batch):
         predictions = tf.reduce_sum(batch["mask_weights"], axis=1)

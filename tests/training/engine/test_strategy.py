@@ -15,7 +15,6 @@ from tests.training import workers
 from training.engine import strategy as strategy_module
 from training.engine.strategy import (
     get_strategy,
-    is_chief,
     replica_batch_size,
     wait_for_workers,
     worker_number,
@@ -51,21 +50,20 @@ def test_no_tpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "cluster, task, chief, number",
+    "cluster, task, number",
     [
-        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True, 0),
-        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False, 1),
-        ({"chief": ["c:1"], "worker": ["a:1"]}, ("worker", 0), False, 1),
-        ({"chief": ["c:1"], "worker": ["a:1"]}, ("chief", 0), True, 0),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 0), 0),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), 1),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("worker", 0), 1),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, ("chief", 0), 0),
     ],
 )
-def test_one_process_of_a_cluster_is_chief(cluster, task, chief, number):
+def test_workers_are_numbered_from_the_chief(cluster, task, number):
     class Strategy:
         cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type=task[0], task_id=task[1]
         )
 
-    assert is_chief(Strategy()) is chief
     assert worker_number(Strategy()) == (number, 2)
     assert worker_number(get_strategy("one_device")) == (0, 1)
 

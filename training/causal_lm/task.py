@@ -40,12 +40,11 @@ class LanguageModelBatches(ChunkBatches):
     ):
         check_at_least(2, sequence_length=config.sequence_length)
         super().__init__(
+            config,
             global_batch_size,
             seed,
             # One is [CLS]; the model does not read [SEP].
             config.sequence_length - 1,
-            config.shuffle_tokens,
-            config.evaluation_examples,
         )
         self.tokenizer = tokenizer
         self._length = None if packed else config.sequence_length

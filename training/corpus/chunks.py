@@ -13,6 +13,7 @@ import abc
 import math
 import typing
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -140,26 +141,23 @@ _WINDOW_ORDER, _CHUNK_ORDER, _EXAMPLE = range(3)
 
 
 class ChunkBatches(abc.ABC):
-    """Batches of chunks of `chunk_length` tokens, each a dictionary."""
+    """Batches of chunks of `chunk_length` tokens, each a dictionary.
+
+    `config` has the fields `shuffle_tokens` and `evaluation_examples`.
+    """
 
     def __init__(
-        self,
-        global_batch_size: int,
-        seed: int,
-        chunk_length: int,
-        shuffle_tokens: int,
-        evaluation_examples: int,
+        self, config: Any, global_batch_size: int, seed: int, chunk_length: int
     ):
         check_at_least(
             1,
-            shuffle_tokens=shuffle_tokens,
-            evaluation_examples=evaluation_examples,
+            shuffle_tokens=config.shuffle_tokens,
+            evaluation_examples=config.evaluation_examples,
         )
+        self.config = config
         self.global_batch_size = global_batch_size
         self.seed = seed
         self._chunk_length = chunk_length
-        self._shuffle_tokens = shuffle_tokens
-        self._evaluation_examples = evaluation_examples
 
     @abc.abstractmethod
     def _examples(
@@ -233,7 +231,7 @@ class ChunkBatches(abc.ABC):
         for one that fills up the last batch.
         """
         paths, num_examples = self._plan(shards)
-        count = min(self._evaluation_examples, num_examples[0])
+        count = min(self.config.evaluation_examples, num_examples[0])
         rows = evaluation_numbers(count, self.global_batch_size, context)
         batches = tf.data.Dataset.from_tensors(paths[0]).flat_map(
             lambda paths: self._window_batches(
@@ -271,7 +269,7 @@ class ChunkBatches(abc.ABC):
     def _deal(self, shards: Sequence[Shard]) -> list[list[Shard]]:
         """Deals the shards into windows that fit in memory."""
         tokens = sum(int(shard.document_lengths.sum()) for shard in shards)
-        count = max(math.ceil(tokens / self._shuffle_tokens), 1)
+        count = max(math.ceil(tokens / self.config.shuffle_tokens), 1)
         count = min(count, len(shards))
         return [list(shards[number::count]) for number in range(count)]
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Collection, Iterator
+from typing import Self
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class TfdsSplit:
     num_bytes: int
     num_examples: int
 
-    def strings(self) -> Collection[str]:
+    def strings(self) -> list[str]:
         """Returns the names of the columns of strings."""
         return [
             name
@@ -82,7 +83,7 @@ class TfdsSplit:
                     record[name] = features[name].int2str(value)
             yield record
 
-    def parts(self) -> list["TfdsSplit"]:
+    def parts(self) -> list[Self]:
         """Divides a whole split into its files, for workers to read."""
         splits = self._builder().info.splits
         if self.split not in splits:

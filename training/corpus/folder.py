@@ -28,6 +28,14 @@ def read_manifest(folder: pathlib.Path, kind: str) -> tuple[dict, str]:
     return manifest, hashlib.sha256(content).hexdigest()
 
 
+def changed(path: pathlib.Path) -> ValueError:
+    """Returns the error for a file that is not what its folder's was."""
+    return ValueError(
+        f"{path} is damaged, or was changed after it was written. Prepare the "
+        "folder again"
+    )
+
+
 SPLITS = ("train", "tuning", "test")
 
 
@@ -54,8 +62,5 @@ def read_stream(folder: pathlib.Path) -> Stream:
         path = folder / f"{split}.npy"
         splits[split] = np.load(path, mmap_mode="r")
         if len(splits[split]) != counts[f"{split} tokens"]:
-            raise ValueError(
-                f"{path} is damaged, or was changed after it was written. "
-                "Prepare the folder again"
-            )
+            raise changed(path)
     return Stream(counts["tokens in the vocabulary"], sha256, counts, splits)

@@ -120,13 +120,10 @@ def _negatives(record, where):
 
 def write_jsonl(path: str | os.PathLike, pairs: Sequence[Pair]) -> None:
     """Writes pairs as `read_jsonl` reads them."""
-    records = []
-    for pair in pairs:
-        record = pair._asdict()
-        if not pair.negatives:
-            del record["negatives"]
-        records.append(record)
-    beir.write_records(path, records)
+    fields = (pair._asdict().items() for pair in pairs)
+    beir.write_records(
+        path, ({k: v for k, v in values if v != ()} for values in fields)
+    )
 
 
 def pairs_of(collection: beir.Beir) -> tuple[list[Pair], dict[str, int]]:

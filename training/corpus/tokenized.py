@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from keras_fixedhead.convert.bert_files import read_vocabulary
 from keras_fixedhead.files import replaced
-from training.corpus.folder import read_manifest
+from training.corpus.folder import changed, read_manifest
 
 
 class Document(typing.NamedTuple):
@@ -86,10 +86,7 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
     manifest, digest = read_manifest(folder, "text")
     vocabulary = folder / "vocabulary.txt"
     if file_sha256(vocabulary) != manifest["vocabulary_sha256"]:
-        raise ValueError(
-            f"{vocabulary} is not the one that the shards were made with. "
-            "Prepare the folder again"
-        )
+        raise changed(vocabulary)
     shards = {
         split: [_read_shard(folder, entry) for entry in entries]
         for split, entries in manifest["shards"].items()
@@ -128,7 +125,7 @@ def check_shards(shards: Iterable[Shard]) -> None:
     """Reads shards through; a `ValueError` names one that was changed."""
     for shard in shards:
         if file_sha256(shard.path) != shard.sha256:
-            raise _changed(shard.path)
+            raise changed(shard.path)
 
 
 def _serialize(document):
@@ -145,7 +142,7 @@ def _read_shard(folder, entry):
     path = folder / entry["name"]
     lengths = np.load(_lengths_path(path))
     if path.stat().st_size != entry["bytes"]:
-        raise _changed(path)
+        raise changed(path)
     return Shard(path, lengths, entry["sha256"], entry.get("words"))
 
 
@@ -157,10 +154,3 @@ def file_sha256(path: pathlib.Path) -> str:
     """Returns the checksum of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _changed(path):
-    return ValueError(
-        f"{path} is damaged, or was changed after it was written. Prepare the "
-        "folder again"
-    )

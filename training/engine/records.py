@@ -203,18 +203,14 @@ def run_seeds(verb: str, config: ExperimentConfig, args: list[str]) -> int:
     return 0
 
 
-def read_figures(workdir: pathlib.Path) -> dict[str, float]:
-    """Returns the last held-out metrics of a finished run."""
-    path = workdir / "preset" / "run.json"
-    figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
-    return {name: x for name, x in figures.items() if name != "step"}
-
-
 def summarize(folders: dict[int, pathlib.Path]) -> dict:
     """Returns means and sample deviations of finished runs, given by seed."""
-    runs = [read_figures(folder) for folder in folders.values()]
+    runs = []
+    for folder in folders.values():
+        text = (folder / "preset" / "run.json").read_text(encoding="utf-8")
+        runs.append(json.loads(text)["figures"])
     figures = {}
-    for name in runs[0]:
+    for name in [name for name in runs[0] if name != "step"]:
         values = [run[name] for run in runs]
         figures[name] = {
             "values": values,

@@ -68,10 +68,8 @@ class Worker:
     log: pathlib.Path | None = None
 
     def start(self) -> subprocess.Popen:
-        with contextlib.ExitStack() as stack:
-            output = None
-            if self.log is not None:
-                output = stack.enter_context(open(self.log, "ab"))
+        log = open(self.log, "ab") if self.log else contextlib.nullcontext()
+        with log as output:
             return subprocess.Popen(
                 self.command,
                 env={**os.environ, **self.environment},

@@ -47,14 +47,12 @@ class PretrainingBatches(ChunkBatches):
     ):
         _check(config)
         super().__init__(
+            config,
             global_batch_size,
             seed,
             # [CLS] and a [SEP] behind each segment.
             config.sequence_length - (3 if config.next_sentence else 2),
-            config.shuffle_tokens,
-            config.evaluation_examples,
         )
-        self.config = config
         self.tokenizer = tokenizer
         suffix = tokenizer.suffix_indicator
         self._is_suffix = np.array(

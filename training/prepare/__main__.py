@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from training.engine import cli
-from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
+from training.prepare import configs
 
 
-def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
+def prepare(config: configs.FolderConfig) -> None:
     """Makes the folder, and prints what is in it and what is not."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing here uses a GPU
     cli.import_tensorflow()
@@ -37,9 +37,9 @@ def prepare(config: PairsConfig | TextConfig | StreamConfig) -> None:
 main = cli.command(
     prepare,
     # tyro takes a union; Python has no type for that yet.
-    Annotated[PairsConfig, tyro.conf.subcommand("pairs")]  # type: ignore[arg-type]
-    | Annotated[TextConfig, tyro.conf.subcommand("text")]
-    | Annotated[StreamConfig, tyro.conf.subcommand("stream")],
+    Annotated[configs.PairsConfig, tyro.conf.subcommand("pairs")]  # type: ignore[arg-type]
+    | Annotated[configs.TextConfig, tyro.conf.subcommand("text")]
+    | Annotated[configs.StreamConfig, tyro.conf.subcommand("stream")],
     "training.prepare",
     "Turns text into a data folder.",
 )

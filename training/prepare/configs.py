@@ -5,13 +5,22 @@ import pathlib
 from typing import ClassVar
 
 
-@dataclasses.dataclass(frozen=True)
-class PairsConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FolderConfig:
+    """What every data folder has."""
+
+    kind: ClassVar[str]
+    output: pathlib.Path
+    """Folder to write. It appears when it is complete."""
+    overwrite: bool = False
+    """Replace an existing data folder, or an unfinished one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairsConfig(FolderConfig):
     """Query-document pairs for retrieval, some of them held out."""
 
     kind: ClassVar[str] = "pairs"
-    output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
     source: str = "python"
     """`python` (installed docstrings), a jsonl file (`query`, `document` and
     perhaps `negatives`; or sentence-transformers' `anchor`, `positive` and
@@ -33,20 +42,16 @@ class PairsConfig:
     """The most tokens to learn."""
     lowercase: bool = True
     """Learn the vocabulary from lower-cased text."""
-    overwrite: bool = False
-    """Replace an existing data folder."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TextConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig(FolderConfig):
     """Tokenized documents for pre-training, some of them held out.
 
     The same command continues a run that was interrupted.
     """
 
     kind: ClassVar[str] = "text"
-    output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
     source: tuple[str, ...]
     """Text (a paragraph a line, blank lines between documents), .jsonl (a
     document a line, in `text`), either with .gz; folders and globs of them;
@@ -80,12 +85,10 @@ class TextConfig:
     """Run as an Apache Beam pipeline with these options, such as
     runner=FlinkRunner flink_master=HOST:PORT; every machine must see sources
     and output under the same paths."""
-    overwrite: bool = False
-    """Replace an existing data folder, or an unfinished one."""
 
 
-@dataclasses.dataclass(frozen=True)
-class StreamConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamConfig(FolderConfig):
     """The tokens of a text folder as plain arrays, for training.reproduce.
 
     Machines without TensorFlow can read them. Every other held-out document is
@@ -95,7 +98,3 @@ class StreamConfig:
     kind: ClassVar[str] = "stream"
     data: pathlib.Path
     """Folder written by `python -m training.prepare text`."""
-    output: pathlib.Path
-    """Folder to write. It appears when it is complete."""
-    overwrite: bool = False
-    """Replace an existing data folder."""

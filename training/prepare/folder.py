@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from keras_fixedhead.files import write_json
 from training.corpus.folder import read_manifest
 from training.engine.cli import held
-from training.prepare.configs import PairsConfig, StreamConfig, TextConfig
+from training.prepare.configs import FolderConfig
 from training.prepare.sources import stamps
 
 _STAMPS = "sources.json"
@@ -28,10 +28,7 @@ class Output:
     """
 
     def __init__(
-        self,
-        config: PairsConfig | TextConfig | StreamConfig,
-        names: Sequence[str],
-        **changes: str,
+        self, config: FolderConfig, names: Sequence[str], **changes: str
     ):
         self._config, self._path = config, config.output
         arguments = dataclasses.asdict(config)

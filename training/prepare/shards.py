@@ -19,6 +19,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
@@ -184,12 +185,11 @@ def _tokenize(documents, tokenizer, counts):
         ):
             counts[counted.UNKNOWN] += int((token_ids == unknown).sum())
             counts[counted.EMPTY_LINES] += int((line_lengths == 0).sum())
-            token = line = 0
-            for lines in batch:
-                lengths = line_lengths[line : line + len(lines)]
-                line += len(lines)
-                tokens = token_ids[token : token + lengths.sum()]
-                token += len(tokens)
+            ends = np.cumsum([len(lines) for lines in batch])
+            all_lengths = np.split(line_lengths, ends[:-1])
+            ends = np.cumsum([lengths.sum() for lengths in all_lengths])
+            all_tokens = np.split(token_ids, ends[:-1])
+            for lines, lengths, tokens in zip(batch, all_lengths, all_tokens):
                 if len(tokens) < 2:
                     counts[counted.SHORT] += 1
                     continue

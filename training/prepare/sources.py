@@ -15,7 +15,7 @@ import os
 import pathlib
 import reprlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from training.corpus.datasets import TfdsSplit, is_named, open_dataset
 from training.prepare.documents import (
@@ -98,35 +98,22 @@ def _read_jsonl(path, stream, counts):
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetTexts:
+class DatasetTexts(TfdsSplit):
     """The texts of a named dataset, in its column `feature`."""
 
-    dataset: TfdsSplit
     feature: str
-
-    @property
-    def num_bytes(self) -> int:
-        return self.dataset.num_bytes
 
     def documents(self, counts: Counts) -> Iterator[bytes]:
         """Yields the documents, one per example."""
         before = counts[BYTES]
-        examples = self.dataset.examples([self.feature])
-        for number, example in enumerate(examples, start=1):
+        for number, example in enumerate(self.examples([self.feature]), 1):
             counts[BYTES] = before + (
-                self.num_bytes * number // self.dataset.num_examples
+                self.num_bytes * number // self.num_examples
             )
             yield from read_one(example[self.feature], counts)
 
-    def parts(self) -> list["Source"]:
-        parts = self.dataset.parts()
-        return [dataclasses.replace(self, dataset=part) for part in parts]
-
     def identity(self) -> object:
         return self
-
-    def __str__(self) -> str:
-        return str(self.dataset)
 
 
 # `identity` is the same under each name of a source; `parts` divides it into
@@ -166,26 +153,20 @@ class Sources:
         return "heldout" if number < self.heldout_part * 2**64 else "train"
 
 
-class Sample:
-    """Draws documents of at most `max_bytes`, by the smallest hashes."""
-
-    def __init__(self, max_bytes: int, seed: int):
-        self._max_bytes = max_bytes
-        self._seed = seed
-        self._size = 0
-        self._drawn: list[tuple[int, bytes]] = []  # the largest hash first
-
-    def add(self, document: bytes) -> None:
-        drawn = -_hash(document, b"sample", self._seed), document
-        heapq.heappush(self._drawn, drawn)
-        self._size += len(document)
+def sample(
+    documents: Iterable[bytes], max_bytes: int, seed: int
+) -> list[bytes]:
+    """Draws documents of at most `max_bytes`, those of the smallest hashes."""
+    drawn: list[tuple[int, bytes]] = []  # the largest hash first
+    size = 0
+    for document in documents:
+        entry = -_hash(document, b"sample", seed), document
+        heapq.heappush(drawn, entry)
+        size += len(document)
         # One is always drawn, even if it is longer.
-        while self._size > self._max_bytes and len(self._drawn) > 1:
-            self._size -= len(heapq.heappop(self._drawn)[1])
-
-    def documents(self) -> list[bytes]:
-        """Returns the drawn documents, by hash."""
-        return [document for _, document in sorted(self._drawn, reverse=True)]
+        while size > max_bytes and len(drawn) > 1:
+            size -= len(heapq.heappop(drawn)[1])
+    return [document for _, document in sorted(drawn, reverse=True)]
 
 
 def shard_number(document: bytes, num_shards: int) -> int:
@@ -224,10 +205,10 @@ def without(
     """Returns the sources that are not held out."""
     held_out = {source.identity() for source in heldout}
     left = [source for source in sources if source.identity() not in held_out]
-    datasets = [s.dataset for s in heldout if isinstance(s, DatasetTexts)]
+    datasets = [s for s in heldout if isinstance(s, DatasetTexts)]
     for source in left:
         if isinstance(source, DatasetTexts) and any(
-            source.dataset.overlaps(other) for other in datasets
+            map(source.overlaps, datasets)
         ):
             raise ValueError(
                 "`heldout_source` must be one whole `source`, or must not "
@@ -289,11 +270,10 @@ def _find_files(name: str, lines_are_documents: bool = False) -> list[File]:
 def _find_dataset(name: str, data_dir: pathlib.Path | None) -> DatasetTexts:
     dataset = open_dataset(name, data_dir)
     strings = dataset.strings()
-    if "text" in strings:
-        return DatasetTexts(dataset, "text")
-    if len(strings) != 1:
+    if "text" not in strings and len(strings) != 1:
         raise ValueError(
             f"`source` {name!r} must have the feature `text`, or one string. "
             f"Its strings: {sorted(strings)}"
         )
-    return DatasetTexts(dataset, *strings)
+    feature = "text" if "text" in strings else strings[0]
+    return DatasetTexts(**vars(dataset), feature=feature)

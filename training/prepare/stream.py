@@ -84,7 +84,5 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
 def _documents(shards: Sequence[Shard]) -> Iterator[np.ndarray]:
     for shard in shards:
         loaded = load_shards([str(shard.path)])
-        token_ids = loaded["token_ids"].numpy()
         starts = loaded["document_starts"].numpy()
-        for start, end in zip(starts[:-1], starts[1:]):
-            yield token_ids[start:end]
+        yield from np.split(loaded["token_ids"].numpy(), starts[1:-1])

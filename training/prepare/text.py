@@ -22,10 +22,10 @@ from training.prepare.shards import (
     write_shards,
 )
 from training.prepare.sources import (
-    Sample,
     Sources,
     check_outside,
     find_sources,
+    sample,
     without,
 )
 
@@ -96,12 +96,14 @@ def _make_vocabulary(
 ) -> None:
     """Writes the given vocabulary, or learns one from a sample of the text."""
     if config.vocabulary is None:
-        sample = Sample(config.vocabulary_megabytes * 10**6, config.seed)
-        for split, document in _read("Drawing a sample", sources, Counts()):
-            if split == "train":
-                sample.add(document)
+        read = _read("Drawing a sample", sources, Counts())
+        drawn = sample(
+            (document for split, document in read if split == "train"),
+            config.vocabulary_megabytes * 10**6,
+            config.seed,
+        )
         tokens = vocabulary.learn_vocabulary(
-            b"\n".join(sample.documents()).split(b"\n"),
+            b"\n".join(drawn).split(b"\n"),
             config.vocabulary_size,
             config.lowercase,
         )

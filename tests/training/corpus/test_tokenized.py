@@ -96,7 +96,7 @@ def test_reads_and_loads(folder):
             lambda b: b.replace(b'"text"', b'"pairs"'),
             r"prepare text.*Received: pairs",
         ),
-        ("vocabulary.txt", lambda b: b + b"h\n", "vocabulary.txt is not the"),
+        ("vocabulary.txt", lambda b: b + b"h\n", "vocabulary.txt is damaged"),
         ("train-00001.tfrecord", lambda b: b[:-1], "train-00001.tfrecord is d"),
     ],
 )

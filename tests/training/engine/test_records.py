@@ -10,7 +10,6 @@ from training import finetune
 from training.engine.records import (
     SUMMARY,
     RunRecords,
-    read_figures,
     run_seeds,
 )
 
@@ -108,7 +107,7 @@ def test_runs_each_seed_and_continues(tmp_path, capsys):
     assert finetune.main(args) == 0
     summary = json.loads((tmp_path / "run" / SUMMARY).read_text())
     assert summary["seeds"] == [5, 6]
-    runs = [read_figures(tmp_path / "run" / f"seed_{n}") for n in (5, 6)]
+    runs = [tiny.metrics(tmp_path / "run" / f"seed_{n}")[-1] for n in (5, 6)]
     for name, figure in summary["figures"].items():
         assert figure["values"] == [figures[name] for figures in runs]
     losses = summary["figures"]["heldout_loss_dev_one"]

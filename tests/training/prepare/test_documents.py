@@ -17,9 +17,9 @@ from training.prepare import documents, sources
 from training.prepare.documents import Counts, read_text
 from training.prepare.sources import (
     File,
-    Sample,
     Sources,
     find_sources,
+    sample,
     without,
 )
 
@@ -258,13 +258,13 @@ def datasets(tmp_path_factory):
 )
 def test_tensorflow_datasets(datasets, name, expected):
     (source,) = find_sources([f"tfds:{name}"], datasets)
-    assert source.dataset.name == f"{name.partition(':')[0]}:1.2.3"
+    assert source.name == f"{name.partition(':')[0]}:1.2.3"
     counts = Counts()
     found = [text.decode() for text in source.documents(counts)]
     assert found == expected
     assert counts[documents.BYTES] == source.num_bytes > 0
     assert counts[documents.EMPTY] == ("" in expected) + (
-        source.dataset.num_examples - len(expected)
+        source.num_examples - len(expected)
     )
     parts = [list(part.documents(Counts())) for part in source.parts()]
     assert [t.decode() for t in itertools.chain(*parts)] == expected
@@ -353,16 +353,14 @@ def test_held_out_documents(tmp_path):
 def test_sample_stays_small():
     draw = random.Random(3)
     drawn = [draw.randbytes(draw.randint(1, 31)) for _ in range(499)]
-    sample = Sample(1009, seed=5)
-    sizes = []
-    for document in drawn:
-        sample.add(document)
-        sizes.append(sum(map(len, sample.documents())))
+    sizes = [
+        sum(map(len, sample(drawn[:count], 1009, seed=5)))
+        for count in range(1, len(drawn))
+    ]
     assert max(sizes) <= 1009
     # And full, but for less than the document put out last.
     assert min(sizes[200:]) > 1009 - 31
     # One alone may be longer.
-    sample = Sample(7, seed=5)
-    for document in [b"a document", b"another document", b"the third one"]:
-        sample.add(document)
-        assert len(sample.documents()) == 1
+    documents = [b"a document", b"another document", b"the third one"]
+    for count in (1, 2, 3):
+        assert len(sample(documents[:count], 7, seed=5)) == 1

@@ -6,9 +6,9 @@ of `TaskTests`; what is the task's own follows as functions.
 
 import contextlib
 import dataclasses
-import importlib
 import io
 import pathlib
+import pkgutil
 import re
 import signal
 import types
@@ -75,8 +75,7 @@ class Case:
     def task(self, data, workdir, **changes):
         """The built task of a tiny run, which need not learn."""
         config = self.make(data, workdir, **changes)
-        module, _, name = config.task.partition(":")
-        task = getattr(importlib.import_module(module), name)(config)
+        task = pkgutil.resolve_name(config.task)(config)
         task.build()
         return task
 

@@ -1,4 +1,4 @@
-"""Worker processes of one run, on this machine."""
+"""Processes of a run, on this machine."""
 
 import json
 import os
@@ -9,7 +9,16 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+def start(*words, environment=None, **kwargs):
+    """Starts `python words`, with changes of the environment."""
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+        text=True,
+        **kwargs,
+    )
 
 
 def addresses(count):
@@ -27,15 +36,17 @@ def tf_config(workers, index):
     return json.dumps({"cluster": {"worker": workers}, "task": task})
 
 
-def start(workers, index, module, args, **kwargs):
-    """Starts one of the workers, `python -m module args`."""
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *args],
-        cwd=ROOT,
-        env={
-            **ENVIRONMENT,
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "TF_CONFIG": tf_config(workers, index),
-        },
-        **kwargs,
-    )
+def start_two(*words, **kwargs):
+    """Starts `python words` as each of two workers."""
+    both = addresses(2)
+    return [
+        start(
+            *words,
+            environment={
+                "CUDA_VISIBLE_DEVICES": "-1",
+                "TF_CONFIG": tf_config(both, index),
+            },
+            **kwargs,
+        )
+        for index in (0, 1)
+    ]

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -170,13 +169,8 @@ def assert_goes_on_exactly(data, workdir, whole):
 
 @pytest.mark.slow
 def test_killed_process(data, whole, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "training.pretrain", *flags(data, tmp_path)],
-        cwd=workers.ROOT,
-        env=workers.ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ["-m", "training.pretrain", *flags(data, tmp_path)]
+    process = workers.start(*words, stderr=subprocess.PIPE)
     first_checkpoint(tmp_path, lambda: process.poll() is None)
     process.kill()
     _, said = process.communicate()

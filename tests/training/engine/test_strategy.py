@@ -1,10 +1,8 @@
 """Strategies by name, where one cannot be had, and waiting for workers."""
 
-import json
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
@@ -21,13 +19,12 @@ from training.engine.strategy import (
 )
 
 
-def tf_config(address="a:1", index=0):
-    task = {"type": "worker", "index": index}
-    return json.dumps({"cluster": {"worker": [address]}, "task": task})
-
-
 @pytest.mark.parametrize(
-    "text", [None, "not JSON", "[]", tf_config("a:0"), tf_config(index=1)]
+    "text",
+    [
+        *(None, "not JSON", "[]"),
+        *(workers.tf_config(["a:0"], 0), workers.tf_config(["a:1"], 1)),
+    ],
 )
 def test_multi_worker_asks_for_a_valid_tf_config(text, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -99,27 +96,13 @@ def test_waits_for_who_comes_late(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_signal_ends_a_worker_that_does_not_train_yet():
-    addresses = workers.addresses(2)
     code = (
         "import time; from training.engine.strategy import get_strategy; "
         "get_strategy('multi_worker'); print('made', flush=True); "
         "time.sleep(60)"
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=workers.ROOT,
-            env={
-                **workers.ENVIRONMENT,
-                "CUDA_VISIBLE_DEVICES": "-1",
-                "TF_CONFIG": workers.tf_config(addresses, index),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in (0, 1)
-    ]
+    pipe = subprocess.PIPE
+    processes = workers.start_two("-c", code, stdout=pipe, stderr=pipe)
     for process in processes:
         assert process.stdout.readline() == "made\n"
     for process in processes:

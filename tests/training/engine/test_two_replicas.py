@@ -145,14 +145,11 @@ def runs(tmp_path_factory):
 
     def make(name):
         if name not in made:
-            done = subprocess.run(
-                [sys.executable, "-m", PROGRAM, str(folder), name],
-                cwd=workers.ROOT,
-                env=workers.ENVIRONMENT,
-                capture_output=True,
-                text=True,
+            process = workers.start(
+                *("-m", PROGRAM, str(folder), name), stderr=subprocess.PIPE
             )
-            assert done.returncode == 0, done.stderr
+            _, said = process.communicate()
+            assert process.returncode == 0, said
             made.add(name)
         return folder
 
@@ -200,10 +197,7 @@ def test_two_workers_learn_the_same(runs, name, tmp_path):
     train = tmp_path / "train"
     changes = {"strategy": "multi_worker", **REPORTS}
     args = tiny.flags(config(name, folder, train, **changes), named)
-    addresses = workers.addresses(2)
-    both = [
-        workers.start(addresses, index, verb.__name__, args) for index in (0, 1)
-    ]
+    both = workers.start_two("-m", verb.__name__, *args)
     assert [process.wait() for process in both] == [0, 0]
     assert difference(folder / "one_device" / name, train) < 1e-9
     assert (train / "preset").exists()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -10,9 +9,8 @@ import time
 
 import pytest
 
+from tests.training import workers
 from training.launch.__main__ import main
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 # Each worker follows its part of the plan: an exit status or a word for each
 # time it is started, the last one from then on. It leaves a line every time in
@@ -88,12 +86,9 @@ class Launcher:
         return [*args, "--", *command]
 
     def start(self, *args, **flags):
-        verb = [sys.executable, "-m", "training.launch"]
-        process = subprocess.Popen(
-            [*verb, *self.args(*args, **flags)],
-            cwd=ROOT,
+        process = workers.start(
+            *("-m", "training.launch", *self.args(*args, **flags)),
             stderr=subprocess.PIPE,
-            text=True,
             process_group=0,
         )
         self.processes.append(process)

@@ -30,21 +30,14 @@ def run(data, workdir, strategy):
 
 
 def start(data, folder):
-    launcher = [
-        *(sys.executable, "-m", "training.launch", "local"),
+    return workers.start(
+        *("-m", "training.launch", "local"),
         *("--num_workers", "2", "--restart_delay", "0"),
         *("--logs", str(folder / "logs"), "--"),
         *(sys.executable, "-m", "training.pretrain"),
-    ]
-    return subprocess.Popen(
-        [
-            *launcher,
-            *tiny.flags(run(data, folder / "train", "multi_worker"), "small"),
-        ],
-        cwd=workers.ROOT,
-        env={**workers.ENVIRONMENT, "CUDA_VISIBLE_DEVICES": "-1"},
+        *tiny.flags(run(data, folder / "train", "multi_worker"), "small"),
+        environment={"CUDA_VISIBLE_DEVICES": "-1"},
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 

@@ -24,7 +24,7 @@ from training.prepare.sources import (
 )
 
 # TensorFlow Datasets 4.9 asks protobuf 7 for what it frowns upon.
-reads_datasets = pytest.mark.filterwarnings(
+pytestmark = pytest.mark.filterwarnings(
     "ignore:label.. is deprecated:DeprecationWarning"
 )
 
@@ -246,7 +246,6 @@ def datasets(tmp_path_factory):
     return folder
 
 
-@reads_datasets
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -270,7 +269,6 @@ def test_tensorflow_datasets(datasets, name, expected):
     assert [t.decode() for t in itertools.chain(*parts)] == expected
 
 
-@reads_datasets
 @pytest.mark.parametrize(
     ("name", "heldout", "count"),
     [
@@ -293,7 +291,6 @@ def test_datasets_that_are_held_out(datasets, name, heldout, count):
         assert len(without(found, others)) == count
 
 
-@reads_datasets
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -308,7 +305,6 @@ def test_wrong_datasets(datasets, name, message):
         find_sources([f"tfds:{name}"], datasets)
 
 
-@reads_datasets
 def test_a_dataset_that_is_damaged_is_named(datasets):
     (source,) = find_sources(["tfds:named"], datasets)
     (path,) = datasets.glob("named/1.2.3/named-train.tfrecord-*")

@@ -8,6 +8,9 @@ import pytest
 
 from keras_fixedhead.beir import read_collection, write_beir
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from tests.training import tiny
+from tests.training.prepare import command
+from tests.training.prepare.command import content
 from training.corpus.pairs import (
     Pair,
     as_beir,
@@ -15,7 +18,6 @@ from training.corpus.pairs import (
     read_pairs,
     write_jsonl,
 )
-from training.prepare.__main__ import main
 from training.prepare.pairs import cluster_pairs, split_pairs
 
 PAIRS = [
@@ -50,18 +52,7 @@ def write_all(beir, *more):
 
 
 def prepare(*words, **flags):
-    given = [
-        str(x) for flag in flags.items() for x in (f"--{flag[0]}", flag[1])
-    ]
-    return main(["pairs", *words, *given])
-
-
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return command.prepare("pairs", *words, **flags)
 
 
 def adds_up(output):
@@ -138,8 +129,7 @@ def test_repeats_say_so_and_other_arguments_need_overwrite(
     assert "made before" in capsys.readouterr().out
     (output / "sources.json").write_bytes(first["sources.json"])
     assert prepare(seed=2, **flags) == 1
-    error = capsys.readouterr().err
-    assert "--overwrite" in error and len(error.splitlines()) == 1
+    assert "--overwrite" in tiny.error(capsys)
     # What fails leaves the folder as it was, and nothing beside it.
     moved = source.rename(source.with_name("moved.jsonl"))
     assert prepare("--overwrite", seed=2, **flags) == 1
@@ -271,9 +261,7 @@ def test_wrong_arguments_are_one_line(
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
     assert prepare(**flags | changes) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("training.prepare: error: ") and message in error
-    assert len(error.splitlines()) == 1
+    assert message in tiny.error(capsys)
     assert set(tmp_path.iterdir()) == before
 
 

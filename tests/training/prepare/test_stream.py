@@ -5,17 +5,13 @@ import json
 import numpy as np
 
 from tests.training import tiny
+from tests.training.prepare.command import prepare
 from training.corpus.folder import read_stream
-from training.prepare.__main__ import main
-
-
-def prepare(text, output):
-    return main(["stream", "--data", str(text), "--output", str(output)])
 
 
 def test_a_stream_has_every_document_once(tmp_path):
     text = tiny.write_text(tmp_path / "text")
-    assert prepare(text, tmp_path / "stream") == 0
+    assert prepare("stream", data=text, output=tmp_path / "stream") == 0
     stream = read_stream(tmp_path / "stream")
     manifest = json.loads((text / "manifest.json").read_text())
     tokens = {
@@ -38,9 +34,9 @@ def test_a_stream_has_every_document_once(tmp_path):
 
 
 def test_a_stream_is_made_of_text_with_held_out_documents(tmp_path, capfd):
-    assert prepare(tmp_path, tmp_path / "stream") == 1
+    assert prepare("stream", data=tmp_path, output=tmp_path / "stream") == 1
     assert "manifest.json" in capfd.readouterr().err
     text = tiny.write_text(tmp_path / "text")
     tiny.rewrite(text, shards={"train": [], "heldout": []})
-    assert prepare(text, tmp_path / "stream") == 1
+    assert prepare("stream", data=text, output=tmp_path / "stream") == 1
     assert "two held-out documents" in capfd.readouterr().err

@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 import types
 
@@ -19,32 +17,23 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from tests.training import workers
+from tests.training import tiny, workers
+from tests.training.prepare import command
+from tests.training.prepare.command import content
 from training.corpus.tokenized import read_corpus
 from training.prepare import shards, text
-from training.prepare.__main__ import main
 
 WORDS = ["the", "cat", "café", "Dog", "runs", "eats", "reading", ".", "猫"]
 
 
-def args(*words, **flags):
-    given = [
-        str(x) for flag in flags.items() for x in (f"--{flag[0]}", flag[1])
-    ]
-    return ["text", *words, *given]
-
-
 def prepare(*words, **flags):
-    return main(args(*words, **flags))
+    return command.prepare("text", *words, **flags)
 
 
-def start(*words, **flags):
+def start(**flags):
     """Starts the command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "training.prepare", *args(*words, **flags)],
-        cwd=workers.ROOT,
-        env=workers.ENVIRONMENT,
-    )
+    words = command.args("text", **flags)
+    return workers.start("-m", "training.prepare", *words)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,14 +93,6 @@ def made(source, vocabulary, tmp_path_factory):
     assert prepare(output=output, workers=3, **flags) == 0
     assert list(output.parent.iterdir()) == [output]
     return output, flags
-
-
-def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def documents_of(shards):
@@ -300,9 +281,7 @@ def test_learns_the_vocabulary_from_training_text(tmp_path, capsys):
 def test_wrong_arguments_are_one_line(source, tmp_path, capsys, flags, message):
     flags = {"source": source[0], "output": tmp_path / "data"} | flags
     assert prepare(**flags) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("training.prepare: error: ") and message in error
-    assert len(error.splitlines()) == 1
+    assert message in tiny.error(capsys)
     assert not list(tmp_path.iterdir())
 
 

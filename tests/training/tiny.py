@@ -261,7 +261,6 @@ def write_text(folder: pathlib.Path) -> pathlib.Path:
     Every line begins with a word that the whole document has in common, so
     that there is something to learn.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(3)
     ids = {token: number for number, token in enumerate(VOCABULARY)}
     words = np.array([ids[word] for word in WORDS])
@@ -274,26 +273,30 @@ def write_text(folder: pathlib.Path) -> pathlib.Path:
             lines.append(line)
         return Document(np.concatenate(lines), [len(line) for line in lines])
 
-    shards = {
-        split: [
-            with_words(
-                write_shard(
-                    folder,
-                    f"{split}-{shard:05d}",
-                    [document(10 * shard + number) for number in range(10)],
-                )
-            )
-            for shard in range(count)
-        ]
-        for split, count in {"train": 2, "heldout": 1}.items()
-    }
-    vocabulary = "".join(f"{token}\n" for token in VOCABULARY).encode()
-    (folder / "vocabulary.txt").write_bytes(vocabulary)
+    shards = {"train-00000": 0, "train-00001": 10, "heldout-00000": 0}
+    return write_shards(
+        folder,
+        {
+            name: [document(first + number) for number in range(10)]
+            for name, first in shards.items()
+        },
+    )
+
+
+def write_shards(folder, shards, vocabulary=VOCABULARY, lowercase=True):
+    """Writes a data folder of shards, documents by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = {"train": [], "heldout": []}
+    for name, documents in shards.items():
+        entry = write_shard(folder, name, documents)
+        entries[name.partition("-")[0]].append(with_words(entry))
+    tokens = "".join(f"{token}\n" for token in vocabulary).encode()
+    (folder / "vocabulary.txt").write_bytes(tokens)
     manifest = {
         "kind": "text",
-        "arguments": {"lowercase": True},
-        "vocabulary_sha256": hashlib.sha256(vocabulary).hexdigest(),
-        "shards": shards,
+        "arguments": {"lowercase": lowercase},
+        "vocabulary_sha256": hashlib.sha256(tokens).hexdigest(),
+        "shards": entries,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder

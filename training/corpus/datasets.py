@@ -1,7 +1,4 @@
-"""Records of tables and of named datasets: new kinds of these go here.
-
-Plain texts are read in `texts.py`, pairs in `pairs.py`, and what is prepared
-for pre-training in `training/prepare/sources.py`.
+"""Records of tables and of named datasets.
 
 A named dataset is tfds:NAME[/CONFIG][:VERSION][:SPLIT], of TensorFlow Datasets.
 """

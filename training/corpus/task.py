@@ -25,6 +25,7 @@ class CorpusTask(SequenceTask):
 
     def __init__(self, config: ExperimentConfig):
         self.config = config
+        self._examples = getattr(config, self.part)
         model, length = config.model, self._examples.sequence_length
         if length > model.max_sequence_length:
             raise ValueError(
@@ -50,10 +51,6 @@ class CorpusTask(SequenceTask):
         self._tokenizer = FixedHeadTokenizer(
             self._corpus.vocabulary, lowercase=self._corpus.lowercase
         )
-
-    @property
-    def _examples(self):
-        return getattr(self.config, self.part)
 
     @property
     def settings(self) -> dict:

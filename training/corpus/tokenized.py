@@ -87,16 +87,21 @@ def read_corpus(folder: str | os.PathLike) -> Corpus:
     vocabulary = folder / "vocabulary.txt"
     if file_sha256(vocabulary) != manifest["vocabulary_sha256"]:
         raise changed(vocabulary)
-    shards = {
-        split: [_read_shard(folder, entry) for entry in entries]
-        for split, entries in manifest["shards"].items()
-    }
+    shards: dict[str, list[Shard]] = {"train": [], "heldout": []}
+    for split, entries in manifest["shards"].items():
+        for entry in entries:
+            path = folder / entry["name"]
+            lengths = np.load(_lengths_path(path))
+            if path.stat().st_size != entry["bytes"]:
+                raise changed(path)
+            words = entry.get("words")
+            shard = Shard(path, lengths, entry["sha256"], words)
+            shards[split].append(shard)
     return Corpus(
         vocabulary=read_vocabulary(vocabulary),
         lowercase=manifest["arguments"]["lowercase"],
         manifest_sha256=digest,
-        train=shards["train"],
-        heldout=shards["heldout"],
+        **shards,
     )
 
 
@@ -136,14 +141,6 @@ def _serialize(document):
     return tf.train.Example(
         features=tf.train.Features(feature=features)
     ).SerializeToString(deterministic=True)
-
-
-def _read_shard(folder, entry):
-    path = folder / entry["name"]
-    lengths = np.load(_lengths_path(path))
-    if path.stat().st_size != entry["bytes"]:
-        raise changed(path)
-    return Shard(path, lengths, entry["sha256"], entry.get("words"))
 
 
 def _lengths_path(path):

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+Strategy = Literal["one_device", "mirrored", "multi_worker", "tpu"]
+
 _Part = TypeVar("_Part", bound="DataclassInstance")
 
 
@@ -109,8 +111,8 @@ class RunConfig:
     or CoNLL-U."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""
-    strategy: str = "one_device"
-    """Devices: one_device, mirrored, multi_worker (TF_CONFIG) or tpu."""
+    strategy: Strategy = "one_device"
+    """Devices; multi_worker reads TF_CONFIG."""
     packed: bool = True
     """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""
     accumulation_steps: int = 1

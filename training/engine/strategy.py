@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from training.engine.cli import WorkerLost
+from training.engine.configs import Strategy
 
 _POLL_INTERVAL = 0.2  # seconds
 _FIRST_REMINDER = 2.0
@@ -22,7 +23,7 @@ _REMINDER_INTERVAL = 60.0
 # Collective operations of two strategies over the same devices would have the
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
-def get_strategy(name: str) -> tf.distribute.Strategy:
+def get_strategy(name: Strategy) -> tf.distribute.Strategy:
     """Returns a strategy over the GPUs of this process, or else its CPUs."""
     if name == "multi_worker":
         return _multi_worker_strategy()
@@ -30,14 +31,9 @@ def get_strategy(name: str) -> tf.distribute.Strategy:
         return _tpu_strategy()
     list_devices = tf.config.list_logical_devices
     devices = [d.name for d in list_devices("GPU") or list_devices("CPU")]
-    if name == "one_device":
-        return tf.distribute.OneDeviceStrategy(devices[0])
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(devices)
-    raise ValueError(
-        "`strategy` must be one of one_device, mirrored, multi_worker, tpu. "
-        f"Received: {name!r}"
-    )
+    return tf.distribute.OneDeviceStrategy(devices[0])
 
 
 def worker_number(strategy: tf.distribute.Strategy) -> tuple[int, int]:

@@ -1,10 +1,6 @@
 """The interface between a task and the training loop, and base classes.
 
-A fine-tuning task is a folder: `configs.py` with its options (`HeadConfig`),
-its run (`FinetuneConfig`) and `NAMED_RUNS`; and `task.py` with `ExampleBatches`
-(in `batches.py` if they are long), a `FinetuningTask`, which the run names, and
-`predict`, if `training.predict` uses its models. `training/tasks.py` lists the
-folders.
+`training/tasks.py` says what the folder of a fine-tuning task has.
 
 Shape letters: M sequences of a batch, T tokens, N examples of all evaluations,
 C classes.

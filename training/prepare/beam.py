@@ -19,8 +19,8 @@ except ImportError as error:
 
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Counts
-from training.prepare.shards import is_written, shard_name, write_part
-from training.prepare.sources import Sources, shard_number
+from training.prepare.shards import part_path, shard_name, write_part
+from training.prepare.sources import Sources, document_hash
 
 _MET = "met"
 
@@ -78,10 +78,11 @@ def _read_part(element, sources):
 def _name_shard(element, sizes, shard_bytes):
     split, document = element
     num_shards = math.ceil(sizes[split] / shard_bytes)
-    return shard_name(split, shard_number(document, num_shards)), document
+    number = document_hash(document, b"shard", 0) % num_shards
+    return shard_name(split, number), document
 
 
 def _write(element, work, lowercase):
     name, documents = element
-    if not is_written(work, name):
+    if not part_path(work, name).exists():
         write_part(work, name, sorted(documents), lowercase)

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from keras_fixedhead.progress import progress
 from training.corpus.pairs import Pair
@@ -108,9 +108,7 @@ def split_docstring(docstring: str) -> tuple[str, str]:
     return summary, re.sub(r"\n{3,}", "\n\n", rest).strip()
 
 
-def _list_modules(
-    folder: str | os.PathLike[str],
-) -> Iterator[tuple[str, str]]:
+def _list_modules(folder):
     """Yields (path, dotted name) of the public modules under `folder`."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(
@@ -139,9 +137,8 @@ def _is_public(name: str) -> bool:
     return name.isidentifier() and not name.startswith("_")
 
 
-def _read_file(
-    module: tuple[str, str],
-) -> tuple[list[Pair], collections.Counter[str]]:
+def _read_file(module):
+    """Returns the pairs of a module, and counts what is left out of it."""
     path, name = module
     try:
         with warnings.catch_warnings():
@@ -165,9 +162,7 @@ def _read_file(
     return pairs, left_out
 
 
-def _public_docstrings(
-    tree: ast.Module, module: str
-) -> Iterator[tuple[str, str]]:
+def _public_docstrings(tree, module):
     """Yields (dotted name, docstring) of a module and what it defines."""
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     # A stack, as files may nest deeper than calls can.

@@ -89,7 +89,7 @@ def write_shards(
     """
     pending: collections.deque = collections.deque()
     for name, documents in shards:
-        if not is_written(work, name):
+        if not part_path(work, name).exists():
             pending.append(
                 pool.submit(write_part, work, name, documents, lowercase)
             )
@@ -134,8 +134,9 @@ def _exit_with_parent():
     os._exit(1)
 
 
-def is_written(work: pathlib.Path, name: str) -> bool:
-    return _part_path(work, name).exists()
+def part_path(work: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the file with the counts of a shard, if that is written."""
+    return work / "parts" / f"{name}.json"
 
 
 def write_part(
@@ -150,11 +151,7 @@ def write_part(
     split = SPLITS[name.partition("-")[0]]
     for what in ("documents", "words", "tokens"):
         counts[f"{split} {what}"] = shard[what]
-    write_json(_part_path(work, name), {"shard": shard, "counts": counts})
-
-
-def _part_path(work, name):
-    return work / "parts" / f"{name}.json"
+    write_json(part_path(work, name), {"shard": shard, "counts": counts})
 
 
 @functools.cache

@@ -149,7 +149,7 @@ class Sources:
 
     def split(self, document: bytes) -> str:
         """Returns the split, `train` or `heldout`, of a document in `train`."""
-        number = _hash(document, b"heldout", self.seed)
+        number = document_hash(document, b"heldout", self.seed)
         return "heldout" if number < self.heldout_part * 2**64 else "train"
 
 
@@ -160,7 +160,7 @@ def sample(
     drawn: list[tuple[int, bytes]] = []  # the largest hash first
     size = 0
     for document in documents:
-        entry = -_hash(document, b"sample", seed), document
+        entry = -document_hash(document, b"sample", seed), document
         heapq.heappush(drawn, entry)
         size += len(document)
         # One is always drawn, even if it is longer.
@@ -169,12 +169,7 @@ def sample(
     return [document for _, document in sorted(drawn, reverse=True)]
 
 
-def shard_number(document: bytes, num_shards: int) -> int:
-    """Returns the shard of a document when documents have no order."""
-    return _hash(document, b"shard", 0) % num_shards
-
-
-def _hash(document: bytes, purpose: bytes, seed: int) -> int:
+def document_hash(document: bytes, purpose: bytes, seed: int) -> int:
     """Returns a number below 2**64, independent for each purpose and seed."""
     salt = seed.to_bytes(hashlib.blake2b.SALT_SIZE, "little", signed=True)
     digest = hashlib.blake2b(document, digest_size=8, person=purpose, salt=salt)

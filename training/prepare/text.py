@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import pathlib
-from collections.abc import Generator
 
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
@@ -91,9 +89,7 @@ def prepare_text(config: TextConfig) -> dict:
         return output.finish(work, manifest)
 
 
-def _make_vocabulary(
-    config: TextConfig, sources: Sources, path: pathlib.Path
-) -> None:
+def _make_vocabulary(config, sources, path):
     """Writes the given vocabulary, or learns one from a sample of the text."""
     if config.vocabulary is None:
         read = _read("Drawing a sample", sources, Counts())
@@ -113,9 +109,7 @@ def _make_vocabulary(
         vocabulary.write_vocabulary(partial, tokens)
 
 
-def _tokenize(
-    config: TextConfig, sources: Sources, work: pathlib.Path
-) -> Counts:
+def _tokenize(config, sources, work):
     """Writes missing shards, and returns the counts of what was read."""
     cpus = len(os.sched_getaffinity(0))
     workers = config.workers or max(cpus // THREADS, 1)
@@ -129,9 +123,7 @@ def _tokenize(
     return counts
 
 
-def _read(
-    label: str, sources: Sources, counts: Counts
-) -> Generator[tuple[str, bytes]]:
+def _read(label, sources, counts):
     """Yields splits and documents, and shows how much is read."""
     columns = DownloadColumn(), TransferSpeedColumn()
     reported = 0

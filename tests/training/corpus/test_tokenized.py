@@ -1,13 +1,13 @@
 """The shards: what is written is read, and what is not what was written."""
 
 import hashlib
-import json
 import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.training import tiny
 from training.corpus.tokenized import (
     Document,
     check_shards,
@@ -31,24 +31,8 @@ def document(lines):
 
 @pytest.fixture
 def folder(tmp_path):
-    shards = {"train": [], "heldout": []}
-    for name, documents in SHARDS.items():
-        entry = write_shard(tmp_path, name, map(document, documents))
-        shards[name.partition("-")[0]].append(entry)
-    vocabulary = "".join(f"{token}\n" for token in VOCABULARY).encode()
-    (tmp_path / "vocabulary.txt").write_bytes(vocabulary)
-    sha256 = hashlib.sha256(vocabulary).hexdigest()
-    (tmp_path / "manifest.json").write_text(
-        json.dumps(
-            {
-                "kind": "text",
-                "arguments": {"lowercase": False},
-                "vocabulary_sha256": sha256,
-                "shards": shards,
-            }
-        )
-    )
-    return tmp_path
+    shards = {name: map(document, lines) for name, lines in SHARDS.items()}
+    return tiny.write_shards(tmp_path, shards, VOCABULARY, lowercase=False)
 
 
 def test_reads_and_loads(folder):

@@ -157,6 +157,12 @@ def test_attention_is_reported_at_its_interval(tmp_path):
     assert attention_steps(tmp_path) == [0, 2, 4, 6]
 
 
+class Two:
+    """A strategy, as far as it is asked."""
+
+    num_replicas_in_sync = 2
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -165,9 +171,13 @@ def test_attention_is_reported_at_its_interval(tmp_path):
             {"attention_interval": 1, "attention_sequences": 0},
             "`attention_sequences`.*: 0",
         ),
+        (
+            {"jit_compile": True, "strategy": Two()},
+            "`jit_compile` .* with 2 replicas",
+        ),
     ],
 )
-def test_attention_reports_that_cannot_be_made(change, message, tmp_path):
+def test_what_cannot_be_done_is_refused(change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         run(Attending(), tmp_path, **change)
     assert not list(tmp_path.iterdir())
@@ -249,12 +259,3 @@ def test_compiled_run_is_the_same(tmp_path):
         run(Line(dropout=0.0), workdir, jit_compile=compiled)
         slopes.append(np.load(workdir / "preset" / "slope.npy"))
     np.testing.assert_allclose(*slopes, rtol=1e-4)
-
-
-def test_compiled_run_takes_one_replica(tmp_path):
-    class Strategy:
-        num_replicas_in_sync = 2
-
-    with pytest.raises(ValueError, match="`jit_compile` .* with 2 replicas"):
-        run(Line(), tmp_path, jit_compile=True, strategy=Strategy())
-    assert not list(tmp_path.iterdir())

@@ -43,7 +43,6 @@ class TestVerb(TaskTests):
     case = CASE
     other = {"head_size": 7}
     refused = [
-        ({"strategy": "two"}, "`strategy` must be one of"),
         ({"query_length": 2}, "`query_length` .* Received: 2"),
         ({"document_length": 19}, "`document_length` .* Received: 19"),
         ({"temperature": 0.0}, "`temperature` .* Received: 0.0"),

@@ -1,13 +1,23 @@
 """SQuAD's JSON as a collection and as questions; errors that say where."""
 
+import functools
 import json
+import pathlib
 import re
 
 import pytest
 
+from keras_fixedhead import (
+    FixedHeadSpanLabelerPreprocessor,
+    FixedHeadTokenizer,
+)
 from keras_fixedhead.beir import Beir, Judgement
+from keras_fixedhead.squad import normalize_answer, score_answers
 from training.corpus.pairs import Pair, read_pairs
 from training.corpus.squad import Answer, Question, read_questions, read_squad
+
+DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
+FILE = DATA / "squad" / "dev-v1.1.json"
 
 
 def article(*paragraphs):
@@ -21,12 +31,15 @@ def article(*paragraphs):
     }
 
 
-def question(key, text, **more):
-    return {"id": key, "question": text, **more}
-
-
 def answer(text, start):
     return {"text": text, "answer_start": start}
+
+
+def question(key, text, *answers, **more):
+    """A question, with answers in pairs of a text and where it starts."""
+    if answers:
+        more["answers"] = [answer(*one) for one in answers]
+    return {"id": key, "question": text, **more}
 
 
 def write(path, data):
@@ -102,23 +115,11 @@ ANSWERED = [
         (
             CONTEXT,
             [
+                # There are two cats, and none stands there.
+                question("q1", " Who sees? ", ("A cat", 1), ("cat", 4)),
                 question(
-                    "q1",
-                    " Who sees? ",
-                    # There are two cats, and none stands there.
-                    answers=[answer("A cat", 1), answer("cat", 4)],
-                ),
-                question(
-                    "q2",
-                    "What?",
-                    answers=[
-                        answer("é", 0),
-                        answer("the other", -1),
-                        answer("cat", 21),
-                        answer("dog", 3),
-                        answer("", 3),
-                        answer("aa", 90),
-                    ],
+                    *("q2", "What?", ("é", 0), ("the other", -1), ("cat", 21)),
+                    *(("dog", 3), ("", 3), ("aa", 90)),
                 ),
                 question("q3", "?", answers=[]),
                 question("q4", "?"),
@@ -128,21 +129,12 @@ ANSWERED = [
             "x",
             [
                 question("q5", "?", is_impossible=True, answers=[]),
-                question(
-                    "q6", "x?", is_impossible=False, answers=[answer("x", 0)]
-                ),
+                question("q6", "x?", ("x", 0), is_impossible=False),
             ],
         ),
     )
 ]
-PLACES = {
-    "é": 28,
-    "the other": 12,
-    "cat": None,
-    "dog": None,
-    "": None,
-    "aa": None,
-}
+PLACES = {"é": 28, "the other": 12} | dict.fromkeys(["cat", "dog", "", "aa"])
 QUESTIONS = [
     Question(
         "q1", "Who sees?", CONTEXT, (Answer("A cat", 1), Answer("cat", None))
@@ -202,3 +194,35 @@ def test_tensorflow_datasets(tmp_path, monkeypatch):
     assert "tfds:squad/v2.0: 1 impossible questions, left out" in said
     name = "tfds:squad/v1.1:validation"
     assert read_questions(name) == QUESTIONS[2:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILE.exists(), reason=f"wants {FILE}")
+def test_real_answers_are_recovered_from_their_tokens():
+    """Every answer of the dev set, from its characters to tokens and back."""
+    questions = read_questions(FILE)
+    preprocessor = FixedHeadSpanLabelerPreprocessor(
+        FixedHeadTokenizer(str(DATA / "vocab" / "vocab.txt"))
+    )
+    windows_of = functools.lru_cache(
+        lambda context: preprocessor.windows("", context)
+    )
+    different, predictions = 0, {}
+    for question in questions:
+        answer = question.answers[0]
+        windows = windows_of(question.context)
+        first, last = windows.span_of(answer.start, answer.text)
+        found = windows.text_of(first, last)
+        predictions[question.id] = found
+        different += normalize_answer(found) != normalize_answer(answer.text)
+        assert any(
+            row.token_range[0] <= first and last < row.token_range[1]
+            for row in windows
+        )
+    figures = score_answers(
+        {q.id: [answer.text for answer in q.answers] for q in questions},
+        predictions,
+    )
+    assert len(questions) == 10_570
+    assert different <= 0.005 * len(questions)
+    assert figures["exact_match"] >= 99.5

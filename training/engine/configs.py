@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-Strategy = Literal["one_device", "mirrored", "multi_worker", "tpu"]
+StrategyName = Literal["one_device", "mirrored", "multi_worker", "tpu"]
 
 _Part = TypeVar("_Part", bound="DataclassInstance")
 
@@ -111,7 +111,7 @@ class RunConfig:
     or CoNLL-U."""
     workdir: pathlib.Path
     """Folder of the run; an unfinished run in it is continued."""
-    strategy: Strategy = "one_device"
+    strategy: StrategyName = "one_device"
     """Devices; multi_worker reads TF_CONFIG."""
     packed: bool = True
     """Compute real tokens only; False pads to fixed lengths (XLA, TPU)."""

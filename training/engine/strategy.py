@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from training.engine.cli import WorkerLost
-from training.engine.configs import Strategy
+from training.engine.configs import StrategyName
 
 _POLL_INTERVAL = 0.2  # seconds
 _FIRST_REMINDER = 2.0
@@ -23,7 +23,7 @@ _REMINDER_INTERVAL = 60.0
 # Collective operations of two strategies over the same devices would have the
 # same keys, which TensorFlow refuses, so a process makes each strategy once.
 @functools.cache
-def get_strategy(name: Strategy) -> tf.distribute.Strategy:
+def get_strategy(name: StrategyName) -> tf.distribute.Strategy:
     """Returns a strategy over the GPUs of this process, or else its CPUs."""
     if name == "multi_worker":
         return _multi_worker_strategy()

@@ -56,10 +56,9 @@ class CorpusTask(SequenceTask):
     def settings(self) -> dict:
         settings = dataclasses.asdict(self._examples)
         init = settings.pop("init")
-        init_sha256 = None if init is None else weights_sha256(init, "init")
         return {
             self.part: settings,
-            "init_sha256": init_sha256,
+            "init_sha256": init and weights_sha256(init, "init"),
             "data_sha256": self._corpus.manifest_sha256,
         }
 

@@ -159,8 +159,10 @@ def differences(there: dict, now: dict, prefix: str = "") -> Iterator[str]:
     """Describes each value that differs between two nested dictionaries."""
     for name in sorted(there.keys() | now.keys()):
         old, new = there.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from differences(old, new, f"{prefix}{name}.")
+        # A part that is missing is like one without values.
+        parts = [{} if value is None else value for value in (old, new)]
+        if all(isinstance(part, dict) for part in parts):
+            yield from differences(*parts, f"{prefix}{name}.")
         elif old != new:
             yield f"{prefix}{name} (there {old!r}, now {new!r})"
 

@@ -119,14 +119,11 @@ class Launcher:
             time.sleep(0.02)
 
 
-def tf_config(note):
-    return json.loads(note.removeprefix("start "))
-
-
 def test_workers_are_told_of_each_other(launcher):
     status, output, errors = launcher.run("local", "0", "0", "0", num_workers=3)
     assert (status, errors) == (0, "")
-    configs = [tf_config(launcher.notes(index)[0]) for index in range(3)]
+    notes = [launcher.notes(index)[0] for index in range(3)]
+    configs = [json.loads(note.removeprefix("start ")) for note in notes]
     assert [config["task"] for config in configs] == [
         {"type": "worker", "index": index} for index in range(3)
     ]

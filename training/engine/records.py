@@ -160,9 +160,9 @@ def differences(there: dict, now: dict, prefix: str = "") -> Iterator[str]:
     for name in sorted(there.keys() | now.keys()):
         old, new = there.get(name), now.get(name)
         # A part that is missing is like one without values.
-        parts = [{} if value is None else value for value in (old, new)]
-        if all(isinstance(part, dict) for part in parts):
-            yield from differences(*parts, f"{prefix}{name}.")
+        left, right = ({} if x is None else x for x in (old, new))
+        if isinstance(left, dict) and isinstance(right, dict):
+            yield from differences(left, right, f"{prefix}{name}.")
         elif old != new:
             yield f"{prefix}{name} (there {old!r}, now {new!r})"
 

@@ -150,8 +150,7 @@ def _read_file(module):
     # ValueError: null bytes. The last two: an expression nested too deeply.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return [], collections.Counter({"unparsable files": 1})
-    pairs: list[Pair] = []
-    left_out: collections.Counter[str] = collections.Counter()
+    pairs, left_out = [], collections.Counter()
     for dotted_name, docstring in _public_docstrings(tree, name):
         query, document = split_docstring(docstring)
         reason = _reason_against(query, document)
@@ -166,7 +165,7 @@ def _public_docstrings(tree, module):
     """Yields (dotted name, docstring) of a module and what it defines."""
     functions = ast.FunctionDef | ast.AsyncFunctionDef
     # A stack, as files may nest deeper than calls can.
-    stack: list[tuple[ast.AST, str]] = [(tree, module)]
+    stack = [(tree, module)]
     while stack:
         node, name = stack.pop()
         if isinstance(node, ast.Module | ast.ClassDef | functions):

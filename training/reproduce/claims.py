@@ -21,8 +21,6 @@ import numpy as np
 import yaml
 from scipy import stats
 
-CLAIMS = pathlib.Path(__file__).with_name("claims.yaml")
-
 REPRODUCED = "reproduced"
 NOT_REPRODUCED = "not reproduced"
 NOT_TESTABLE = "not testable at this size"
@@ -110,11 +108,12 @@ class Claims:
 
 def read_claims() -> Claims:
     """Reads `claims.yaml`."""
-    content = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    path = pathlib.Path(__file__).with_name("claims.yaml")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     for claim in content["claims"]:
         claim["tests"] = [Comparison(**test) for test in claim.get("tests", ())]
-    claims = [Claim(**claim) for claim in content["claims"]]
-    return Claims(content["confidence"], content["noise"], claims)
+    claims = [Claim(**claim) for claim in content.pop("claims")]
+    return Claims(**content, claims=claims)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +169,7 @@ def decide(
     unknown = [o.test for o in outcomes if not o.answer]
     unseen = sum(o.answer != "yes" for o in outcomes)
     of = f"of {len(outcomes)} comparisons"
+    verdict, because = REPRODUCED, ""
     if opposite:
         verdict = NOT_REPRODUCED
         because = f"it is the other way round in {opposite} {of}"
@@ -182,16 +182,12 @@ def decide(
     elif unseen:
         verdict = NOT_REPRODUCED
         because = f"no such difference seen in {unseen} {of}"
-    else:
-        verdict, because = REPRODUCED, ""
     return Verdict(claim, outcomes, verdict, because)
 
 
 def _outcome(test, metrics, noise, confidence):
     lower, than = (_values(name, metrics) for name in (test.lower, test.than))
     seeds = sorted(lower.keys() & than.keys())
-    if not seeds:
-        return Outcome(test, math.nan, math.nan, 0)
     differences = [lower[seed] - than[seed] for seed in seeds]
     half_width = math.nan
     # If other runs failed, the only one left is no fair sample.
@@ -201,13 +197,15 @@ def _outcome(test, metrics, noise, confidence):
             half_width = mean_interval(differences, confidence)
         elif noise is not None:
             half_width = noise.half_width(len(seeds), confidence)
-    difference = statistics.fmean(differences)
+    difference = statistics.fmean(differences) if seeds else math.nan
     return Outcome(test, difference, half_width, len(seeds))
 
 
 def _values(name, metrics):
     """Returns `{seed: value}` of `cell` or `cell:metric`."""
     cell, _, metric = name.partition(":")
-    found = metrics.get(cell, {})
-    values = {seed: each.get(metric or "nats") for seed, each in found.items()}
-    return {seed: x for seed, x in values.items() if x is not None}
+    return {
+        seed: value
+        for seed, found in metrics.get(cell, {}).items()
+        if (value := found.get(metric or "nats")) is not None
+    }

@@ -58,6 +58,7 @@ def draw_language(
         first = next(iter(metrics[cell.name].values()))
         return first["parameters"] / 1000
 
+    # Title, label of the x-axis, and x of a cell.
     pictures = {
         "heads": (
             "More heads (Table 1, Fig. 3a)",
@@ -152,7 +153,5 @@ def _perplexity(found, noise):
     """Returns the mean over a cell's runs, and half of its interval."""
     nats = [metrics["nats"] for metrics in found.values()]
     mean = math.exp(np.mean(nats))
-    if noise is None:
-        return mean, 0.0
-    width = noise.mean_half_width(len(nats), _CONFIDENCE)
+    width = noise.mean_half_width(len(nats), _CONFIDENCE) if noise else 0.0
     return mean, mean * math.expm1(width)

@@ -76,15 +76,11 @@ class Plan:
 
     def waiting(self) -> list[Run]:
         """The runs that can be made now: first the trials, then the rest."""
-        for runs in (self.pilots, self.runs):
-            left = [
-                run
-                for run in runs
-                if self.record(run) is None and self.failure(run) is None
-            ]
-            if left:
-                return left
-        return []
+        trials, runs = (
+            [run for run in runs if not (self.record(run) or self.failure(run))]
+            for runs in (self.pilots, self.runs)
+        )
+        return trials or runs
 
     def forget_failures(self) -> None:
         """Deletes failed runs, so that they are made again."""
@@ -117,16 +113,14 @@ class Plan:
             return run.rate
         if not self.pilots:
             return self.scale.rates[0]
-        best = {size: best_rate(nats) for size, nats in self.trials().items()}
-        of_width = {
-            width: rate
-            for (layers, width), rate in best.items()
-            if layers == self.scale.num_layers
-        }
-        of_depth = {
-            layers: rate / of_width[width]
-            for (layers, width), rate in best.items()
-        }
+        of_width: dict[int, float] = {}
+        of_depth: dict[int, float] = {}
+        # Pilots of the scale's own depth come first.
+        for (layers, width), nats in self.trials().items():
+            rate = best_rate(nats)
+            if layers == self.scale.num_layers:
+                of_width[width] = rate
+            of_depth[layers] = rate / of_width[width]
         return between(of_width, cell.width) * between(
             of_depth, cell.shape["num_layers"]
         )
@@ -147,12 +141,10 @@ def best_rate(nats: dict[float, float]) -> float:
             f"Tried: {', '.join(f'{rate:g}' for rate in rates)}"
         )
     i = values.index(min(values))
-    if i in (0, len(values) - 1) or not math.isfinite(
-        values[i - 1] + values[i + 1]
-    ):
-        return rates[i]
-    left, here, right = values[i - 1 : i + 2]
+    left, here, right = [math.inf, *values, math.inf][i : i + 3]
     bend = left - 2 * here + right
+    if not math.isfinite(bend):
+        return rates[i]
     shift = 0.5 * (left - right) / bend if bend > 0 else 0.0
     step = rates[i + 1] / rates[i]
     return rates[i] * step**shift

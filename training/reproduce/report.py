@@ -71,7 +71,17 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         _CAUTION.format(confidence=claims.confidence),
         _noise(plan, claims, noise),
         "## Claims",
-        _claims(verdicts),
+        _table(
+            [
+                {
+                    "claim": verdict.claim.says,
+                    "source": verdict.claim.source,
+                    "verdict": f"**{verdict.verdict}**",
+                    "why": verdict.because,
+                }
+                for verdict in verdicts
+            ]
+        ),
         *pictures,
         "## Comparisons",
         _comparisons(verdicts),
@@ -80,11 +90,8 @@ def write_report(plan: Plan, scale_name: str, stream: Stream) -> None:
         *_contexts(plan, metrics),
         *_trials(plan),
     ]
-    if failed:
-        rows = [{"run": name, "error": why} for name, why in failed.items()]
-        parts += ["## Failed runs", _table(rows)]
-    else:
-        parts.append("No run failed.")
+    rows = [{"run": name, "error": why} for name, why in failed.items()]
+    parts += ["## Failed runs", _table(rows)] if rows else ["No run failed."]
     path = plan.workdir / "RESULTS.md"
     with replaced(path) as partial:
         partial.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -142,20 +149,6 @@ def _noise(plan: Plan, claims: Claims, noise: Noise | None) -> str:
     )
 
 
-def _claims(verdicts: list[Verdict]) -> str:
-    return _table(
-        [
-            {
-                "claim": verdict.claim.says,
-                "source": verdict.claim.source,
-                "verdict": f"**{verdict.verdict}**",
-                "why": verdict.because,
-            }
-            for verdict in verdicts
-        ]
-    )
-
-
 def _comparisons(verdicts: list[Verdict]) -> str:
     rows = []
     for verdict in verdicts:
@@ -185,14 +178,11 @@ def _cells(plan: Plan, records: dict[str, dict[int, dict]]) -> str:
     for cell in plan.language_cells:
         found = list(records[cell.name].values())
         metrics = [record["figures"] for record in found]
-        perplexity = ""
-        if metrics:
-            mean = statistics.fmean(m["nats"] for m in metrics)
-            perplexity = f"{math.exp(mean):.2f}"
-        nats = " ".join(f"{m['nats']:.4f}" for m in metrics)
+        nats = [m["nats"] for m in metrics]
+        by_seed = " ".join(f"{value:.4f}" for value in nats)
         runs = [run for run in plan.runs if run.cell == cell]
         if failed := sum(plan.failure(run) is not None for run in runs):
-            nats += f" {failed} failed"
+            by_seed += f" {failed} failed"
         row = {
             "cell": cell.name,
             "why": cell.why,
@@ -203,15 +193,16 @@ def _cells(plan: Plan, records: dict[str, dict[int, dict]]) -> str:
             "parameters, k": _mean(metrics, "parameters", ",.0f", 1e-3),
             "operations a token, k": _mean(metrics, "flops", ",.0f", 1e-3),
             "rate": _mean(found, "rate", ".2g"),
-            "nats, by seed": nats,
-            "perplexity": perplexity,
+            "nats, by seed": by_seed,
+            "perplexity": (
+                f"{math.exp(statistics.fmean(nats)):.2f}" if nats else ""
+            ),
+            "rank of logits": _mean(metrics, "logit_effective_rank", ".1f"),
+            "rank of attention": _mean(
+                metrics, "attention_effective_rank", ".1f"
+            ),
+            "log of condition": _mean(metrics, "log_condition_number", ".1f"),
         }
-        for name, label in (
-            ("logit_effective_rank", "rank of logits"),
-            ("attention_effective_rank", "rank of attention"),
-            ("log_condition_number", "log of condition"),
-        ):
-            row[label] = _mean(metrics, name, ".1f")
         rows.append(row)
     return _table(rows)
 

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import datetime
+import functools
 import importlib.metadata
 import json
 import logging
@@ -14,6 +15,7 @@ import platform
 import queue
 import re
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -89,21 +91,14 @@ def make_runs(
             return
         bar = bars.add_task(run.name, total=plan.updates(run))
         share = shares.get()
-        outcome = _make_in_process(
-            *(plan, run, data, share, stop),
-            report=lambda n: bars.update(bar, completed=n),
-        )
+        show = functools.partial(bars.update, bar)
+        outcome = _make_in_process(plan, run, data, share, stop, show)
         shares.put(share)
         bars.remove_task(bar)
         if outcome == "finished":
             bars.advance(every)
         if outcome.startswith("failed") or not console.is_terminal:
-            console.print(
-                f"{run.name}: {outcome}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            print(f"{run.name}: {outcome}", file=sys.stderr, flush=True)
 
     console = rich.console.Console(stderr=True)
     with (
@@ -133,7 +128,7 @@ def make_runs(
     return received[0] if received else None
 
 
-def _make_in_process(plan, run, data, cpus, stop, report):
+def _make_in_process(plan, run, data, cpus, stop, show):
     """Returns "finished", "stopped", or "failed: " and why."""
     updates = _SPAWN.Value("q", -1)  # until the process has started
     work = (run, plan.rate(run), plan.folder(run), plan.scale)
@@ -143,7 +138,7 @@ def _make_in_process(plan, run, data, cpus, stop, report):
     process.start()
     while process.is_alive():
         process.join(timeout=1.0)
-        report(max(updates.value, 0))
+        show(completed=max(updates.value, 0))
     code = process.exitcode
     if code:
         how = f"ended with status {code}"
@@ -164,7 +159,6 @@ def _work(run, rate, folder, scale, data, cpus, stop, updates):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, cpus)
     # TensorFlow's logs about many models would bury the bars.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     stream = read_stream(data)
     parent = multiprocessing.parent_process()
@@ -197,22 +191,21 @@ def make_run(
     stream: Stream,
     should_stop: Callable[[], bool],
     report: Callable[[int], None],
-) -> bool:
-    """Makes a run and returns whether it is finished; see `runs.train`."""
+) -> None:
+    """Makes a run and, unless it was stopped, records it; see `runs.train`."""
     folder.mkdir(parents=True, exist_ok=True)
     if run.cell.contexts:
         metrics = fit(run.cell, scale, run.seed, should_stop, report)
     else:
         metrics = train(run, rate, scale, stream, folder, should_stop, report)
-    if metrics is None:
-        return False
-    if not run.cell.contexts:
         least = frequency_nats(stream, run.split)
-        if metrics["nats"] > _LEARNED * least:
+        if metrics and metrics["nats"] > _LEARNED * least:
             raise ArithmeticError(
                 f"it learned no more than the frequencies of tokens: "
                 f"{metrics['nats']:.4f} nats, these {least:.4f}"
             )
+    if metrics is None:
+        return
     backend = keras.backend.backend()
     write_json(
         folder / "record.json",
@@ -231,7 +224,6 @@ def make_run(
         },
     )
     (folder / CHECKPOINT).unlink(missing_ok=True)
-    return True
 
 
 def _now():

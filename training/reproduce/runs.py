@@ -69,32 +69,50 @@ def train(
     )
     model.optimizer.build(model.trainable_variables)
     batches = scale.steps * scale.parts
-    started = time.monotonic()
-    first = 0
+    started = saved = time.monotonic()
+    done = 0
     if checkpoint.exists():
-        first, seconds = _restore(model, checkpoint)
-        started -= seconds
-    if first < batches:
+        with np.load(checkpoint) as arrays:
+            for number, variable in enumerate(_state(model)):
+                variable.assign(arrays[f"arr_{number}"])
+            done = int(arrays["batches"])
+            started -= float(arrays["seconds"])
+
+    def save(model):
+        arrays = map(keras.ops.convert_to_numpy, _state(model))
+        seconds = time.monotonic() - started
+        with replaced(checkpoint) as partial, open(partial, "wb") as file:
+            np.savez(file, *arrays, batches=done, seconds=seconds)
+
+    def after_batch(batch, logs):
+        nonlocal done, saved
+        done += 1
+        report(done // scale.parts)
+        # Reading the loss, a mean so far, waits for the device.
+        if not done % _CHECK_BATCHES:
+            _check(logs["loss"], done // scale.parts)
+        if should_stop():
+            model.stop_training = True
+        elif time.monotonic() - saved > _CHECKPOINT_SECONDS:
+            # On JAX, a callback's `model` gets its weights when accessed.
+            save(watch.model)
+            saved = time.monotonic()
+
+    if done < batches:
         windows = TokenWindows(
             stream.splits["train"],
             scale.sequence_length,
             scale.batch_size // scale.parts,
             batches,
-            first,
+            done,
             run.seed,
         )
-
-        def save(model, done):
-            arrays = map(keras.ops.convert_to_numpy, _state(model))
-            seconds = time.monotonic() - started
-            with replaced(checkpoint) as partial, open(partial, "wb") as file:
-                np.savez(file, *arrays, batches=done, seconds=seconds)
-
-        watch = _Watch(first, scale.parts, should_stop, report, save)
+        # Keras's BackupAndRestore would resume at the start of an epoch.
+        watch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
         # The windows are shuffled already.
         model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
-        save(model, watch.done)
-        if watch.done < batches:
+        save(model)
+        if done < batches:
             return None
     measured = TokenWindows(
         stream.splits[run.split], scale.sequence_length, _EVALUATION_BATCH
@@ -139,8 +157,7 @@ class TokenWindows(keras.utils.PyDataset):
     ):
         super().__init__()
         count = (len(token_ids) - 1) // sequence_length
-        shuffled = batches is not None
-        least = batch_size if shuffled else 1
+        least = 1 if batches is None else batch_size
         if count < least:
             raise ValueError(
                 f"There must be at least {least} windows of {sequence_length} "
@@ -151,23 +168,22 @@ class TokenWindows(keras.utils.PyDataset):
             token_ids, sequence_length + 1
         )[::sequence_length]
         self._size = batch_size
+        self._batches = batches
         self._first = first_batch
-        self._epoch_batches = count // batch_size if shuffled else None
         self._seed = seed
         self._epoch = None
         self._order = np.arange(count)
-        self._batches = -(-count // batch_size)
-        if batches is not None:
-            self._batches = batches - first_batch
 
     @property
     def num_batches(self) -> int:
-        return self._batches
+        if self._batches is None:
+            return -(-len(self._windows) // self._size)
+        return self._batches - self._first
 
     def __getitem__(self, index):
         number = self._first + index
-        if self._epoch_batches is not None:
-            epoch, number = divmod(number, self._epoch_batches)
+        if self._batches is not None:
+            epoch, number = divmod(number, len(self._windows) // self._size)
             if self._epoch != epoch:
                 rng = np.random.default_rng([self._seed, epoch])
                 self._epoch = epoch
@@ -214,43 +230,9 @@ def _optimizer(scale, rate):
     return optimizer
 
 
-class _Watch(keras.callbacks.Callback):
-    """Keras's BackupAndRestore would resume at the start of an epoch."""
-
-    def __init__(self, first, parts, should_stop, report, save):
-        super().__init__()
-        self.done = first
-        self._parts = parts
-        self._should_stop = should_stop
-        self._report = report
-        self._save = save
-        self._saved = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.done += 1
-        self._report(self.done // self._parts)
-        # Reading the loss, a mean so far, waits for the device.
-        if not self.done % _CHECK_BATCHES:
-            _check(logs["loss"], self.done // self._parts)
-        if self._should_stop():
-            self.model.stop_training = True
-        elif time.monotonic() - self._saved > _CHECKPOINT_SECONDS:
-            # On JAX, accessing `self.model` gives it its weights.
-            self._save(self.model, self.done)
-            self._saved = time.monotonic()
-
-
 def _state(model):
     """Weights, and states of random generators and of the optimizer."""
     return [*model.variables, *model.optimizer.variables]
-
-
-def _restore(model, checkpoint):
-    """Returns the batches and seconds of training so far."""
-    with np.load(checkpoint) as arrays:
-        for number, variable in enumerate(_state(model)):
-            variable.assign(arrays[f"arr_{number}"])
-        return int(arrays["batches"]), float(arrays["seconds"])
 
 
 def _check(loss, step):
@@ -268,15 +250,14 @@ def _attention(model, token_ids, scale):
     found = attention_report(backbone, inputs)
     conditions = [layer.condition_number for layer in found.layers]
     condition = float(np.mean(np.log(conditions)))
-    metrics = {
-        name: float(np.mean([getattr(head, name) for head in found.heads]))
-        for name in ("logit_effective_rank", "attention_effective_rank")
+    return {
+        **{
+            name: float(np.mean([getattr(head, name) for head in found.heads]))
+            for name in ("logit_effective_rank", "attention_effective_rank")
+        },
+        # Infinite below full rank.
+        "log_condition_number": condition if math.isfinite(condition) else None,
     }
-    # Infinite below full rank.
-    metrics["log_condition_number"] = (
-        condition if math.isfinite(condition) else None
-    )
-    return metrics
 
 
 def draw_context(kind: str, length: int, seed: int) -> np.ndarray:

@@ -45,7 +45,7 @@ def test_runs_are_made_and_reported(data, tmp_path, capfd):
     assert not plan.folder(standard).joinpath(CHECKPOINT).exists()
     failure = plan.failure(diverging)
     assert failure["error"].startswith("FloatingPointError: the loss is not")
-    assert "on_train_batch_end" in failure["traceback"]
+    assert "after_batch" in failure["traceback"]
     said = capfd.readouterr().err
     assert f"{standard.name}: finished" in said
     assert f"{diverging.name}: failed: FloatingPointError: the loss is" in said

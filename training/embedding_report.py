@@ -21,9 +21,9 @@ from training.retrieval.configs import ReportConfig
 
 
 def embedding_report(config: ReportConfig) -> None:
-    """Measures and writes; see `training.retrieval.index_sizes`."""
+    """Measures and writes; see `training.retrieval.evaluation`."""
     cli.import_tensorflow()
-    from training.retrieval.index_sizes import measure_sizes
+    from training.retrieval.evaluation import measure_sizes
 
     measure_sizes(config)
 

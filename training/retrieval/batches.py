@@ -52,26 +52,23 @@ class Pairs:
         answers = collections.defaultdict(set)
         for pair in pairs:
             answers[pair.query].add(pair.document)
-        negatives = [
-            [
-                text
-                for text in dict.fromkeys(pair.negatives)
-                if text not in answers[pair.query]
-            ]
-            for pair in pairs
-        ]
-        texts = [pair.document for pair in pairs]
-        texts += itertools.chain(*negatives)
         queries = {text: i for i, text in enumerate(answers)}
+        texts = [pair.document for pair in pairs]
+        texts += itertools.chain.from_iterable(x.negatives for x in pairs)
         documents = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        keys = [
-            (queries[pair.query], documents[pair.document]) for pair in pairs
-        ]
+        keys = [(queries[x.query], documents[x.document]) for x in pairs]
         return cls(
             [pair.query for pair in pairs],
             list(documents),
             np.array(keys, np.int64).reshape(-1, 2),
-            [tuple(documents[text] for text in texts) for texts in negatives],
+            [
+                tuple(
+                    documents[text]
+                    for text in dict.fromkeys(pair.negatives)
+                    if text not in answers[pair.query]
+                )
+                for pair in pairs
+            ],
         )
 
     @property
@@ -158,19 +155,17 @@ class PairBatches(ExampleBatches):
         share = Share.of(context, self.global_batch_size)
         shape = [share.replicas, share.size]
         queries = tf.constant(pairs.queries)
+        parts = map(_SENTENCE_END.split, pairs.documents)
         sentences = _ragged(
-            [
-                [part for part in _SENTENCE_END.split(text) if part.strip()]
-                for text in pairs.documents
-            ],
-            tf.string,
+            [[part for part in row if part.strip()] for row in parts], tf.string
         )
         keys = tf.constant(pairs.keys)
         # The empty text stands where a pair has too few negatives.
         all_documents = tf.constant([*pairs.texts, ""])
         negative_keys = _ragged(pairs.negative_keys, tf.int64)
         # Runs without hard negatives keep the draws they always had.
-        num_draws = 6 if self.config.hard_negatives else 5
+        config = self.config
+        num_draws = 6 if config.hard_negatives else 5
 
         def replica_batches(step, indices):
             # Drawn for the whole batch on every worker, then divided, so that
@@ -188,18 +183,15 @@ class PairBatches(ExampleBatches):
                 tf.gather(queries, indices),
                 tf.gather(sentences, indices),
                 draws[:, :2],
-                self.config.inverse_cloze,
+                config.inverse_cloze,
             )
-            split = _crop(split, draws[:, 2:5], self.config.crop_document)
+            split = _crop(split, draws[:, 2:5], config.crop_document)
             document = tf.strings.reduce_join(split, axis=1, separator=" ")
             texts = {"query": query, "document": document}
             features = {"keys": tf.gather(keys, indices)}
-            if self.config.hard_negatives:
-                numbers = _draw_negatives(
-                    tf.gather(negative_keys, indices),
-                    draws[:, 5],
-                    self.config.hard_negatives,
-                )
+            if count := config.hard_negatives:
+                own = tf.gather(negative_keys, indices)
+                numbers = _draw_negatives(own, draws[:, 5], count)
                 # -1 becomes the number of the empty text.
                 texts["negative"] = tf.gather(
                     all_documents, numbers % (len(pairs.texts) + 1)
@@ -261,14 +253,16 @@ def _cut_query(queries, sentences, draws, probability):
     The inverse cloze task (Lee et al. 2019, section 4, which leaves one
     sentence in ten in). Sentences are ragged `[M, S]`, draws `[M, 2]`.
     """
-    counts = sentences.row_lengths()
+    counts, starts = sentences.row_lengths(), sentences.row_starts()
     cut = (draws[:, 0] < probability) & (counts > 1)
-    chosen = scaled(draws[:, 1], counts)
-    flat = sentences.row_starts() + chosen
-    queries = tf.where(cut, tf.gather(sentences.values, flat), queries)
-    # The span is empty where nothing is cut.
-    ends = tf.where(cut, chosen + 1, chosen)
-    return queries, _keep(sentences, ~_in_span(sentences, chosen, ends))
+    chosen = starts + scaled(draws[:, 1], counts)
+    queries = tf.where(cut, tf.gather(sentences.values, chosen), queries)
+    after = tf.where(cut, chosen + 1, chosen)
+    kept = [
+        tf.ragged.range(starts, chosen),
+        tf.ragged.range(after, starts + counts),
+    ]
+    return queries, tf.gather(sentences.values, tf.concat(kept, axis=1))
 
 
 def _crop(sentences, draws, probability):
@@ -280,26 +274,7 @@ def _crop(sentences, draws, probability):
     lengths = tf.where(
         draws[:, 0] < probability, 1 + scaled(draws[:, 1], counts), counts
     )
-    starts = scaled(draws[:, 2], counts - lengths + 1)
-    return _keep(sentences, _in_span(sentences, starts, starts + lengths))
-
-
-def _in_span(ragged, starts, ends):
-    """Returns which of the values lie in `[start, end)` of their row."""
-    # Ragged broadcasting would take seconds to build the graph.
-    rows = ragged.value_rowids()
-    position = tf.range(tf.size(rows, rows.dtype)) - tf.gather(
-        ragged.row_starts(), rows
-    )
-    return (position >= tf.gather(starts, rows)) & (
-        position < tf.gather(ends, rows)
-    )
-
-
-def _keep(ragged, kept):
-    return tf.RaggedTensor.from_value_rowids(
-        tf.boolean_mask(ragged.values, kept),
-        tf.boolean_mask(ragged.value_rowids(), kept),
-        nrows=ragged.nrows(),
-        validate=False,
+    starts = scaled(draws[:, 2], counts - lengths + 1) + sentences.row_starts()
+    return tf.gather(
+        sentences.values, tf.ragged.range(starts, starts + lengths)
     )

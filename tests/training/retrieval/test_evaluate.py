@@ -12,7 +12,7 @@ from keras_fixedhead import FixedHeadTextEmbedder, beir
 from tests import minilm
 from tests.training import tiny
 from training import embedding_report, evaluate
-from training.retrieval.index_sizes import Row, pareto_front
+from training.retrieval.evaluation import Row, pareto_front
 
 TEXTS = tiny.texts(23)
 

@@ -27,14 +27,10 @@ from training.engine.configs import named_run
 from training.masked_lm.configs import PretrainConfig
 from training.masked_lm.task import MaskedLMTask
 
-# By the name of a task's part of config.json.
-_KINDS: dict[str, tuple[typing.Any, ...]] = {
-    "masked_lm": (PretrainConfig, MaskedLMTask, FixedHeadMaskedLM),
-    "language_model": (
-        *(LanguageModelConfig, LanguageModelTask),
-        FixedHeadCausalLM,
-    ),
-}
+_KINDS: tuple[tuple[typing.Any, ...], ...] = (
+    (MaskedLMTask, PretrainConfig, FixedHeadMaskedLM),
+    (LanguageModelTask, LanguageModelConfig, FixedHeadCausalLM),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +44,19 @@ class Config:
 def read_task(config: Config) -> typing.Any:
     """The run's task, on all held-out examples and with its preset."""
     settings = json.loads((config.workdir / "config.json").read_bytes())
-    [part] = settings.keys() & _KINDS.keys()
-    kind, make_task, model = _KINDS[part]
+    [kind] = (kind for kind in _KINDS if kind[0].part in settings)
+    make_task, make_config, model = kind
     # All examples, and all held-out text to draw them from.
     every = {"evaluation_examples": 2**31, "shuffle_tokens": 2**31}
     task = make_task(
         named_run(
-            kind,
+            make_config,
             config="evaluated",
             data=config.data,
             workdir=config.workdir,
             **settings["model"],
             **settings["training"],
-            **settings[part] | every,
+            **settings[make_task.part] | every,
         )
     )
     task.model = model.from_preset(str(config.workdir / "preset"))
@@ -75,9 +71,8 @@ def evaluate(
     outputs = collections.defaultdict(list)
     labels: collections.Counter[int] = collections.Counter()
     context = tf.distribute.InputContext(1, 0, 1)
-    for batch in common.progress(
-        task.evaluation_dataset(context), "Evaluating"
-    ):
+    dataset = task.evaluation_dataset(context)
+    for batch in common.progress(dataset, "Evaluating"):
         real = batch["index"].numpy() >= 0
         for name, values in step(batch).items():
             outputs[name].append(values.numpy()[real])
@@ -107,7 +102,7 @@ def print_accuracy(what: str, hits: np.ndarray, counts: np.ndarray) -> None:
 
 
 def report_masked_lm(
-    task: typing.Any,
+    task: MaskedLMTask,
     outputs: dict[str, np.ndarray],
     labels: collections.Counter[int],
 ) -> None:
@@ -123,7 +118,7 @@ def report_masked_lm(
 
 
 def report_language_model(
-    task: typing.Any, outputs: dict[str, np.ndarray]
+    task: LanguageModelTask, outputs: dict[str, np.ndarray]
 ) -> None:
     _, reach = ratio(outputs["loss"], outputs["tokens"])
     found = task.figures(outputs)

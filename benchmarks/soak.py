@@ -110,10 +110,7 @@ class Soak:
                 for text in self.texts
             ]
         target = (server, folder.name, self.signatures)
-        self.mistakes = [
-            *bad_grpc(*target).items(),
-            *bad_rest(*target).items(),
-        ]
+        self.mistakes = [*(bad_grpc(*target) | bad_rest(*target)).items()]
 
     def now(self) -> float:
         return time.monotonic() - self.start
@@ -216,15 +213,14 @@ class Soak:
         """What came out, as JSON values; `warm_up` in seconds."""
         latencies = np.array(self.good)[:, 1]
         seconds, rss = np.array(self.memory).T
-        rest = _growth(self.at_rest, warm_up)
-        if rest > _GROWTH_LIMIT:
-            self.failures["memory grew"] += 1
         mib = {
             "start": rss[0],
             "most": rss.max(),
-            "growth at rest": rest,
+            "growth at rest": _growth(self.at_rest, warm_up),
             "growth under load": _growth(self.memory, warm_up),
         }
+        if mib["growth at rest"] > _GROWTH_LIMIT:
+            self.failures["memory grew"] += 1
         return {
             "seconds": round(seconds[-1]),
             "warm_up_seconds": warm_up,
@@ -236,9 +232,7 @@ class Soak:
             },
             "bad_requests": dict(sorted(self.bad.items())),
             "swaps": self.swaps,
-            "memory_mib": {
-                name: round(size / 2**20, 1) for name, size in mib.items()
-            },
+            "memory_mib": {k: round(v / 2**20, 1) for k, v in mib.items()},
             "at_rest_mib": [round(rss / 2**20) for _, rss in self.at_rest],
             "failures": dict(self.failures),
         }
@@ -247,12 +241,10 @@ class Soak:
         picture = new_figure(10, 5)
         upper, lower = picture.subplots(2, 1, sharex=True)
         parts = np.array_split(np.array(sorted(self.good)), 60)
+        seconds = [part[:, 0].mean() for part in parts]
         for p in _PERCENTILES:
-            upper.plot(
-                [part[:, 0].mean() for part in parts],
-                [1e3 * np.percentile(part[:, 1], p) for part in parts],
-                label=f"p{p}",
-            )
+            times = [1e3 * np.percentile(part[:, 1], p) for part in parts]
+            upper.plot(seconds, times, label=f"p{p}")
         for samples, style, label in (
             (self.memory, "-", "under load"),
             (self.at_rest, "o", "at rest"),
@@ -317,10 +309,9 @@ def bad_grpc(
     link = grpc_transport.Grpc(address.parse(server.grpc_url), name)
 
     def request(array, signature=DEFAULT_SIGNATURE, shape=()):
-        names = signatures[DEFAULT_SIGNATURE].inputs
-        if signature in signatures:
-            names = signatures[signature].inputs
-        made = link.predict_request(dict.fromkeys(names, array), signature)
+        known = signatures.get(signature, signatures[DEFAULT_SIGNATURE])
+        inputs = dict.fromkeys(known.inputs, array)
+        made = link.predict_request(inputs, signature)
         for proto in made[1].inputs.values():
             for dim, size in zip(proto.tensor_shape.dim, shape):
                 dim.size = size
@@ -344,13 +335,12 @@ def bad_grpc(
         "100 MiB": (request(text * (100 * 2**20)), exhausted),
     }
     if "from_token_ids" in signatures:
-        for mistake, array, shape, status in (
-            ("huge ids", np.full([2, 3], 2**30, np.int32), (), invalid),
-            # Shapes without values.
-            ("filled up", np.zeros([0, 0], np.int32), (8192, 96), exhausted),
-            ("negative shape", np.zeros([0, 0], np.int32), (-1, 3), invalid),
-        ):
-            bad[mistake] = request(array, "from_token_ids", shape), status
+        ids = functools.partial(request, signature="from_token_ids")
+        empty = np.zeros([0, 0], np.int32)
+        bad["huge ids"] = ids(np.full([2, 3], 2**30, np.int32)), invalid
+        # Shapes without values.
+        bad["filled up"] = ids(empty, shape=(8192, 96)), exhausted
+        bad["negative shape"] = ids(empty, shape=(-1, 3)), invalid
     return {
         f"gRPC: {mistake}": (functools.partial(send, request), status)
         for mistake, (request, status) in bad.items()

@@ -78,13 +78,9 @@ def read_row(run: pathlib.Path) -> dict:
     config = encoder["config"]
     names = {field.name for field in dataclasses.fields(EncoderShape)}
     shape = EncoderShape(**{k: v for k, v in config.items() if k in names})
-    standard = all(
-        len(set(sizes)) == 1 and sum(sizes) == shape.hidden_dim
-        for sizes in shape.head_sizes
-    )
     return {
         "run": str(run),
-        "heads": _STANDARD if standard else _FIXED,
+        "heads": _STANDARD if shape.standard_heads else _FIXED,
         "shape": dataclasses.asdict(shape),
         "parameters": ParameterCount.of(shape).encoder,
         "seeds": len(summary["seeds"]),
@@ -94,13 +90,10 @@ def read_row(run: pathlib.Path) -> dict:
 
 def _chosen(rows, wanted):
     """Returns the names of the figures to report."""
-    common = set.intersection(*(set(row["figures"]) for row in rows))
-    chosen = wanted or [
-        name
-        for name in rows[0]["figures"]
-        if name in common and "loss" not in name
-    ]
-    if not chosen or not common.issuperset(chosen):
+    first, *others = (row["figures"] for row in rows)
+    common = [name for name in first if all(name in x for x in others)]
+    chosen = wanted or [name for name in common if "loss" not in name]
+    if not chosen or not {*chosen} <= {*common}:
         raise ValueError(
             "`figures` must be metrics that all runs have: "
             f"{', '.join(sorted(common)) or 'there are none'}. "
@@ -126,15 +119,16 @@ def _table(rows, names):
             "-".join(map(str, sorted({min(sizes), max(sizes)}))),
             f"{row['parameters'] / 1e6:.1f}M",
             str(row["seeds"]),
-            *(_with_deviation(row["figures"][name]) for name in names),
+            *(
+                " ± ".join(
+                    f"{figure[kind]:.4f}"
+                    for kind in ("mean", "deviation")
+                    if figure[kind] is not None
+                )
+                for figure in row["figures"].values()
+            ),
         )
     return table
-
-
-def _with_deviation(figure):
-    if figure["deviation"] is None:
-        return f"{figure['mean']:.4f}"
-    return f"{figure['mean']:.4f} ± {figure['deviation']:.4f}"
 
 
 def _draw(rows, names, output):

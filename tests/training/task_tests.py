@@ -1,7 +1,7 @@
 """What holds for every training task, as a base class of its tests.
 
-A task's test module has a `Case`, the fixtures `data` and `run`, and a subclass
-of `TaskTests`; what is the task's own follows as functions.
+A task's test module has a `Case`, `CASE`, and a subclass of `TaskTests`; what
+is the task's own follows as functions. `conftest.py` has the fixtures.
 """
 
 import contextlib
@@ -57,13 +57,15 @@ class Case:
     """A task's verb, its named runs, and a tiny run that learns.
 
     `make(data, workdir, **changes)` returns the configuration of a tiny run,
-    such as `tiny.classification`; `changes` make it learn.
+    such as `tiny.classification`; `changes` make it learn. `write(folder)`
+    writes its data, unless the module has a fixture `data`.
     """
 
     verb: types.ModuleType
     named_runs: dict[str, Callable]
     make: Callable
     changes: dict
+    write: Callable | None = None
 
     def config(self, data, workdir, **changes):
         return self.make(data, workdir, **self.changes | changes)
@@ -228,3 +230,24 @@ class TaskTests:
                 assert two == pytest.approx(one, rel=rough), way
             fine = pytest.approx(exact[-1], rel=self.tolerance)
             assert records[-1] == fine, way
+
+
+class CorpusTaskTests(TaskTests):
+    """Of tasks on text, with heads and sequences of 13."""
+
+    model: type
+
+    @pytest.mark.slow
+    def test_second_stage_starts_from_the_first(self, run, data, tmp_path):
+        changes = {"sequence_length": 17, "init": run.preset, "dropout": 0.3}
+        changes |= {"warmup_steps": 0, "learning_rate": 0.0}
+        second_stage = self.case.train(data, tmp_path, **changes)
+        assert "heads of size 13" in second_stage.said
+        first, second = (
+            self.model.from_preset(str(each.preset))
+            for each in (run, second_stage)
+        )
+        assert first.preprocessor.sequence_length == 13
+        assert second.preprocessor.sequence_length == 17
+        for a, b in zip(first.weights, second.weights, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())

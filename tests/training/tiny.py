@@ -64,9 +64,9 @@ def _write(folder, files):
     return folder
 
 
-def write_pairs(folder: pathlib.Path) -> pathlib.Path:
+def write_pairs(folder: pathlib.Path, **changes) -> pathlib.Path:
     """Writes the part of a data folder that training reads."""
-    lines = "".join(f"{json.dumps(pair)}\n" for pair in pairs())
+    lines = "".join(f"{json.dumps(pair | changes)}\n" for pair in pairs())
     return _write(folder, {"train.jsonl": lines})
 
 

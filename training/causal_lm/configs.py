@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import ExperimentConfig, named_run
@@ -89,6 +88,4 @@ def lm1b() -> LanguageModelConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], LanguageModelConfig]] = {
-    run.__name__: run for run in (small_lm, lm1b)
-}
+NAMED_RUNS = {"small_lm": small_lm, "lm1b": lm1b}

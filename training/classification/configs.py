@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import (
@@ -92,7 +91,4 @@ def small_nli() -> ClassifyConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], ClassifyConfig]] = {
-    "mnli": mnli,
-    "small_nli": small_nli,
-}
+NAMED_RUNS = {"mnli": mnli, "small_nli": small_nli}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import ExperimentConfig, changed, named_run
@@ -106,6 +105,8 @@ def paper_stage2() -> PretrainConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], PretrainConfig]] = {
-    run.__name__: run for run in (small, paper_stage1, paper_stage2)
+NAMED_RUNS = {
+    "small": small,
+    "paper_stage1": paper_stage1,
+    "paper_stage2": paper_stage2,
 }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import (
@@ -97,7 +96,4 @@ def small_squad() -> SquadConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], SquadConfig]] = {
-    "squad": squad,
-    "small_squad": small_squad,
-}
+NAMED_RUNS = {"squad": squad, "small_squad": small_squad}

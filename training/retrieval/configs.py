@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from training.engine.configs import FinetuneConfig, changed, named_run
@@ -109,7 +108,7 @@ def compact_retrieval() -> RetrieveConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], RetrieveConfig]] = {
+NAMED_RUNS = {
     "demo_retrieval": demo_retrieval,
     "retrieval": retrieval,
     "compact_retrieval": compact_retrieval,

@@ -191,7 +191,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
         )
     rows = _rows(ways, measured, size)
     ndcg, recall = (_mean(each[name] for each in words) for name in _FIGURES)
-    _print(rows, ndcg, recall)
+    _print_sizes(rows, ndcg, recall)
     write_json(
         config.output / "report.json",
         {
@@ -300,7 +300,7 @@ def _mean(values):
     return float(np.mean(list(values)))
 
 
-def _print(rows, ndcg, recall):
+def _print_sizes(rows, ndcg, recall):
     table = rich.table.Table(box=None, pad_edge=False, collapse_padding=True)
     for name in ("dimensions", "precision", "search"):
         table.add_column(name, no_wrap=True)

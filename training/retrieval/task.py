@@ -206,13 +206,13 @@ class RetrievalTask(FinetuningTask):
         keys = tf.identity(batch["keys"])
         excluded_negatives = None
         if "negative" in batch:
-            # [M H, D] -> [C H, D]
+            negatives = self.model(batch["negative"], training=True)
             embeddings["negatives"] = gathered(
-                self.model(batch["negative"], training=True)
-            )
-            negative_keys = gathered(tf.identity(batch["negative_keys"]))
-            excluded_negatives = (negative_keys[None, :] < 0) | (
-                negative_keys[None, :] == keys[:, 1:]
+                negatives
+            )  # [M H, D] -> [C H, D]
+            negative_keys = gathered(tf.identity(batch["negative_keys"]))[None]
+            excluded_negatives = (negative_keys < 0) | (
+                negative_keys == keys[:, 1:]
             )  # [M, C H]
         size = tf.shape(queries)[0]
         labels = replica.replica_id_in_sync_group * size + tf.range(size)
@@ -220,11 +220,9 @@ class RetrievalTask(FinetuningTask):
 
         def share(dimension):
             """Returns this replica's part of the mean loss at a dimension."""
+            cut = {k: _cut(rows, dimension) for k, rows in embeddings.items()}
             losses = symmetric_contrastive_loss(
-                **{
-                    name: _cut(rows, dimension)
-                    for name, rows in embeddings.items()
-                },
+                **cut,
                 labels=labels,
                 temperature=self.model.temperature,
                 excluded=excluded,
@@ -249,15 +247,14 @@ class RetrievalTask(FinetuningTask):
 
     def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
-        queries, documents = outputs["query"], outputs["document"]
-        keys = self._validation.keys
-        found = retrieval_figures(queries, documents, keys)
+        rows, keys = (
+            (outputs["query"], outputs["document"]),
+            self._validation.keys,
+        )
+        found = retrieval_figures(*rows, keys)
         for size in self._options.matryoshka_dims:
-            cut = retrieval_figures(
-                np.array(_cut(queries, size)),
-                np.array(_cut(documents, size)),
-                keys,
-            )
+            queries, documents = (np.array(_cut(x, size)) for x in rows)
+            cut = retrieval_figures(queries, documents, keys)
             found |= {f"{name}_d{size}": value for name, value in cut.items()}
         return found
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import (
@@ -67,6 +66,4 @@ def token_labels() -> TokenLabelsConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], TokenLabelsConfig]] = {
-    "token_labels": token_labels,
-}
+NAMED_RUNS = {"token_labels": token_labels}

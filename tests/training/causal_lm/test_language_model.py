@@ -16,7 +16,7 @@ from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.training import numbered, tiny
 from tests.training.task_tests import (
     Case,
-    TaskTests,
+    CorpusTaskTests,
     cross_entropy,
     first_batch,
 )
@@ -24,11 +24,6 @@ from training import language_model
 from training.causal_lm.configs import NAMED_RUNS, CausalLMConfig
 from training.causal_lm.task import LanguageModelBatches
 from training.corpus.tokenized import Document, write_shard
-
-# KerasHub's CausalLM compiles itself when it is made.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
 
 START, END = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]"))
 ONE = tf.distribute.InputContext()
@@ -76,13 +71,9 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
-
-
-class TestVerb(TaskTests):
+class TestVerb(CorpusTaskTests):
     case = CASE
+    model = FixedHeadCausalLM
     other = {"sequence_length": 11}
     ways = (
         {"packed": False},
@@ -243,21 +234,6 @@ def test_init_is_a_language_model(data, tmp_path, capsys):
     error = CASE.error(capsys, data, tmp_path / "run", init=init)
     assert "`init` must be a preset of a FixedHeadCausalLM." in error
     assert "TextEmbedder" in error
-
-
-@pytest.mark.slow
-def test_starts_from_an_earlier_run(run, data, tmp_path, capsys):
-    changes = {"sequence_length": 17, "init": run.preset}
-    changes |= {"warmup_steps": 0, "learning_rate": 0.0}
-    second = CASE.train(data, tmp_path / "run", **changes)
-    assert "bottleneck" in second.said
-    models = [
-        FixedHeadCausalLM.from_preset(str(each.preset))
-        for each in (run, second)
-    ]
-    assert [model.preprocessor.sequence_length for model in models] == [13, 17]
-    for one, other in zip(*(model.weights for model in models), strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_lm1b_is_the_papers_shape():

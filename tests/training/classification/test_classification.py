@@ -1,5 +1,6 @@
 """Classification: what it learns, where it starts, what it predicts."""
 
+import functools
 import json
 
 import numpy as np
@@ -29,11 +30,6 @@ from training.corpus.datasets import source_name
 from training.corpus.texts import read_examples
 from training.engine.preset import SHAPE, make_encoder
 
-# KerasHub's tasks have a compile() of their own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
 CASE = Case(
     finetune,
     NAMED_RUNS,
@@ -49,19 +45,10 @@ CASE = Case(
         "evaluation_interval": 60,
         "checkpoint_interval": 60,
     },
+    functools.partial(tiny.write_labelled, count=400),
 )
 # What a run takes from the preset that it starts from.
 FROM_INIT = dict.fromkeys([*SHAPE, "vocabulary"])
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_labelled(tmp_path_factory.mktemp("data"), count=400)
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
 class TestVerb(TaskTests):

@@ -18,8 +18,8 @@ from tests.training.batch_tests import (
     contexts,
     take,
 )
-from training.masked_lm.batches import PretrainingBatches
 from training.masked_lm.configs import MaskedLMConfig
+from training.masked_lm.task import PretrainingBatches
 
 START, END, MASK = map(SPECIAL_TOKENS.index, ("[CLS]", "[SEP]", "[MASK]"))
 # Tokens of each document of each shard, 226 in all.

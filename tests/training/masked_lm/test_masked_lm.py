@@ -12,16 +12,11 @@ import tensorflow as tf
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests, cross_entropy
+from tests.training.task_tests import Case, CorpusTaskTests, cross_entropy
 from training import pretrain
 from training.corpus.tokenized import Document, write_shard
 from training.masked_lm.configs import NAMED_RUNS
 from training.masked_lm.task import MaskedLMTask
-
-# KerasHub's TextEmbedder has a compile() of its own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
 
 # The first of two stages: heads as large as its sequences are long.
 CASE = Case(
@@ -69,13 +64,9 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
-
-
-class TestVerb(TaskTests):
+class TestVerb(CorpusTaskTests):
     case = CASE
+    model = FixedHeadMaskedLM
     other = {"max_predictions": 2}
     ways = (
         {"packed": False},
@@ -168,21 +159,6 @@ def test_other_data_or_another_start_is_refused(data, run, tmp_path, capsys):
     assert "data_sha256" in CASE.error(capsys, other, run.workdir)
     error = CASE.error(capsys, data, run.workdir, init=run.preset)
     assert "init_sha256 (there None" in error
-
-
-@pytest.mark.slow
-def test_second_stage_starts_from_the_first(data, run, tmp_path):
-    changes = {"sequence_length": 17, "init": run.preset, "dropout": 0.3}
-    changes |= {"warmup_steps": 0, "learning_rate": 0.0}
-    second_stage = CASE.train(data, tmp_path, **changes)
-    assert "heads of size 13" in second_stage.said
-    first, second = (
-        FixedHeadMaskedLM.from_preset(str(each.preset))
-        for each in (run, second_stage)
-    )
-    assert second.preprocessor.sequence_length == 17
-    for a, b in zip(first.weights, second.weights, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 @pytest.mark.parametrize(

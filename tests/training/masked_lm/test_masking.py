@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
-from training.masked_lm.batches import PretrainingBatches
 from training.masked_lm.configs import MaskedLMConfig
+from training.masked_lm.task import PretrainingBatches
 
 PAD, START, END, MASK = map(
     SPECIAL_TOKENS.index, ("[PAD]", "[CLS]", "[SEP]", "[MASK]")

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTokenizer
 from training.corpus.tokenized import Document, Shard, write_shard
-from training.masked_lm.batches import PretrainingBatches
 from training.masked_lm.configs import MaskedLMConfig
+from training.masked_lm.task import PretrainingBatches
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 EXAMPLES = 100_000

@@ -1,4 +1,4 @@
-"""SQuAD as a verb: what it learns, its figures, its predictions, its errors."""
+"""SQuAD as a verb: what it learns, its figures, predictions and scores."""
 
 import json
 
@@ -20,18 +20,13 @@ from tests.training.task_tests import (
     cross_entropy,
     first_batch,
 )
-from training import finetune, predict
+from training import finetune, predict, score
 from training.corpus.squad import Answer, Question, read_questions
 from training.question_answering.configs import NAMED_RUNS
 from training.question_answering.task import (
     SpanLabelingTask,
     WindowBatches,
     WindowedQuestions,
-)
-
-# KerasHub's tasks have a compile() of their own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
 )
 
 
@@ -61,17 +56,8 @@ CASE = Case(
         "evaluation_interval": 300,
         "checkpoint_interval": 300,
     },
+    tiny.write_squad,
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_squad(tmp_path_factory.mktemp("data"), count=32)
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
 class TestVerb(TaskTests):
@@ -238,3 +224,30 @@ def test_what_fits_nowhere_is_counted(preprocessor):
     assert windowed.question_tokens_cut == 1
     assert windowed.without_answer == 2
     assert not windowed.spans.any()
+
+
+def test_scores_of_a_file(data, tmp_path, capsys):
+    predictions = tmp_path / "predictions.json"
+    questions = read_questions(data / "dev.json")
+    assert len(questions) == 7
+    first, _, *rest = [question.id for question in questions]
+    answers = {q.id: q.answers[0].text.upper() for q in questions}
+    right = {key: f"The {answers[key]}!" for key in rest}
+    wrong = {first: "nothing of it", "no question's": "a"}
+    predictions.write_text(json.dumps(right | wrong))
+    assert score.main([str(data / "dev.json"), str(predictions)]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "exact_match": pytest.approx(500 / 7),
+        "f1": pytest.approx(500 / 7),
+        "missing": 1,
+        "unknown": 1,
+    }
+
+
+@pytest.mark.parametrize("content", ["{", "3", '{"a": ["b"]}'])
+def test_what_are_no_predictions(data, tmp_path, capsys, content):
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text(content)
+    assert score.main([str(data / "dev.json"), str(predictions)]) == 1
+    said = capsys.readouterr().err
+    assert f"ids to answers, strings. Received: {content}" in said

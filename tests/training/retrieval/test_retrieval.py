@@ -1,7 +1,5 @@
 """Retrieval: from a data folder to a preset, and its errors."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,30 +11,15 @@ from training.engine.preset import SHAPE
 from training.retrieval.configs import NAMED_RUNS
 from training.retrieval.task import RetrievalTask, retrieval_figures
 
-# KerasHub's TextEmbedder has a compile() of its own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
-
 CASE = Case(
     finetune,
     NAMED_RUNS,
     tiny.retrieval,
     {"query_prompt": "one two ", "learn_temperature": True, "steps": 12},
+    tiny.write_pairs,
 )
 # What a run takes from the preset that it starts from.
 FROM_INIT = dict.fromkeys(SHAPE)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_pairs(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
 class TestVerb(TaskTests):
@@ -79,12 +62,10 @@ def start(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_starts_from_a_preset(data, start, tmp_path):
-    (data_alone := tmp_path / "data").mkdir()
+def test_starts_from_a_preset(start, tmp_path):
+    data_alone = tiny.write_pairs(tmp_path / "data")
     # Not even a vocabulary is needed.
-    (data_alone / "train.jsonl").write_bytes(
-        (data / "train.jsonl").read_bytes()
-    )
+    (data_alone / "vocabulary.txt").unlink()
     changes = FROM_INIT | {"init": start, "steps": 2, "warmup_steps": 1}
     changes |= {"matryoshka_dims": (5, 3), "hard_negatives": 2}
     changes |= {"document_prompt": "red ", "learning_rate": 1e-9}
@@ -109,13 +90,8 @@ def test_starts_from_a_preset(data, start, tmp_path):
     last = tiny.metrics(tmp_path / "run")[-1]
     config = tiny.retrieval(data_alone, tmp_path, **changes)
     pairs = RetrievalTask(config)._validation
-    queries, documents = (
-        after.encode_text(texts, prompt=prompt, verbose=0)
-        for texts, prompt in (
-            (pairs.queries, "query"),
-            (pairs.documents, "document"),
-        )
-    )
+    queries = after.encode_text(pairs.queries, prompt="query", verbose=0)
+    documents = after.encode_text(pairs.documents, prompt="document", verbose=0)
     for size in (5, 3):
         figures = retrieval_figures(
             *(
@@ -201,12 +177,7 @@ def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
 
 
 def test_hard_negatives_must_be_in_the_data(tmp_path):
-    data = tiny.write_pairs(tmp_path / "data")
-    lines = (data / "train.jsonl").read_text().splitlines()
-    pairs = [{**json.loads(line), "negatives": []} for line in lines]
-    (data / "train.jsonl").write_text(
-        "".join(f"{json.dumps(pair)}\n" for pair in pairs)
-    )
+    data = tiny.write_pairs(tmp_path / "data", negatives=[])
     with pytest.raises(ValueError, match="no pair of the data has"):
         finetune.train(tiny.retrieval(data, tmp_path / "run", hard_negatives=1))
 

@@ -22,11 +22,6 @@ from training.token_classification.task import (
     read_sentences,
 )
 
-# KerasHub's tasks have a compile() of their own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
 CASE = Case(
     finetune,
     NAMED_RUNS,
@@ -42,17 +37,8 @@ CASE = Case(
         "evaluation_interval": 90,
         "checkpoint_interval": 30,
     },
+    tiny.write_labelled_words,
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_labelled_words(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
 
 
 class TestVerb(TaskTests):

@@ -164,11 +164,6 @@ def grid(scale: Scale) -> list[Cell]:
         why = "Fig. 3a, Table 2A: more heads of one size"
         return cell(f"heads_x{factor}", why, num_heads=heads * factor)
 
-    def sized(factor):
-        why = "Fig. 3b, Table 2B: larger heads, as many as in standard_x2"
-        changes = {"num_heads": 2 * heads, "head_size": size * factor}
-        return cell(f"sizes_x{factor}", why, **changes)
-
     def wide(factor):
         return cell(
             f"wide_x{factor}",
@@ -198,6 +193,7 @@ def grid(scale: Scale) -> list[Cell]:
             intermediate_dim=scale.intermediate_dim * width // d,
         )
 
+    larger = "Fig. 3b, Table 2B: larger heads, as many as in standard_x2"
     small, large = size // 2, size * 4
     return [
         cell("standard", "Table 1, Fig. 1, 3a: head size d / h"),
@@ -206,9 +202,9 @@ def grid(scale: Scale) -> list[Cell]:
         fixed(2),
         fixed(4),
         fixed(8),
-        sized(4),
+        cell("sizes_x4", larger, num_heads=2 * heads, head_size=large),
         cell("standard_x4", "Table 1: four times the heads", **standard(4)),
-        sized(2),
+        cell("sizes_x2", larger, num_heads=2 * heads, head_size=2 * size),
         wide(2),
         wide(4),
         wide(8),

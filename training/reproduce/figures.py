@@ -10,16 +10,14 @@ from training.reproduce.claims import Noise, mean_interval
 from training.reproduce.plan import Plan
 
 _CONFIDENCE = 0.95
+_STANDARD = "standard_half standard standard_x2 standard_x4 standard_x8"
 _WIDE = "standard wide_x2 wide_x4 wide_x8"
 _FIXED = "standard heads_x2 heads_x4 heads_x8"
+_SIZES = "standard_x2 heads_x2 sizes_x2 sizes_x4"
+_CONTROLS = "heads_x4 flops_x4 deep_x2 broad_x2 deep_x3 broad_x3"
 # Of each line: its picture, label, colour and cells.
 _LINES = (
-    (
-        "heads",
-        "head size d / h",
-        "C0",
-        "standard_half standard standard_x2 standard_x4 standard_x8",
-    ),
+    ("heads", "head size d / h", "C0", _STANDARD),
     ("heads", "d / h, feed-forward widened to match", "C2", _WIDE),
     ("heads", "heads of one size", "C1", _FIXED),
     ("parameters", "d doubled", "C0", "standard embedding_x2"),
@@ -31,15 +29,10 @@ _LINES = (
     ),
     ("parameters", "wider feed-forward", "C2", _WIDE),
     ("parameters", "more heads of one size", "C1", _FIXED),
-    ("sizes", "larger heads", "C1", "standard_x2 heads_x2 sizes_x2 sizes_x4"),
+    ("sizes", "larger heads", "C1", _SIZES),
     ("sizes", "temperature of the largest", "C0", "standard_x2_cold"),
     ("sizes", "temperature of the smallest", "C4", "sizes_x4_hot"),
-    (
-        "controls",
-        "controls",
-        "C7",
-        "heads_x4 flops_x4 deep_x2 broad_x2 deep_x3 broad_x3",
-    ),
+    ("controls", "controls", "C7", _CONTROLS),
 )
 
 

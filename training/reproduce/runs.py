@@ -12,7 +12,7 @@ text, n of contexts, H head size.
 import math
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -99,25 +99,28 @@ def train(
             saved = time.monotonic()
 
     if done < batches:
-        windows = TokenWindows(
-            stream.splits["train"],
-            scale.sequence_length,
-            scale.batch_size // scale.parts,
-            batches,
-            done,
-            run.seed,
+        size = scale.batch_size // scale.parts
+        windows = token_windows(
+            stream.splits["train"], scale.sequence_length, least=size
         )
         # Keras's BackupAndRestore would resume at the start of an epoch.
         watch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
-        # The windows are shuffled already.
-        model.fit(windows, shuffle=False, callbacks=[watch], verbose=0)
+        model.fit(
+            shuffled_batches(windows, size, done, batches, run.seed),
+            steps_per_epoch=batches - done,
+            shuffle=False,
+            callbacks=[watch],
+            verbose=0,
+        )
         save(model)
         if done < batches:
             return None
-    measured = TokenWindows(
-        stream.splits[run.split], scale.sequence_length, _EVALUATION_BATCH
+    windows = token_windows(stream.splits[run.split], scale.sequence_length)
+    nats = float(
+        model.evaluate(
+            *examples(windows), batch_size=_EVALUATION_BATCH, verbose=0
+        )
     )
-    nats = float(model.evaluate(measured, verbose=0))
     _check(nats, scale.steps)
     shape = encoder_shape(run.cell, scale, stream.vocabulary_size)
     return {
@@ -139,62 +142,46 @@ def frequency_nats(stream: Stream, split: str) -> float:
     return float(-(other * np.log(smooth / smooth.sum())).sum() / other.sum())
 
 
-class TokenWindows(keras.utils.PyDataset):
-    """Windows of the T tokens of `token_ids`, `[N]`, with the next tokens.
+def token_windows(
+    token_ids: np.ndarray, sequence_length: int, least: int = 1
+) -> np.ndarray:
+    """Windows `[windows, T + 1]` of `[N]`, at least so many.
 
-    With a number of `batches`, windows are shuffled anew in each epoch and
-    start at `first_batch`. Otherwise each window comes once, in order.
+    Each has the first token of the next one.
     """
-
-    def __init__(
-        self,
-        token_ids: np.ndarray,
-        sequence_length: int,
-        batch_size: int,
-        batches: int | None = None,
-        first_batch: int = 0,
-        seed: int = 0,
-    ):
-        super().__init__()
-        count = (len(token_ids) - 1) // sequence_length
-        least = 1 if batches is None else batch_size
-        if count < least:
-            raise ValueError(
-                f"There must be at least {least} windows of {sequence_length} "
-                f"tokens. Received: {len(token_ids)} tokens, {count} windows"
-            )
-        # [windows, T + 1], each with the first token of the next one.
-        self._windows = np.lib.stride_tricks.sliding_window_view(
-            token_ids, sequence_length + 1
-        )[::sequence_length]
-        self._size = batch_size
-        self._batches = batches
-        self._first = first_batch
-        self._seed = seed
-        self._epoch = None
-        self._order = np.arange(count)
-
-    @property
-    def num_batches(self) -> int:
-        if self._batches is None:
-            return -(-len(self._windows) // self._size)
-        return self._batches - self._first
-
-    def __getitem__(self, index):
-        number = self._first + index
-        if self._batches is not None:
-            epoch, number = divmod(number, len(self._windows) // self._size)
-            if self._epoch != epoch:
-                rng = np.random.default_rng([self._seed, epoch])
-                self._epoch = epoch
-                self._order = rng.permutation(len(self._windows))
-        chosen = self._order[number * self._size :][: self._size]
-        tokens = self._windows[chosen].astype("int32")  # [B, T + 1]
-        inputs = np.ascontiguousarray(tokens[:, :-1])
-        return (
-            {"token_ids": inputs, "padding_mask": np.ones_like(inputs)},
-            np.ascontiguousarray(tokens[:, 1:]),
+    count = (len(token_ids) - 1) // sequence_length
+    if count < least:
+        raise ValueError(
+            f"There must be at least {least} windows of {sequence_length} "
+            f"tokens. Received: {len(token_ids)} tokens, {count} windows"
         )
+    return np.lib.stride_tricks.sliding_window_view(
+        token_ids, sequence_length + 1
+    )[::sequence_length]
+
+
+def examples(windows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Inputs and the next tokens, int32 `[B, T]`."""
+    tokens = windows.astype("int32")
+    inputs = np.ascontiguousarray(tokens[:, :-1])
+    return (
+        {"token_ids": inputs, "padding_mask": np.ones_like(inputs)},
+        np.ascontiguousarray(tokens[:, 1:]),
+    )
+
+
+def shuffled_batches(
+    windows: np.ndarray, batch_size: int, first: int, end: int, seed: int
+) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yields batches `first` to `end`, each epoch in a new order."""
+    per_epoch = len(windows) // batch_size
+    order = None
+    for number in range(first, end):
+        epoch, place = divmod(number, per_epoch)
+        if order is None or not place:
+            rng = np.random.default_rng([seed, epoch])
+            order = rng.permutation(len(windows))
+        yield examples(windows[order[place * batch_size :][:batch_size]])
 
 
 def _model(cell, scale, vocabulary_size):
@@ -245,7 +232,8 @@ def _attention(model, token_ids, scale):
     backbone = next(
         layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
     )
-    inputs, _ = TokenWindows(token_ids, scale.sequence_length, _PROBED)[0]
+    windows = token_windows(token_ids, scale.sequence_length)
+    inputs, _ = examples(windows[:_PROBED])
     inputs["segment_ids"] = np.zeros_like(inputs["token_ids"])
     found = attention_report(backbone, inputs)
     conditions = [layer.condition_number for layer in found.layers]

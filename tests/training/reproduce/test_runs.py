@@ -15,7 +15,6 @@ from tests.training.reproduce.tiny_grid import (
 from training.corpus.folder import Stream, read_stream
 from training.reproduce import runs
 from training.reproduce.plan import Run
-from training.reproduce.runs import TokenWindows
 
 
 @pytest.fixture(scope="module")
@@ -40,38 +39,34 @@ def train(stream, folder, stop_after=None, scale=SCALE):
 
 def test_windows_follow_each_other():
     tokens = np.arange(100, 124)
-    windows = TokenWindows(tokens, 5, 3)
-    batches = [windows[i] for i in range(windows.num_batches)]
-    inputs = np.concatenate([x["token_ids"] for x, _ in batches])
-    labels = np.concatenate([y for _, y in batches])
-    np.testing.assert_array_equal(inputs.reshape(-1), tokens[:20])
+    inputs, labels = runs.examples(runs.token_windows(tokens, 5))
+    np.testing.assert_array_equal(inputs["token_ids"].reshape(-1), tokens[:20])
     np.testing.assert_array_equal(labels.reshape(-1), tokens[1:21])
-    assert [len(y) for _, y in batches] == [3, 1]
 
 
 def test_windows_are_shuffled_anew_and_go_on_where_they_were():
-    tokens = np.arange(51)
-    whole = TokenWindows(tokens, 5, 3, batches=9, seed=7)
-    batches = [whole[i][1] for i in range(whole.num_batches)]
+    windows = runs.token_windows(np.arange(51), 5)
+
+    def labels(first=0, seed=7):
+        batches = runs.shuffled_batches(windows, 3, first, 9, seed)
+        return [labels for _, labels in batches]
+
+    batches = labels()
     # Three batches an epoch; one window of ten is left out of each.
     epochs = [np.concatenate(batches[i : i + 3]) for i in (0, 3, 6)]
     for epoch in epochs:
         assert len({row[0] for row in epoch.tolist()}) == 9
     assert not np.array_equal(epochs[0], epochs[1])
-    rest = TokenWindows(tokens, 5, 3, batches=9, first_batch=4, seed=7)
-    assert rest.num_batches == 5
-    for i in range(5):
-        np.testing.assert_array_equal(rest[i][1], batches[4 + i])
-    other = TokenWindows(tokens, 5, 3, batches=9, seed=8)
-    assert not np.array_equal(other[0][1], batches[0])
+    np.testing.assert_array_equal(labels(first=4), batches[4:])
+    assert not np.array_equal(labels(seed=8)[0], batches[0])
 
 
 def test_too_few_windows_for_a_batch():
     with pytest.raises(ValueError, match="4 windows"):
-        TokenWindows(np.arange(21), 5, 5, batches=1)
+        runs.token_windows(np.arange(21), 5, least=5)
     with pytest.raises(ValueError, match="0 windows"):
-        TokenWindows(np.arange(5), 5, 5)
-    assert TokenWindows(np.arange(6), 5, 5).num_batches == 1
+        runs.token_windows(np.arange(5), 5)
+    assert runs.token_windows(np.arange(6), 5).shape == (1, 6)
 
 
 def test_a_run_that_was_stopped_ends_as_if_it_was_not(stream, tmp_path):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_fixedhead import FixedHeadTextEmbedderPreprocessor
 from training.corpus.pairs import Pair
 from training.engine.configs import check_at_least, check_fraction
 from training.engine.global_batch import (
@@ -111,6 +110,7 @@ class Pairs:
         )
 
 
+@dataclasses.dataclass(kw_only=True)
 class PairBatches(ExampleBatches):
     """Batches of tokenized pairs.
 
@@ -119,21 +119,15 @@ class PairBatches(ExampleBatches):
     `negative_keys` int64 `[M H]`, -1 where a pair has too few.
     """
 
-    def __init__(
-        self,
-        config: RetrievalConfig,
-        global_batch_size: int,
-        preprocessor: FixedHeadTextEmbedderPreprocessor,
-        seed: int,
-        packed: bool = True,
-    ):
-        super().__init__(global_batch_size, preprocessor, seed, packed)
+    config: RetrievalConfig
+
+    def __post_init__(self) -> None:
+        config = self.config
         check_fraction(
             crop_document=config.crop_document,
             inverse_cloze=config.inverse_cloze,
         )
         check_at_least(0, hard_negatives=config.hard_negatives)
-        self.config = config
 
     def reader(self, pairs: Pairs) -> Callable:
         texts = {

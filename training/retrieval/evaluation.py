@@ -4,7 +4,6 @@
 quality, bytes and time of indexes.
 """
 
-import dataclasses
 import itertools
 import statistics
 import time
@@ -69,7 +68,18 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     check_positive(recall=min(config.recall, default=0))
     collections, encode = read_inputs(config)
     size = encode.embedder.embedding_size
-    query_encoder = _query_encoder(config, size)
+    query_encoder = None
+    if config.query_model is not None:
+        embedder = read_embedder(config.query_model, "query_model")
+        if embedder.embedding_size != size:
+            raise ValueError(
+                "`query_model` must return as many numbers as `model`, "
+                f"{size}. Received: {str(config.query_model)!r}, which returns "
+                f"{embedder.embedding_size}"
+            )
+        query_encoder = TextEncoder(
+            embedder, config.sequence_length, config.batch_size
+        )
     options = {
         name: getattr(config, name)
         for name in ("precision", "dimension", "reduction", "approximate")
@@ -106,19 +116,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def _query_encoder(config, size):
-    if config.query_model is None:
-        return None
-    embedder = read_embedder(config.query_model, "query_model")
-    if embedder.embedding_size != size:
-        raise ValueError(
-            "`query_model` must return as many numbers as `model`, "
-            f"{size}. Received: {str(config.query_model)!r}, which returns "
-            f"{embedder.embedding_size}"
-        )
-    return TextEncoder(embedder, config.sequence_length, config.batch_size)
-
-
 def _rank(collection, documents, queries, depth, options):
     exact = retrieval.build_index(documents)
     model = retrieval.search_index(exact, queries, depth)
@@ -144,32 +141,13 @@ def _print(figures, title):
     rich.console.Console().print(table)
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One way to keep and search embeddings, averaged over collections.
+def measure_sizes(config: ReportConfig) -> None:
+    """Measures, prints a table, and writes report.json and report.png.
 
+    A row is one way to keep and search embeddings, averaged over collections.
     `difference` is that of nDCG@10 to all dimensions, float32, exact, and
     `interval` its 95%, by a paired bootstrap of the queries. Times are the
     median of single queries on one thread, and of building the index.
-    """
-
-    dimension: int
-    reduction: str
-    precision: str
-    search: str
-    ndcg_at_10: float
-    difference: float
-    interval: tuple[float, float]
-    recall_at_100: float
-    bytes_per_document: float
-    milliseconds_per_query: float
-    build_seconds: float
-
-
-def measure_sizes(config: ReportConfig) -> list[Row]:
-    """Measures, prints a table, and writes report.json and report.png.
-
-    Returns a row for each way to keep and search embeddings.
     """
     check_positive(rounds=config.rounds)
     config.output.mkdir(parents=True, exist_ok=True)
@@ -203,7 +181,7 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
                 }
                 for folder, collection in collections.items()
             },
-            "rows": [dataclasses.asdict(row) for row in rows],
+            "rows": rows,
             "bm25": {"ndcg_at_10": ndcg, "recall_at_100": recall},
         },
     )
@@ -211,7 +189,6 @@ def measure_sizes(config: ReportConfig) -> list[Row]:
     figure = _draw(rows, ndcg)
     figure.suptitle(f"{config.model}, {names}")
     pictures.save_figure(figure, config.output / "report.png")
-    return rows
 
 
 def _ways(size, dimensions):
@@ -279,19 +256,19 @@ def _rows(ways, measured, size):
         low, high = np.quantile(np.mean(resampled, axis=0), (0.025, 0.975))
         seconds = _mean(statistics.median(found["times"]) for found in each)
         rows.append(
-            Row(
-                dimension=way["dimension"] or size,
-                reduction=way["reduction"] if way["dimension"] else "native",
-                precision=way["precision"],
-                search="approximate" if way["approximate"] else "exact",
-                ndcg_at_10=_mean(found["nDCG@10"].mean() for found in each),
-                difference=_mean(values.mean() for values in differences),
-                interval=(float(low), float(high)),
-                recall_at_100=_mean(found["R@100"].mean() for found in each),
-                bytes_per_document=_mean(found["bytes"] for found in each),
-                milliseconds_per_query=1000 * seconds,
-                build_seconds=_mean(found["seconds"] for found in each),
-            )
+            {
+                "dimension": way["dimension"] or size,
+                "reduction": way["reduction"] if way["dimension"] else "native",
+                "precision": way["precision"],
+                "search": "approximate" if way["approximate"] else "exact",
+                "ndcg_at_10": _mean(found["nDCG@10"].mean() for found in each),
+                "difference": _mean(values.mean() for values in differences),
+                "interval": (float(low), float(high)),
+                "recall_at_100": _mean(found["R@100"].mean() for found in each),
+                "bytes_per_document": _mean(found["bytes"] for found in each),
+                "milliseconds_per_query": 1000 * seconds,
+                "build_seconds": _mean(found["seconds"] for found in each),
+            }
         )
     return rows
 
@@ -307,29 +284,29 @@ def _print_sizes(rows, ndcg, recall):
     for name in ("nDCG@10", "95% of diff.", "R@100", "bytes", "ms", "build s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        low, high = row.interval
+        low, high = row["interval"]
         table.add_row(
-            f"{row.dimension} {row.reduction}",
-            row.precision,
-            "exact" if row.search == "exact" else "approx.",
-            f"{row.ndcg_at_10:.4f}",
+            f"{row['dimension']} {row['reduction']}",
+            row["precision"],
+            "exact" if row["search"] == "exact" else "approx.",
+            f"{row['ndcg_at_10']:.4f}",
             f"{low:+.3f} {high:+.3f}",
-            f"{row.recall_at_100:.3f}",
-            f"{row.bytes_per_document:,.0f}",
-            f"{row.milliseconds_per_query:.3f}",
-            f"{row.build_seconds:.2f}",
+            f"{row['recall_at_100']:.3f}",
+            f"{row['bytes_per_document']:,.0f}",
+            f"{row['milliseconds_per_query']:.3f}",
+            f"{row['build_seconds']:.2f}",
         )
     table.add_row("BM25", "", "", f"{ndcg:.4f}", "", f"{recall:.3f}")
     rich.console.Console().print(table)
 
 
-def pareto_front(rows: list[Row]) -> list[Row]:
+def pareto_front(rows: list[dict]) -> list[dict]:
     """Returns the rows that no smaller one equals or beats, smallest first."""
-    front: list[Row] = []
+    front: list[dict] = []
     for row in sorted(
-        rows, key=lambda row: (row.bytes_per_document, -row.ndcg_at_10)
+        rows, key=lambda row: (row["bytes_per_document"], -row["ndcg_at_10"])
     ):
-        if not front or row.ndcg_at_10 > front[-1].ndcg_at_10:
+        if not front or row["ndcg_at_10"] > front[-1]["ndcg_at_10"]:
             front.append(row)
     return front
 
@@ -343,11 +320,11 @@ def _draw(rows, bm25):
     ):
         for row in rows:
             axis.plot(
-                getattr(row, x),
-                row.ndcg_at_10,
-                marker=_REDUCTIONS[row.reduction][0],
-                color=_COLORS[row.precision],
-                fillstyle="full" if row.search == "exact" else "none",
+                row[x],
+                row["ndcg_at_10"],
+                marker=_REDUCTIONS[row["reduction"]][0],
+                color=_COLORS[row["precision"]],
+                fillstyle="full" if row["search"] == "exact" else "none",
             )
         axis.axhline(bm25, color="grey", linestyle="--", label="BM25")
         axis.set(xscale="log", xlabel=x.replace("_", " "), ylabel="nDCG@10")
@@ -361,11 +338,11 @@ def _draw(rows, bm25):
     )
     front = pareto_front(rows)
     for row in front:
-        point = (row.bytes_per_document, row.ndcg_at_10)
-        sizes.annotate(row.dimension, point, fontsize=8)
+        point = (row["bytes_per_document"], row["ndcg_at_10"])
+        sizes.annotate(row["dimension"], point, fontsize=8)
     sizes.plot(
-        [row.bytes_per_document for row in front],
-        [row.ndcg_at_10 for row in front],
+        [row["bytes_per_document"] for row in front],
+        [row["ndcg_at_10"] for row in front],
         color="lightgrey",
         label="Pareto front",
         zorder=1,

@@ -40,11 +40,9 @@ class DualEncoder(keras.layers.Layer):
         embedder: FixedHeadTextEmbedder,
         temperature: float,
         learn_temperature: bool,
-        packed: bool,
     ):
         super().__init__(dtype=embedder.backbone.dtype_policy)
         self.embedder = embedder
-        self.packed = packed
         self.log_temperature = self.add_weight(
             shape=(),
             initializer=keras.initializers.Constant(np.log(temperature)),
@@ -58,12 +56,6 @@ class DualEncoder(keras.layers.Layer):
         """The scalar that divides scores."""
         return keras.ops.maximum(
             keras.ops.exp(self.log_temperature), _LOWEST_TEMPERATURE
-        )
-
-    def call(self, inputs: dict, training: bool = False) -> tf.Tensor:
-        """Embeds a batch of one side: inputs `[M, T]` to `[M, D]`."""
-        return self.embedder.embed_packed(
-            inputs, training=training, fixed_size=not self.packed
         )
 
 
@@ -99,11 +91,11 @@ class RetrievalTask(FinetuningTask):
                 "for them"
             ]
         self._batches = PairBatches(
-            options,
             config.training.global_batch_size,
             self._preprocessor,
             seed,
-            packed=config.run.packed,
+            config.run.packed,
+            config=options,
         )
 
     def _check_options(self):
@@ -136,8 +128,7 @@ class RetrievalTask(FinetuningTask):
         if self._start is not None:
             prompts |= self._start.preprocessor.prompts
         for name in ("query", "document"):
-            prompt = getattr(options, f"{name}_prompt")
-            if prompt is not None:
+            if (prompt := getattr(options, f"{name}_prompt")) is not None:
                 prompts[name] = prompt
         return FixedHeadTextEmbedderPreprocessor(
             tokenizer,
@@ -174,10 +165,7 @@ class RetrievalTask(FinetuningTask):
             pooling_mode=pooling_mode or "mean",
         )
         self.model = DualEncoder(
-            embedder,
-            options.temperature,
-            options.learn_temperature,
-            self.config.run.packed,
+            embedder, options.temperature, options.learn_temperature
         )
 
     def totals(self, batch: dict) -> dict[str, tf.Tensor]:
@@ -186,6 +174,9 @@ class RetrievalTask(FinetuningTask):
     def flops(self, totals: dict[str, float]) -> None:
         return None  # tokens are not counted
 
+    def _embed(self, inputs, training=False):
+        return self.compute(self.model.embedder.embed_packed, inputs, training)
+
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         replica = tf.distribute.get_replica_context()
 
@@ -193,8 +184,8 @@ class RetrievalTask(FinetuningTask):
             # [M, ...] -> [C, ...]; gradients flow back to each replica.
             return replica.all_gather(values, axis=0)
 
-        queries = self.model(batch["query"], training=True)
-        documents = self.model(batch["document"], training=True)
+        queries = self._embed(batch["query"], training=True)
+        documents = self._embed(batch["document"], training=True)
         embeddings = {
             "queries": queries,
             "documents": documents,
@@ -206,7 +197,7 @@ class RetrievalTask(FinetuningTask):
         keys = tf.identity(batch["keys"])
         excluded_negatives = None
         if "negative" in batch:
-            negatives = self.model(batch["negative"], training=True)
+            negatives = self._embed(batch["negative"], training=True)
             embeddings["negatives"] = gathered(
                 negatives
             )  # [M H, D] -> [C H, D]
@@ -238,8 +229,8 @@ class RetrievalTask(FinetuningTask):
     def evaluation_step(self, batch: dict) -> dict[str, tf.Tensor]:
         return {
             "index": batch["index"],
-            "query": self.model(batch["query"]),
-            "document": self.model(batch["document"]),
+            "query": self._embed(batch["query"]),
+            "document": self._embed(batch["document"]),
         }
 
     def attention_inputs(self, batch: dict) -> tuple:

@@ -27,12 +27,8 @@ def batches(prompts=None, packed=True, **changes):
         prompts=prompts,
     )
     return PairBatches(
-        RetrievalConfig(**config), BATCH, preprocessor, seed=3, packed=packed
+        BATCH, preprocessor, 3, packed, config=RetrievalConfig(**config)
     )
-
-
-def take_pairs(made, count, pairs=PAIRS):
-    return take(made, pairs, count)
 
 
 def negatives(pairs):
@@ -123,8 +119,6 @@ WITH_NEGATIVES = Pairs.of(
         for i, word in enumerate(tiny.WORDS)
     ]
 )
-
-
 OWN = negatives(WITH_NEGATIVES)
 
 
@@ -132,7 +126,7 @@ def test_negatives_are_the_pairs_own():
     changes = {"hard_negatives": 2, "query_length": 5}
     made = batches(prompts=PROMPTS, packed=False, **changes)
     drawn = collections.defaultdict(set)
-    for batch in take_pairs(made, 40, pairs=WITH_NEGATIVES):
+    for batch in take(made, WITH_NEGATIVES, 40):
         assert all(t.startswith("one two ") for t in texts(batch["query"]))
         assert batch["query"]["token_ids"].shape == (6, 5)  # cut
         assert batch["negative"]["token_ids"].shape == (12, 13)
@@ -171,7 +165,7 @@ def sentences(key):
 def test_crop_keeps_consecutive_sentences():
     made = batches(crop_document=1.0, document_length=17)
     spans = collections.Counter()
-    for batch in take_pairs(made, 20):
+    for batch in take(made, PAIRS, 20):
         for text, key in zip(texts(batch["document"]), batch["keys"][:, 1]):
             parts = [part.strip() for part in sentences(key)]
             found = [
@@ -190,13 +184,9 @@ def test_crop_keeps_consecutive_sentences():
 def test_inverse_cloze_moves_a_sentence_into_the_query():
     made = batches(inverse_cloze=0.5, query_length=17, document_length=17)
     moved = 0
-    for batch in take_pairs(made, 20):
-        rows = zip(
-            texts(batch["query"]),
-            texts(batch["document"]),
-            batch["keys"],
-        )
-        for query, document, (query_key, key) in rows:
+    for batch in take(made, PAIRS, 20):
+        rows = zip(texts(batch["query"]), texts(batch["document"]))
+        for (query, document), (query_key, key) in zip(rows, batch["keys"]):
             parts = [part.strip() for part in sentences(key)]
             if query in parts:
                 parts.remove(query)
@@ -211,7 +201,7 @@ def test_inverse_cloze_moves_a_sentence_into_the_query():
 def test_documents_of_one_sentence_are_left_alone():
     one = Pairs.of([Pair(str(i), "red", "cat runs") for i in range(6)])
     made = batches(inverse_cloze=1.0, crop_document=1.0)
-    (batch,) = take_pairs(made, 1, pairs=one)
+    (batch,) = take(made, one, 1)
     assert texts(batch["query"]) == ["red"] * 6
     assert texts(batch["document"]) == ["cat runs"] * 6
 
@@ -220,4 +210,4 @@ def test_refuses_probabilities_over_1_and_too_few_pairs():
     with pytest.raises(ValueError, match="`crop_document` .* Received: 1.5"):
         batches(crop_document=1.5)
     with pytest.raises(ValueError, match="`global_batch_size` .* 5. Received"):
-        take_pairs(batches(), 1, pairs=PAIRS.split(5, seed=1)[1])
+        take(batches(), PAIRS.split(5, seed=1)[1], 1)

@@ -63,23 +63,17 @@ def read_task(config: Config) -> typing.Any:
     return task
 
 
-def evaluate(
-    task: typing.Any,
-) -> tuple[dict[str, np.ndarray], collections.Counter]:
-    """Outputs of each held-out example, and how often each token is masked."""
+def evaluate(task: typing.Any) -> dict[str, np.ndarray]:
+    """Outputs of each held-out example, and what is masked in it, if at all."""
     step = tf.function(task.evaluation_step)
     outputs = collections.defaultdict(list)
-    labels: collections.Counter[int] = collections.Counter()
-    context = tf.distribute.InputContext(1, 0, 1)
-    dataset = task.evaluation_dataset(context)
+    dataset = task.evaluation_dataset(tf.distribute.InputContext(1, 0, 1))
     for batch in common.progress(dataset, "Evaluating"):
         real = batch["index"].numpy() >= 0
-        for name, values in step(batch).items():
+        masked = {k: x for k, x in batch.items() if k.startswith("mask_")}
+        for name, values in (step(batch) | masked).items():
             outputs[name].append(values.numpy()[real])
-        if "mask_ids" in batch:
-            masked = batch["mask_weights"].numpy()[real] > 0
-            labels.update(batch["mask_ids"].numpy()[real][masked].tolist())
-    return {k: np.concatenate(v) for k, v in outputs.items()}, labels
+    return {name: np.concatenate(values) for name, values in outputs.items()}
 
 
 def ratio(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
@@ -102,16 +96,14 @@ def print_accuracy(what: str, hits: np.ndarray, counts: np.ndarray) -> None:
 
 
 def report_masked_lm(
-    task: MaskedLMTask,
-    outputs: dict[str, np.ndarray],
-    labels: collections.Counter[int],
+    task: MaskedLMTask, outputs: dict[str, np.ndarray]
 ) -> None:
     """Prints what the heads predict, and what one constant guess reaches."""
     counts = outputs["predictions"]
     print_accuracy("masked tokens", outputs["masked_lm_accuracy"], counts)
-    ((token, count),) = labels.most_common(1)
-    guess = task.model.preprocessor.tokenizer.id_to_token(token)
-    print(f"always {guess!r}: {count / labels.total():.4f}")
+    often = np.bincount(outputs["mask_ids"][outputs["mask_weights"] > 0])
+    guess = task.model.preprocessor.tokenizer.id_to_token(int(often.argmax()))
+    print(f"always {guess!r}: {often.max() / often.sum():.4f}")
     if task.config.masked_lm.next_sentence:
         hits = outputs["next_sentence_accuracy"]
         print_accuracy("next sentences", hits, np.ones_like(hits))
@@ -137,11 +129,11 @@ def report_language_model(
 def main() -> None:
     config = common.parse(Config)
     task = read_task(config)
-    outputs, labels = evaluate(task)
+    outputs = evaluate(task)
     if isinstance(task, LanguageModelTask):
         report_language_model(task, outputs)
     else:
-        report_masked_lm(task, outputs, labels)
+        report_masked_lm(task, outputs)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ most memory that its processes had at a time, shared pages counted once
 (proportional set sizes, ten times a second; Linux).
 """
 
+import contextlib
 import sys
 import time
 
 import psutil
-
-_INTERVAL = 0.1  # seconds
 
 
 def main(args: list[str]) -> int:
@@ -20,19 +19,14 @@ def main(args: list[str]) -> int:
     run = psutil.Popen([sys.executable, "-m", "training.prepare", *args])
     peak = 0
     while run.poll() is None:
-        peak = max(peak, _memory(run))
-        time.sleep(_INTERVAL)
+        with contextlib.suppress(psutil.Error):  # one has just ended
+            processes = [run, *run.children(recursive=True)]
+            sizes = [each.memory_full_info().pss for each in processes]
+            peak = max(peak, sum(sizes))
+        time.sleep(0.1)
     seconds = time.monotonic() - begun
     print(f"{seconds:.0f} s, {peak / 2**30:.2f} GiB at most")
     return run.returncode
-
-
-def _memory(run):
-    try:
-        processes = [run, *run.children(recursive=True)]
-        return sum(each.memory_full_info().pss for each in processes)
-    except psutil.Error:  # one has just ended
-        return 0
 
 
 if __name__ == "__main__":

@@ -105,12 +105,6 @@ def measure(url: str, name: str, rows: int, seconds: float) -> list[str]:
     return [f"{len(busy) * rows / elapsed:,.0f}", *times]
 
 
-def peak_memory(pid: int) -> str:
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    kilobytes = re.findall(r"VmHWM:\s*(\d+) kB", status)[0]
-    return f"{int(kilobytes) * 1024 / 1e6:,.0f}"
-
-
 def main() -> None:
     config = common.parse(Config)
     folders = {
@@ -128,7 +122,9 @@ def main() -> None:
             move_this_process(available[count:] or available)
             for rows in _ROWS:
                 line = measure(server.grpc_url, name, rows, config.seconds)
-                memory = peak_memory(server.process.pid)
+                status = pathlib.Path(f"/proc/{server.process.pid}/status")
+                peak = re.findall(r"VmHWM:\s*(\d+) kB", status.read_text())[0]
+                memory = f"{int(peak) * 1024 / 1e6:,.0f}"
                 lines.append([name, count, rows, *line, memory])
 
     binary = stand_in.BINARY if shutil.which(stand_in.BINARY) else "stand-in"

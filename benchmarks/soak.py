@@ -12,7 +12,6 @@ Writes the measurements as JSON, and a picture of them beside it.
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import json
@@ -120,18 +119,14 @@ class Soak:
         rounds = round(seconds / min(_REST_EVERY, seconds / 4))
         for number in common.progress(range(1, rounds + 1), "Asking"):
             end = number * seconds / rounds - _REST_SECONDS
-            with concurrent.futures.ThreadPoolExecutor(
-                self.config.clients + 2
-            ) as pool:
-                tasks = [
-                    pool.submit(self._ask, f"{number} {client}", end)
-                    for client in range(self.config.clients)
-                ]
-                tasks.append(pool.submit(self._sample, end))
-                if self.config.swap_every:
-                    tasks.append(pool.submit(self._swap, end))
-                for task in tasks:
-                    task.result()
+            calls: list[Callable] = [self._sample]
+            if self.config.swap_every:
+                calls.append(self._swap)
+            for i in range(self.config.clients):
+                calls.append(functools.partial(self._ask, f"{number} {i}"))
+            with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+                for done in [pool.submit(call, end) for call in calls]:
+                    done.result()
             self._sample(self.now() + _REST_SECONDS)
             rest = self.memory[-3:]
             self.at_rest.append(min(rest, key=lambda sample: sample[1]))
@@ -139,20 +134,19 @@ class Soak:
     def _ask(self, seed, end):
         generator = random.Random(seed)
         name = self.folder.name
-        with contextlib.ExitStack() as stack:
-            links = [
-                grpc_transport.Grpc(address.parse(self.server.grpc_url), name),
-                rest_transport.Rest(address.parse(self.server.rest_url), name),
-            ]
-            for link in links:
-                stack.callback(link.close)
-            while self.now() < end:
-                if generator.random() < _BAD_SHARE:
-                    wrong = self._ask_wrong(generator)
-                else:
-                    wrong = self._ask_right(generator.choice(links), generator)
-                if wrong:
-                    self.failures[wrong] += 1
+        links = [
+            grpc_transport.Grpc(address.parse(self.server.grpc_url), name),
+            rest_transport.Rest(address.parse(self.server.rest_url), name),
+        ]
+        while self.now() < end:
+            if generator.random() < _BAD_SHARE:
+                wrong = self._ask_wrong(generator)
+            else:
+                wrong = self._ask_right(generator.choice(links), generator)
+            if wrong:
+                self.failures[wrong] += 1
+        for link in links:
+            link.close()
 
     def _ask_right(self, link, generator):
         """Returns what is wrong with the answer to a good request."""

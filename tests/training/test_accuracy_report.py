@@ -31,14 +31,10 @@ def write_run(folder, figures, **changes):
 
 
 def write_seeds(folder, values, **changes):
-    runs = {
-        3 + number: write_run(
-            folder / f"seed_{3 + number}",
-            {"accuracy": value, "heldout_loss_dev": 1.0},
-            **changes,
-        )
-        for number, value in enumerate(values)
-    }
+    runs = {}
+    for seed, value in enumerate(values, start=3):
+        figures = {"accuracy": value, "heldout_loss_dev": 1.0}
+        runs[seed] = write_run(folder / f"seed_{seed}", figures, **changes)
     (folder / SUMMARY).write_text(json.dumps(summarize(runs)))
     return folder
 

@@ -76,26 +76,21 @@ def retrieval(data: pathlib.Path, workdir: pathlib.Path, **changes):
     return _run(RetrieveConfig, data, workdir, flags, changes)
 
 
-def labelled(count=60) -> list[tuple[str, str, str]]:
-    """Pairs, of a class that the first word of the second text decides.
+def write_labelled(folder: pathlib.Path, count=60) -> pathlib.Path:
+    """Writes pairs with labels to train and to evaluate on, as MNLI's.
 
-    That word is one of eight, and the first text begins with any of these.
+    The first word of the second text decides. It is one of eight, and the first
+    text begins with any of these.
     """
     rng = np.random.default_rng(11)
-    made = []
-    for _ in range(count):
+    rows = []
+    for _ in range(count + 30):
         numbers = rng.integers(0, 8, 2)
         pair = [
             " ".join([WORDS[n], *rng.choice(WORDS[8:], rng.integers(1, 6))])
             for n in numbers
         ]
-        made.append((*pair, "low" if numbers[1] < 4 else "high"))
-    return made
-
-
-def write_labelled(folder: pathlib.Path, count=60) -> pathlib.Path:
-    """Writes pairs with labels to train and to evaluate on, as MNLI's."""
-    rows = labelled(count + 30)
+        rows.append((*pair, "low" if numbers[1] < 4 else "high"))
 
     def table(mine):
         lines = [("sentence1", "sentence2", "gold_label"), *mine]
@@ -170,19 +165,17 @@ def questions(count=32) -> list[Question]:
     return made
 
 
-def _question(one):
-    answers = [{"text": a.text, "answer_start": a.start} for a in one.answers]
-    return {"id": one.id, "question": one.question, "answers": answers}
-
-
 def write_squad(folder: pathlib.Path, count=32) -> pathlib.Path:
     """Writes questions to train and to evaluate on, as SQuAD's."""
     made = questions(count + 7)
 
     def paragraphs(mine):
-        found = [
-            {"context": one.context, "qas": [_question(one)]} for one in mine
-        ]
+        found = []
+        for one in mine:
+            (answer,) = one.answers
+            answers = [{"text": answer.text, "answer_start": answer.start}]
+            asked = {"id": one.id, "question": one.question, "answers": answers}
+            found.append({"context": one.context, "qas": [asked]})
         return json.dumps({"data": [{"title": "", "paragraphs": found}]})
 
     files = {

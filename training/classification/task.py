@@ -7,7 +7,7 @@ a file.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -79,7 +79,15 @@ class ClassificationTask(FinetuningTask):
                 f"Received: {', '.join(self._training.names)}"
             )
         self._parts = self._read_validation()
-        self._validation = _joined(list(self._parts.values()))
+        first, *_ = parts = list(self._parts.values())
+        self._validation = dataclasses.replace(
+            first,
+            columns=[
+                list(itertools.chain(*column))
+                for column in zip(*(part.columns for part in parts))
+            ],
+            labels=np.concatenate([part.labels for part in parts]),
+        )
         sources = {"the training data": self._training, **self._parts}
         self.warnings = [
             f"{part.left_out:,} examples of {source} left out: no label"
@@ -186,16 +194,6 @@ class ClassificationTask(FinetuningTask):
         names = list(self._training.names)
         confusion = {"labels": names, "counts": self._confusion}
         write_json(folder / "confusion.json", confusion)
-
-
-def _joined(parts: Sequence[Labelled]) -> Labelled:
-    """Joins the examples of several sources, in their order."""
-    columns = zip(*(part.columns for part in parts))
-    return dataclasses.replace(
-        parts[0],
-        columns=[list(itertools.chain(*column)) for column in columns],
-        labels=np.concatenate([part.labels for part in parts]),
-    )
 
 
 def predict(config: Prediction) -> dict[str, float]:

@@ -33,7 +33,6 @@ from training.engine.task import (
 )
 from training.token_classification.configs import Prediction, TokenLabelsConfig
 
-_UNIVERSAL_PART_OF_SPEECH = 3
 # Stands for the label of a word without tokens, which the model does not see.
 OUTSIDE = "O"
 
@@ -92,7 +91,7 @@ def read_sentences(
     if not labelled:
         column = word_column
     elif column is None:
-        column = _UNIVERSAL_PART_OF_SPEECH if universal else -1
+        column = 3 if universal else -1  # CoNLL-U's universal part of speech
     elif column <= word_column:
         raise ValueError(
             f"`column` must be over {word_column}, the column of the words. "

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_fixedhead import (
-    FixedHeadCausalLM,
-    FixedHeadTokenizer,
-    presets,
-)
+from keras_fixedhead import FixedHeadCausalLM, FixedHeadTokenizer, presets
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
 from tests.training import numbered, tiny
 from tests.training.task_tests import (

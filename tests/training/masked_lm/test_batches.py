@@ -61,10 +61,6 @@ def batches(batch=BATCH, seed=3, **changes):
     )
 
 
-def begin(made, text, count):
-    return take(made, text.shards, count)
-
-
 def examples(made):
     """Reads batches; asserts that they are laid out as they should."""
     read = []
@@ -90,15 +86,8 @@ def examples(made):
                 part[:-1] - len(SPECIAL_TOKENS)
                 for part in np.split(ids[1:size], [ends[0]])
             )
-            read.append(
-                Example(
-                    first,
-                    second,
-                    int(row["next_sentence_labels"]),
-                    masked,
-                    values,
-                )
-            )
+            elsewhere = int(row["next_sentence_labels"])
+            read.append(Example(first, second, elsewhere, masked, values))
     return read
 
 
@@ -301,7 +290,7 @@ def test_evaluation_has_each_example_once(text, evaluation):
 def test_without_next_sentences(text):
     made = batches(next_sentence=False, shuffle_tokens=1000)
     found = set()
-    for example in examples(begin(made, text, 7)):
+    for example in examples(take(made, text.shards, 7)):
         assert_contiguous(example.first, text)
         assert not example.elsewhere and not len(example.second)
         start, end = text.documents[text.document[example.first[0]]]

@@ -1,7 +1,5 @@
 """Token classification: what it learns and predicts."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -96,9 +94,9 @@ def test_predicts_what_the_run_measured(data, run, tmp_path, capsys):
 
 def test_one_label_is_an_error(data, tmp_path):
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
-    shutil.copy(data / "vocabulary.txt", tmp_path)
+    vocabulary = data / "vocabulary.txt"
     with pytest.raises(ValueError, match="two labels. Received: O"):
-        CASE.task(tmp_path, tmp_path)
+        CASE.task(tmp_path, tmp_path, vocabulary=vocabulary)
 
 
 def test_another_vocabulary_is_another_run(data, tmp_path):

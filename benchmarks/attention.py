@@ -59,12 +59,10 @@ def main() -> None:
                 config.num_heads, config.head_size, dropout=dropout
             )
             theirs.build(shape, shape)
+            ours = from_multi_head_attention(theirs)
             calls = {
-                layer_name: functools.partial(step, layer, x, mask)
-                for layer_name, layer in (
-                    ("Keras", theirs),
-                    ("ours", from_multi_head_attention(theirs)),
-                )
+                "Keras": functools.partial(step, theirs, x, mask),
+                "ours": functools.partial(step, ours, x, mask),
             }
             compared = common.compare(calls, config.repeats)
             rows += [[f"{name}, {dropout=}", *row] for row in compared]

@@ -126,9 +126,8 @@ def main() -> None:
     longest = sorted(development[0].ravel(), key=len)
     sentences = list(longest[-config.report_sentences :])
     runs = collections.defaultdict(list)
-    for seed, name in itertools.product(
-        range(config.seeds), ("as it is", "grown")
-    ):
+    names = ("as it is", "grown")
+    for seed, name in itertools.product(range(config.seeds), names):
         keras.backend.clear_session()
         model = from_hugging_face(config.source)
         if name == "grown":
@@ -144,9 +143,8 @@ def main() -> None:
         if seed == 0:
             print(f"{name}, after\n{attention_report(model, sentences)}")
         runs[name].append((model.count_params(), before, after, seconds))
-        print(
-            f"{name}, seed {seed}: {after:.4f} in {seconds:.0f} s", flush=True
-        )
+        said = f"{name}, seed {seed}: {after:.4f} in {seconds:.0f} s"
+        print(said, flush=True)
     rows = []
     for name, values in runs.items():
         parameters, before, after, seconds = np.transpose(values)
@@ -160,13 +158,9 @@ def main() -> None:
                 f"{np.median(seconds):.0f}",
             ]
         )
-    common.print_table(
-        [
-            *("", "parameters", "before"),
-            *("after: mean (standard deviation; range)", "s per run"),
-        ],
-        rows,
-    )
+    after_title = "after: mean (standard deviation; range)"
+    titles = ["", "parameters", "before", after_title, "s per run"]
+    common.print_table(titles, rows)
 
 
 if __name__ == "__main__":

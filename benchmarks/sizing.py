@@ -132,13 +132,9 @@ def main() -> None:
         f"{environment}, {binary}, {_TOKENS} tokens, {_CALLERS} callers when "
         "busy\n"
     )
-    common.print_table(
-        [
-            *("model", "cores", "texts a request", "texts/s, busy", "p50, ms"),
-            *("p99, ms", "p99 busy, ms", "memory, MB"),
-        ],
-        lines,
-    )
+    titles = ["model", "cores", "texts a request", "texts/s, busy", "p50, ms"]
+    titles += ["p99, ms", "p99 busy, ms", "memory, MB"]
+    common.print_table(titles, lines)
 
 
 if __name__ == "__main__":

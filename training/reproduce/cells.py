@@ -55,6 +55,23 @@ class Scale:
         return [*(size for size in powers if size < length - 1), length - 1]
 
 
+# The shapes of the paper's language model, with fewer updates.
+_GPU = Scale(
+    num_layers=6,
+    hidden_dim=256,
+    intermediate_dim=1024,
+    num_heads=8,
+    sequence_length=256,
+    dropout=0.0,
+    steps=2400,
+    batch_size=64,
+    warmup_steps=720,
+    decay="cosine",
+    rates=(5e-4, 1e-3, 2e-3, 4e-3),
+    dtype="mixed_bfloat16",
+    context_length=128,
+)
+
 SCALES = {
     # About three hours on two cores.
     "cpu": Scale(
@@ -72,31 +89,12 @@ SCALES = {
         decay="cosine",
         rates=(2.83e-3, 4e-3, 5.66e-3, 8e-3),
     ),
-    # The shapes of the paper's language model, with fewer updates.
-    "gpu": Scale(
-        num_layers=6,
-        hidden_dim=256,
-        intermediate_dim=1024,
-        num_heads=8,
-        sequence_length=256,
-        dropout=0.0,
-        steps=2400,
-        batch_size=64,
-        warmup_steps=720,
-        decay="cosine",
-        rates=(5e-4, 1e-3, 2e-3, 4e-3),
-        dtype="mixed_bfloat16",
-        context_length=128,
-    ),
+    "gpu": _GPU,
     # Section 4.1 and Fig. 3 of https://arxiv.org/abs/2002.07028. Its learning
     # rate of 0.1 is taken to be divided by the root of the step: the peak is
     # 0.1 / sqrt(10,000).
-    "paper": Scale(
-        num_layers=6,
-        hidden_dim=256,
-        intermediate_dim=1024,
-        num_heads=8,
-        sequence_length=256,
+    "paper": dataclasses.replace(
+        _GPU,
         dropout=0.1,
         steps=250_000,
         batch_size=4096,
@@ -105,6 +103,7 @@ SCALES = {
         rates=(1e-3,),
         clip_norm=None,
         parts=64,
+        dtype="float32",
         context_length=256,
     ),
 }

@@ -101,11 +101,9 @@ def test_run_learns(heldout, run):
     first, *_ = trained = [r for r in run.records if "loss" in r]
     assert trained[-1]["loss"] < 0.85 * first["loss"]
     # It begins with guessing.
-    for name, choices in (
-        ("masked_lm", len(tiny.VOCABULARY)),
-        ("next_sentence", 2),
-    ):
-        assert first[f"{name}_loss"] == pytest.approx(np.log(choices), rel=0.1)
+    choices = {"masked_lm": len(tiny.VOCABULARY), "next_sentence": 2}
+    for name, count in choices.items():
+        assert first[f"{name}_loss"] == pytest.approx(np.log(count), rel=0.1)
     masked = heldout["mask_ids"][heldout["mask_weights"] == 1]
     most_frequent = np.bincount(masked).max() / len(masked)
     assert run.records[-1]["heldout_masked_lm_accuracy"] > 2 * most_frequent

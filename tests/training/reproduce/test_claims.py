@@ -75,11 +75,7 @@ TOO_SMALL = claim(("a", "b"), not_testable={"cpu": "too small"})
     ("claim", "known", "expected"),
     [
         (A_UNDER_B, {"a": [1, 1.1, 1.2], "b": [1.1, 1.2, 1.3]}, REPRODUCED),
-        (
-            A_UNDER_B,
-            {"a": [1, 1.1, 1.2], "b": [1.01, 1.11, 1.21]},
-            NOT_REPRODUCED,
-        ),
+        (A_UNDER_B, {"a": [1] * 3, "b": [1.01] * 3}, NOT_REPRODUCED),
         (A_UNDER_B, {"a": [1.1, 1.2, 1.3], "b": [1, 1.1, 1.2]}, NOT_REPRODUCED),
         (A_UNDER_B, {"a": [1, 1.1, 1.2], "b": []}, UNDECIDED),
         (BOTH, {"a": [1] * 3, "b": [1.1] * 3, "c": [1.2] * 3}, REPRODUCED),

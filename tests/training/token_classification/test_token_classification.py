@@ -203,10 +203,8 @@ def test_scores():
     entities = Sentences([["a", "b", "c"], ["d"]], labels)
     assert entities.score(labels) == {"accuracy": 1.0, "f1": 1.0}
     # Of two entities and of two found ones, one is right.
-    assert entities.score([["B-x", "O", "O"], ["B-y"]]) == {
-        "accuracy": 0.75,
-        "f1": 0.5,
-    }
+    found = entities.score([["B-x", "O", "O"], ["B-y"]])
+    assert found == {"accuracy": 0.75, "f1": 0.5}
     assert entities.score([["O"] * 3, ["O"]]) == {"accuracy": 0.25, "f1": 0.0}
     parts = Sentences([["a", "b"]], [["NOUN", "VERB"]])
     assert parts.score([["NOUN", "NOUN"]]) == {"accuracy": 0.5}

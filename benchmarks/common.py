@@ -61,6 +61,19 @@ def compare(
     ]
 
 
+def worker_environment(threads: int | None = None) -> dict[str, str]:
+    """Variables of a worker with so many threads, by default one a core."""
+    count = str(threads or len(os.sched_getaffinity(0)))
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_NUM_INTRAOP_THREADS": count,
+        "OMP_NUM_THREADS": count,
+        "TOKENIZERS_PARALLELISM": "true",
+    }
+
+
 def export(
     preset: pathlib.Path, versions: pathlib.Path, dtype: str = "float32"
 ) -> pathlib.Path:

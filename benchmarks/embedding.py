@@ -113,14 +113,7 @@ def start(config: Config, system: str, length: int) -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(common.ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_NUM_INTRAOP_THREADS": str(threads),
-            "OMP_NUM_THREADS": str(threads),
-            "TOKENIZERS_PARALLELISM": "true",
-        },
+        env=common.worker_environment(threads),
     )
 
 

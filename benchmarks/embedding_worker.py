@@ -109,6 +109,13 @@ def sentence_transformers(options: Options) -> Embed:
     )
 
 
+def wordllama(options: Options) -> Embed:
+    """Static word vectors, averaged."""
+    import wordllama
+
+    return wordllama.WordLlama.load().embed
+
+
 def onnx_runtime(options: Options) -> Embed:
     import onnxruntime
     import tokenizers

@@ -1,0 +1,162 @@
+"""Which student finds how much, how fast, and how small is it?
+
+    python -m benchmarks.students --collection cranfield cisi medline adi \
+        --models teacher=runs/minilm healed=runs/healed/preset \
+        --peers runs/peers/bin/python --workdir runs/students
+
+Embeds all documents and queries of BEIR folders with presets and, with
+`--peers`, a Python with wordllama, with that package's static word vectors.
+Prints the mean nDCG@10 by exact search, the texts a second on a sample of the
+documents, which the systems embed in turns, parameters and bytes of the
+weights; draws nDCG@10 against texts a second, with the systems that no other
+beats in both.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+from benchmarks import common
+from benchmarks.embedding import embed
+from keras_fixedhead import FixedHeadTextEmbedder, pictures, retrieval
+from keras_fixedhead.beir import Collection, read_collection
+from keras_fixedhead.metrics import measure_rankings
+
+_STATIC = "wordllama"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    models: tuple[str, ...]
+    """Presets, each as NAME=FOLDER; the first is what others are compared
+    to."""
+    collection: tuple[pathlib.Path, ...]
+    """BEIR folders."""
+    workdir: pathlib.Path
+    """Folder for embeddings and students.png."""
+    peers: pathlib.Path | None = None
+    """Python with wordllama. Default: without it."""
+    sample: int = 256
+    """Documents to time."""
+    repeats: int = 5
+
+
+def start(config: Config, name: str, folder: str) -> subprocess.Popen:
+    options = {"folder": folder, "workdir": str(config.workdir)}
+    python = config.peers if name == _STATIC else sys.executable
+    function = "wordllama" if name == _STATIC else "encode_text"
+    worker = common.ROOT / "benchmarks" / "embedding_worker.py"
+    return subprocess.Popen(
+        [str(python), str(worker), function, json.dumps(options)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=common.ROOT,
+        env=common.worker_environment(),
+    )
+
+
+def quality(
+    config: Config, worker: subprocess.Popen, collections: list[Collection]
+) -> float:
+    """The mean nDCG@10 of exact search."""
+
+    def embedded(texts):
+        embed(worker, texts)
+        rows = np.load(config.workdir / "embeddings.npy")
+        return rows / np.maximum(np.linalg.norm(rows, axis=1), 1e-9)[:, None]
+
+    found = []
+    for collection in collections:
+        index = retrieval.build_index(embedded(collection.documents))
+        queries = embedded(collection.queries)
+        ranking = retrieval.search_index(index, queries, 10)
+        metrics = measure_rankings(
+            ranking.documents, collection.relevant, ("nDCG@10",)
+        )
+        found.append(metrics["nDCG@10"])
+    return float(np.mean(found))
+
+
+def draw(rows: dict[str, tuple[float, float]], output: pathlib.Path) -> None:
+    """Draws names at their texts a second and nDCG@10, and the frontier."""
+    figure = pictures.new_figure(9, 5)
+    axis = figure.subplots()
+    front: list[tuple[float, float]] = []
+    for name, point in sorted(rows.items(), key=lambda row: -row[1][0]):
+        axis.plot(*point, "o", color="C0")
+        axis.annotate(
+            name, point, xytext=(6, 5), textcoords="offset points", fontsize=9
+        )
+        if not front or point[1] > front[-1][1]:
+            front.append(point)
+    axis.plot(*zip(*front), color="lightgrey", zorder=0, label="frontier")
+    axis.set(
+        xscale="log",
+        xlabel="documents embedded a second",
+        ylabel="nDCG@10, mean of the collections",
+    )
+    axis.margins(x=0.2, y=0.1)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    pictures.save_figure(figure, output)
+
+
+def main() -> None:
+    config = common.parse(Config)
+    config = dataclasses.replace(config, workdir=config.workdir.resolve())
+    config.workdir.mkdir(parents=True, exist_ok=True)
+    models = dict(model.split("=", 1) for model in config.models)
+    collections = [read_collection(path) for path in config.collection]
+    texts = [text for each in collections for text in each.documents]
+    order = np.random.default_rng(0).permutation(len(texts))
+    sample = [texts[i] for i in order[: config.sample]]
+    sizes = {}
+    for name, folder in models.items():
+        model = FixedHeadTextEmbedder.from_preset(folder)
+        weights = pathlib.Path(folder).glob("*.weights.h5")
+        stored = sum(file.stat().st_size for file in weights)
+        sizes[name] = f"{model.count_params() / 1e6:.1f}", f"{stored / 1e6:.1f}"
+    if config.peers is not None:
+        models[_STATIC] = ""
+    with contextlib.ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(start(config, name, folder))
+            for name, folder in models.items()
+        }
+        ndcg = {
+            name: quality(config, worker, collections)
+            for name, worker in workers.items()
+        }
+        seconds = np.array(
+            [
+                [embed(worker, sample)[0] for worker in workers.values()]
+                for _ in common.progress(range(config.repeats), "Measuring")
+            ]
+        ).T
+    rates = len(sample) / np.median(seconds, axis=1)
+    faster = np.median(seconds[0] / seconds, axis=1)
+    print(common.environment("tensorflow", "keras") + "\n")
+    first = next(iter(ndcg.values()))
+    common.print_table(
+        ["", "nDCG@10", "kept", "texts/s", "speed", "M parameters", "MB"],
+        [
+            [
+                *(name, f"{ndcg[name]:.4f}", f"{ndcg[name] / first:.0%}"),
+                *(f"{rate:.4g}", f"{ratio:.2f}"),
+                *sizes.get(name, ("", "")),
+            ]
+            for name, rate, ratio in zip(ndcg, rates, faster)
+        ],
+    )
+    points = {name: (rate, ndcg[name]) for name, rate in zip(ndcg, rates)}
+    draw(points, config.workdir / "students.png")
+
+
+if __name__ == "__main__":
+    main()

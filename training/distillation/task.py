@@ -22,6 +22,7 @@ from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.losses import similarity_loss, state_loss
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
+from training.corpus.random_words import RandomWords
 from training.corpus.texts import read_texts
 from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
@@ -95,6 +96,11 @@ class DistillationTask(SequenceTask):
                 f"{config.run.data}: {len(read) - len(texts):,} repeated "
                 "texts left out"
             )
+        if options.random_words:
+            noisy = RandomWords(
+                self._like.preprocessor.tokenizer, options.random_words, seed=0
+            )
+            texts = [noisy(text) for text in texts]
         held_out = options.validation_texts
         if not 1 < held_out < len(texts):
             raise ValueError(
@@ -102,7 +108,8 @@ class DistillationTask(SequenceTask):
                 f"{len(texts)} different texts there are. Received: {held_out}"
             )
         rng = np.random.default_rng(config.training.seed)
-        self._texts = [texts[i] for i in rng.permutation(len(texts))]
+        self._in_file, self._order = texts, rng.permutation(len(texts))
+        self._texts = [texts[i] for i in self._order]
         self._given = None
         if options.teacher_embeddings is not None:
             given, self._sha256 = read_embeddings(
@@ -139,20 +146,22 @@ class DistillationTask(SequenceTask):
                 "`teacher_embeddings` and `state_weight` need `init`, the "
                 "preset to start from. Received: init=None"
             )
-        if options.state_weight and options.teacher is None:
-            raise ValueError(
-                "`state_weight` needs `teacher`, whose states are matched. "
-                "Received: teacher=None"
-            )
+        for name in ("state_weight", "random_words"):
+            if getattr(options, name) and options.teacher is None:
+                raise ValueError(
+                    f"`{name}` needs `teacher`, which computes what is matched."
+                    " Received: teacher=None"
+                )
 
     @property
     def settings(self) -> dict:
         settings = dataclasses.asdict(self._options)
         for name in ("teacher", "teacher_embeddings", "cache"):
             del settings[name]
-        # Runs of earlier versions, which had no such field, go on.
-        if not settings["state_weight"]:
-            del settings["state_weight"]
+        # Runs of earlier versions, which had no such fields, go on.
+        for name in ("state_weight", "random_words"):
+            if not settings[name]:
+                del settings[name]
         model = dataclasses.asdict(self.config.model)
         init = model.pop("init")
         started = {"init_sha256": preset_sha256(init, "init")} if init else {}
@@ -195,15 +204,16 @@ class DistillationTask(SequenceTask):
             _copy_embeddings(teacher.backbone, encoder)
         targets = self._given
         if targets is None:
+            # In the order of the file, so that runs of all seeds share them.
             targets = teacher_embeddings(
                 teacher,
-                self._texts,
+                self._in_file,
                 options.cache or self.config.run.workdir / "teacher",
                 self._sha256,
                 options.prompt,
                 options.sequence_length,
                 worker_number(tf.distribute.get_strategy()),
-            )
+            )[self._order]
         self._projection = self._project(targets)
         if self._origin is not None:
             # In the dtype of the run, in which its states are compared.

@@ -113,6 +113,18 @@ def theirs(data, task):
     return encode(data.teacher, task._texts, "query")
 
 
+def test_seeds_share_the_teachers_embeddings(task, theirs, data, tmp_path):
+    files = sorted(data.cache.rglob("*.npy"))
+    with get_strategy("one_device").scope():
+        other = CASE.task(data, tmp_path, prompt="query", seed=5)
+    assert sorted(data.cache.rglob("*.npy")) == files
+    assert other._texts != task._texts
+    rows = [task._texts.index(text) for text in other._texts[7:]]
+    np.testing.assert_allclose(
+        other._training.embeddings, theirs[rows], atol=1e-5
+    )
+
+
 def test_run_learns(run):
     records = run.records
     trained = [record for record in records if "loss" in record]

@@ -91,7 +91,8 @@ def embed(
     """Embeds the texts of a plan: float32 `[N, D]`, in their order.
 
     Several threads call `ask`, with a string array `[B]`, for embeddings
-    `[B, D]`. The calling thread calls `on_batch` with the texts of each batch.
+    `[B, D]`. The calling thread calls `on_batch` with the number of texts of
+    each finished batch.
     """
     pool = concurrent.futures.ThreadPoolExecutor(plan.concurrency)
     try:

@@ -82,7 +82,7 @@ def check_packing(
 ) -> None:
     """Raises for arguments that do not fit `packing` and `query_packing`.
 
-    With `packing` there are no `others`; with `query_packing` attention cannot
+    `packing` allows none of `others`; with `query_packing` attention cannot
     depend on `positions`.
     """
     given = [name for name in others if others[name] is not None]

@@ -24,9 +24,9 @@ def score_answers(
     """Scores predictions by the ids of their questions.
 
     `answers` holds a list of at least one answer for each question. Returns
-    `exact_match` and `f1` in percent, of the answer closest to the prediction
-    and averaged over all questions, where one of the `missing` predictions
-    counts as 0, and the number of `unknown` ids.
+    `exact_match` and `f1`, means over all questions in percent, where the
+    answer closest to the prediction counts and one of the `missing`
+    predictions is 0, and the number of `unknown` ids.
     """
     if not answers or not all(
         texts and not isinstance(texts, str) for texts in answers.values()

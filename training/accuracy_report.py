@@ -119,16 +119,15 @@ def _table(rows, names):
             "-".join(map(str, sorted({min(sizes), max(sizes)}))),
             f"{row['parameters'] / 1e6:.1f}M",
             str(row["seeds"]),
-            *(
-                " ± ".join(
-                    f"{figure[kind]:.4f}"
-                    for kind in ("mean", "deviation")
-                    if figure[kind] is not None
-                )
-                for figure in row["figures"].values()
-            ),
+            *(_with_deviation(row["figures"][name]) for name in names),
         )
     return table
+
+
+def _with_deviation(figure):
+    if figure["deviation"] is None:
+        return f"{figure['mean']:.4f}"
+    return f"{figure['mean']:.4f} ± {figure['deviation']:.4f}"
 
 
 def _draw(rows, names, output):

@@ -21,7 +21,7 @@ from keras_fixedhead.retrieval import Ranking
 
 RANKERS = ("encoder", "bm25", "fusion")
 # Fused lists are deeper than the result, see `reciprocal_rank_fusion`.
-_DEPTH = 100
+DEPTH = 100
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
 
@@ -47,7 +47,7 @@ def rank(
     opened: Encoder | None,
     queries: list[str],
     rankers: Sequence[str],
-    k: int = _DEPTH,
+    k: int = DEPTH,
     on_batch: OnBatch = None,
 ) -> dict[str, Ranking]:
     """Returns each ranker's ranking of at most `k` documents a query.
@@ -55,7 +55,7 @@ def rank(
     `opened` is None for BM25 alone. `on_batch` is called with the number of
     queries of each embedded batch.
     """
-    depth = max(k, _DEPTH) if "fusion" in rankers else k
+    depth = max(k, DEPTH) if "fusion" in rankers else k
     found: dict[str, Ranking] = {}
     if opened is not None:
         embeddings = opened.embed(queries, "query", on_batch)

@@ -16,7 +16,7 @@ from rich.progress import MofNCompleteColumn
 from export.index import index_folder, manifest
 from export.index.manifest import Options
 from export.model_source import Source
-from export.search.answers import RANKERS, rank, tidy
+from export.search.answers import DEPTH, RANKERS, rank, tidy
 from keras_fixedhead import beir
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
@@ -61,7 +61,7 @@ def measure_collection(
             bm25 = BM25(found.documents)
         else:
             bm25 = _load(index, found).bm25
-        rankings = {"bm25": bm25.search(found.queries, max(_CURVE))}
+        rankings = {"bm25": bm25.search(found.queries, DEPTH)}
     else:
         with source.started() as started, started.open() as opened:
             if index is not None:

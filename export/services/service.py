@@ -344,7 +344,10 @@ def _rows(items, longest):
 
 def _token_id_rows(backbone):
     """Returns a model's inputs, int32 `[N, T]` of the largest T, with every id.
-    Ids at padding are not zero."""
+
+    Ids at padding are not zero. Models that are not causal also get the last
+    segment id, and padding between tokens.
+    """
     size, longest = backbone.vocabulary_size, backbone.max_sequence_length
     # Of a small vocabulary several times, so that there is each length.
     count = max(size, 4 * longest)

@@ -335,9 +335,10 @@ def _to_lists(name, array):
     if array.dtype.kind == "O":
         texts = array.copy()
         for index, item in np.ndenumerate(array):
-            texts[index] = item.decode(errors="surrogateescape")
             if name.endswith("_bytes"):
                 texts[index] = {"b64": base64.b64encode(item).decode()}
+            else:
+                texts[index] = item.decode(errors="surrogateescape")
         return texts.tolist()
     if array.dtype == np.float32:
         # Six digits, or nine if six do not tell a number apart.
@@ -353,8 +354,21 @@ def _to_lists(name, array):
 def to_json(outputs: Mapping[str, np.ndarray], in_rows: bool) -> bytes:
     """Writes the answer to a request."""
     lists = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if in_rows:
+        _check_batch(outputs)
+    answer: object = lists
+    if len(lists) == 1:
+        (answer,) = lists.values()
+    elif in_rows:
+        answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
+    key = "predictions" if in_rows else "outputs"
+    text = json.dumps({key: answer}, ensure_ascii=False)
+    return text.encode(errors="surrogateescape")
+
+
+def _check_batch(outputs):
     batch_size = None
-    for name, array in outputs.items() if in_rows else ():
+    for name, array in outputs.items():
         if not array.ndim:
             raise invalid_argument(
                 f"Tensor name: {name} has no shape information "
@@ -365,11 +379,3 @@ def to_json(outputs: Mapping[str, np.ndarray], in_rows: bool) -> bytes:
                 f"{len(array)} expecting: {batch_size}"
             )
         batch_size = len(array)
-    answer: object = lists
-    if len(lists) == 1:
-        (answer,) = lists.values()
-    elif in_rows:
-        answer = [dict(zip(lists, row)) for row in zip(*lists.values())]
-    key = "predictions" if in_rows else "outputs"
-    text = json.dumps({key: answer}, ensure_ascii=False)
-    return text.encode(errors="surrogateescape")

@@ -140,16 +140,22 @@ def read_arguments(
             "`num_attention_heads`, as in BERT. Received: hidden_size="
             f"{sizes['hidden_dim']}, num_attention_heads={sizes['num_heads']}"
         )
+    dropout = read_field(config, "hidden_dropout_prob", float, path, 0.1)
+    if not 0 <= dropout <= 1:
+        raise ValueError(
+            f"`hidden_dropout_prob` in {path} must be from 0 to 1. Received: "
+            f"{dropout}"
+        )
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in activations:
         raise ValueError(
-            f"`hidden_act` in {path} must be one of {', '.join(activations)}. "
-            f"Received: {activation!r}"
+            f"The activation in {path} must be one of "
+            f"{', '.join(activations)}. Received: {activation!r}"
         )
     return {
         **sizes,
         "head_size": head_size,
-        "dropout": read_field(config, "hidden_dropout_prob", float, path, 0.1),
+        "dropout": dropout,
         "activation": activations[activation],
     }
 

@@ -4,7 +4,7 @@ python -m keras_fixedhead.planner --parameters 200M --sequence_length 128
 """
 
 import dataclasses
-import fractions
+import decimal
 import json
 import sys
 
@@ -87,11 +87,12 @@ class PlannerConfig:
 def _number(text: str) -> int:
     unit = _SUFFIXES.get(text[-1:].upper())
     try:
-        number = fractions.Fraction(text[:-1] if unit else text) * (unit or 1)
-    except (ValueError, ZeroDivisionError):
-        number = fractions.Fraction(0)
-    if number > 0 and number.denominator == 1:
-        return int(number)
+        number = decimal.Decimal(text[:-1] if unit else text) * (unit or 1)
+        # NaN cannot be compared, and infinity has no remainder.
+        if number > 0 and number % 1 == 0:
+            return int(number)
+    except decimal.InvalidOperation:
+        pass
     raise ValueError(
         "`parameters` must be a positive whole number, optionally with the "
         f"suffix K, M or B. Received: parameters={text!r}"

@@ -186,8 +186,12 @@ def activation_bytes(
     """Bytes of activations at the peak of a training step, in float32.
 
     `batch_size` is B on one device, `predictions_per_sequence` P, or 0 for the
-    backbone alone. Any dropout above 0 costs the same. The peak is at the end
-    of the forward pass.
+    backbone alone. Any dropout above 0 costs the same. At the peak,
+    the end of the forward pass, the step keeps
+
+    `4 (B T (12 L D + 4 sum(W) + 3 L F + 6 D) + (3 L + 1) B N T^2
+    + B P (7 D + 3 V))`, and with dropout
+    `8 (B T (2 L + 1) D + L B N T^2)` more.
 
     XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
     within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md); up to 16%

@@ -79,9 +79,9 @@ class ClassificationTask(FinetuningTask):
                 f"Received: {', '.join(self._training.names)}"
             )
         self._parts = self._read_validation()
-        first, *_ = parts = list(self._parts.values())
+        parts = list(self._parts.values())
         self._validation = dataclasses.replace(
-            first,
+            parts[0],
             columns=[
                 list(itertools.chain(*column))
                 for column in zip(*(part.columns for part in parts))

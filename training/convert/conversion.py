@@ -163,7 +163,12 @@ def _set_length_and_prompts(model, config):
         raise ValueError("A length needs another --task than backbone")
     if length is not None:
         longest = model.backbone.max_sequence_length
-        positive_int("sequence_length", length, least=3, most=longest)
+        if not 3 <= length <= longest:
+            raise ValueError(
+                f"`sequence_length` must be from 3 to {longest}, the model's "
+                "positions (more with --max_sequence_length). Received: "
+                f"{length}"
+            )
         model.preprocessor.sequence_length = length
     if prompts:
         model.preprocessor.prompts |= prompts

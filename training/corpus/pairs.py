@@ -120,10 +120,11 @@ def _negatives(record, where):
 
 def write_jsonl(path: str | os.PathLike, pairs: Sequence[Pair]) -> None:
     """Writes pairs as `read_jsonl` reads them."""
-    fields = (pair._asdict().items() for pair in pairs)
-    beir.write_records(
-        path, ({k: v for k, v in values if v != ()} for values in fields)
-    )
+    records = [pair._asdict() for pair in pairs]
+    for record in records:
+        if not record["negatives"]:
+            del record["negatives"]
+    beir.write_records(path, records)
 
 
 def pairs_of(collection: beir.Beir) -> tuple[list[Pair], dict[str, int]]:

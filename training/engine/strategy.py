@@ -7,11 +7,13 @@ import signal
 import socket
 import sys
 import time
+import typing
 from collections.abc import Callable, Collection, Iterable
 
 import keras
 import tensorflow as tf
 
+from keras_fixedhead.argument_checks import one_of
 from training.engine.cli import WorkerLost
 from training.engine.configs import StrategyName
 
@@ -29,6 +31,7 @@ def get_strategy(name: StrategyName) -> tf.distribute.Strategy:
         return _multi_worker_strategy()
     if name == "tpu":
         return _tpu_strategy()
+    one_of("strategy", name, typing.get_args(StrategyName))
     list_devices = tf.config.list_logical_devices
     devices = [d.name for d in list_devices("GPU") or list_devices("CPU")]
     if name == "mirrored":

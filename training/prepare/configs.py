@@ -13,7 +13,7 @@ class FolderConfig:
     output: pathlib.Path
     """Folder to write. It appears when it is complete."""
     overwrite: bool = False
-    """Replace an existing data folder, or an unfinished one."""
+    """Replace an existing data folder."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ import tensorflow as tf
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from keras_fixedhead import FixedHeadTokenizer
+from keras_fixedhead.convert.bert_files import read_vocabulary
 from keras_fixedhead.files import replaced, write_json
 from keras_fixedhead.progress import progress
 from training.corpus import vocabulary
@@ -278,7 +279,9 @@ def write_part(
 @functools.cache
 def _tokenizer(path, lowercase):
     """Returns the models' tokenizer as a graph, and its id of unknown words."""
-    tokenizer = FixedHeadTokenizer(str(path), lowercase=lowercase)
+    # As the models read it.
+    tokens = read_vocabulary(path)
+    tokenizer = FixedHeadTokenizer(tokens, lowercase=lowercase)
     graph = tf.function(
         tokenizer.tokenize_in_graph,
         input_signature=[tf.TensorSpec([None], tf.string)],

@@ -113,14 +113,16 @@ class Plan:
             return run.rate
         if not self.pilots:
             return self.scale.rates[0]
-        of_width: dict[int, float] = {}
-        of_depth: dict[int, float] = {}
-        # Pilots of the scale's own depth come first.
-        for (layers, width), nats in self.trials().items():
-            rate = best_rate(nats)
-            if layers == self.scale.num_layers:
-                of_width[width] = rate
-            of_depth[layers] = rate / of_width[width]
+        best = {size: best_rate(nats) for size, nats in self.trials().items()}
+        of_width = {
+            width: rate
+            for (layers, width), rate in best.items()
+            if layers == self.scale.num_layers
+        }
+        of_depth = {
+            layers: rate / of_width[width]
+            for (layers, width), rate in best.items()
+        }
         return between(of_width, cell.width) * between(
             of_depth, cell.shape["num_layers"]
         )

@@ -15,7 +15,6 @@ import platform
 import queue
 import re
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -98,7 +97,12 @@ def make_runs(
         if outcome == "finished":
             bars.advance(every)
         if outcome.startswith("failed") or not console.is_terminal:
-            print(f"{run.name}: {outcome}", file=sys.stderr, flush=True)
+            console.print(
+                f"{run.name}: {outcome}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
 
     console = rich.console.Console(stderr=True)
     with (
@@ -198,14 +202,15 @@ def make_run(
         metrics = fit(run.cell, scale, run.seed, should_stop, report)
     else:
         metrics = train(run, rate, scale, stream, folder, should_stop, report)
+    if metrics is None:
+        return
+    if not run.cell.contexts:
         least = frequency_nats(stream, run.split)
-        if metrics and metrics["nats"] > _LEARNED * least:
+        if metrics["nats"] > _LEARNED * least:
             raise ArithmeticError(
                 f"it learned no more than the frequencies of tokens: "
                 f"{metrics['nats']:.4f} nats, these {least:.4f}"
             )
-    if metrics is None:
-        return
     backend = keras.backend.backend()
     write_json(
         folder / "record.json",

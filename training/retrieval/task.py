@@ -238,10 +238,8 @@ class RetrievalTask(FinetuningTask):
 
     def figures(self, outputs: dict) -> dict[str, float]:
         outputs = in_order(outputs)
-        rows, keys = (
-            (outputs["query"], outputs["document"]),
-            self._validation.keys,
-        )
+        rows = outputs["query"], outputs["document"]
+        keys = self._validation.keys
         found = retrieval_figures(*rows, keys)
         for size in self._options.matryoshka_dims:
             queries, documents = (np.array(_cut(x, size)) for x in rows)

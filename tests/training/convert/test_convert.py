@@ -30,11 +30,6 @@ from training.convert.__main__ import main
 from training.convert.check import Agreement
 from training.corpus.pairs import Pair
 
-# KerasHub's TextEmbedder has a compile() of its own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
 
 @pytest.fixture(scope="module")
 def converted(sentence_transformer, tmp_path_factory):

@@ -13,11 +13,6 @@ from training.engine.preset import preset_sha256
 from training.shrink import __main__ as shrink
 from training.shrink.shrinking import sample
 
-# KerasHub's TextEmbedder has a compile() of its own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):

@@ -26,10 +26,7 @@ from training.corpus.random_words import RandomWords
 from training.corpus.texts import read_texts
 from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
-from training.distillation.teacher import (
-    read_embeddings,
-    teacher_embeddings,
-)
+from training.distillation.teacher import read_embeddings, teacher_embeddings
 from training.engine.configs import (
     check_at_least,
     check_length,
@@ -50,8 +47,9 @@ from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
-# Texts on which the targets are rotated to the student's first embeddings.
-_ORIENTATION_TEXTS = 4096
+# Texts to fit the matrices between teacher and student to.
+_FITTED_TEXTS = 4096
+_RIDGE = 1e-2  # relative to the mean square of the student's dimensions
 
 
 class DistillationTask(SequenceTask):
@@ -242,13 +240,16 @@ class DistillationTask(SequenceTask):
         """
         components = principal_components(targets, self._model.hidden_dim)
         if self.config.model.init is not None:
-            some = slice(_ORIENTATION_TEXTS)
-            encode = TextEncoder(self.model, self._options.sequence_length)
-            found = encode(self._texts[some], self._options.prompt)
-            reduced = np.asarray(targets[some], "float64") @ components
+            found = self._embed(self._texts)
+            reduced = np.asarray(targets[: len(found)], "float64") @ components
             u, _, v = np.linalg.svd(reduced.T @ found, full_matrices=False)
             components = components @ u @ v
         return components
+
+    def _embed(self, texts):
+        """What the student returns for the first texts, to fit matrices to."""
+        encode = TextEncoder(self.model, self._options.sequence_length)
+        return encode(texts[:_FITTED_TEXTS], self._options.prompt)
 
     def save(self, folder: pathlib.Path) -> None:
         super().save(folder)
@@ -266,8 +267,8 @@ class DistillationTask(SequenceTask):
     def _query_encoder(self):
         """Returns the student with embeddings of the teacher's size.
 
-        The transposed matrix maps them back, so that they search the
-        teacher's own.
+        A matrix maps them to the teacher's, so that they search its index: the
+        transposed rotation, corrected by least squares.
         """
         embedder = FixedHeadTextEmbedder(
             self.model.backbone,
@@ -275,7 +276,15 @@ class DistillationTask(SequenceTask):
             self.model.pooling_mode,
             projection_dim=len(self._projection),
         )
-        embedder.projection.kernel.assign(self._projection.T)
+        found = self._embed(self._training.texts)
+        matrix = self._projection.T
+        errors = self._training.embeddings[: len(found)] - found @ matrix
+        products = found.T @ found
+        ridge = _RIDGE * np.trace(products) / len(products)
+        matrix = matrix + np.linalg.solve(
+            products + ridge * np.eye(len(products)), found.T @ errors
+        )
+        embedder.projection.kernel.assign(matrix)
         return embedder
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:

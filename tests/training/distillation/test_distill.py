@@ -15,11 +15,6 @@ from training import distill
 from training.distillation.configs import NAMED_RUNS
 from training.engine.strategy import get_strategy
 
-# KerasHub's TextEmbedder has a compile() of its own.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
-
 PROMPTS = {"query": "one two ", "document": ""}
 
 LOSSES = {

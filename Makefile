@@ -7,7 +7,14 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Compiling is what takes JAX long; without fusion emitters it takes a third less.
 XLA_FLAGS ?= --xla_cpu_use_fusion_emitters=false
 
-.PHONY: help setup demo test test-slow lint format clean
+# `make student TEXTS=texts.txt` shrinks SOURCE to these sizes and heals it.
+STUDENT := runs/student
+SOURCE ?= sentence-transformers/all-MiniLM-L6-v2
+TEXTS ?=
+HIDDEN_DIM ?= 288
+NUM_LAYERS ?= 6
+
+.PHONY: help setup demo student test test-slow lint format clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +59,20 @@ demo: setup ## From real text to a served, searched encoder
 	$(BIN)/python -m export.search --collection $(DEMO)/data/heldout \
 		--serve $(DEMO)/models/docstrings --model_name docstrings \
 		--output $(DEMO)
+
+student: setup ## A smaller MiniLM, from TEXTS, files with a text a line
+	@test -n '$(TEXTS)' || { echo "TEXTS names files with a text a line: make student TEXTS='a.txt b.txt'" >&2; exit 2; }
+	mkdir -p $(STUDENT)
+	cat $(TEXTS) > $(STUDENT)/texts.txt
+	test -e $(STUDENT)/teacher || $(BIN)/python -m training.convert \
+		--source $(SOURCE) --output $(STUDENT)/teacher
+	test -e $(STUDENT)/shrunk || $(BIN)/python -m training.shrink \
+		--source $(STUDENT)/teacher --hidden_dim $(HIDDEN_DIM) \
+		--num_layers $(NUM_LAYERS) --calibration_tokens 60000 \
+		--sequence_length 128 --calibration $(TEXTS) --output $(STUDENT)/shrunk
+	$(BIN)/python -m training.distill --config heal --init $(STUDENT)/shrunk \
+		--teacher $(STUDENT)/teacher --data $(STUDENT)/texts.txt \
+		--workdir $(STUDENT)/healed
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \

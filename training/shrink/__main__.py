@@ -32,10 +32,6 @@ class ShrinkConfig:
     """Layers to keep; the others change the outputs least. Default: all."""
     calibration_tokens: int = 40_000
     """Tokens to fit to, of texts drawn from all files."""
-    random_words: float = 0.3
-    """Fraction of the words that random ones of the vocabulary replace, in
-    every second text to fit to, so that the fit covers words that the texts
-    lack."""
     sequence_length: int | None = None
     """Longest text, in tokens; the rest is cut off. Default: the source's."""
     heldout_texts: int = 1_000

@@ -25,7 +25,6 @@ from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.shrink import ShrinkReport
 from keras_fixedhead.shrink import shrink as shrink_model
-from training.corpus.random_words import RandomWords
 from training.corpus.texts import iterate_texts
 from training.engine.origin import Origin
 from training.engine.preset import (
@@ -109,7 +108,6 @@ def _draw(
     held = positive_int("heldout_texts", config.heldout_texts, least=0)
     wanted, others = (-(-x // len(files)) for x in (wanted, held))
     room = preprocessor.room(config.sequence_length, 1)
-    noisy = RandomWords(tokenizer, config.random_words, config.seed)
     rows: list[list[int]] = []
     held_out: list[str] = []
     for path in files:
@@ -122,7 +120,7 @@ def _draw(
             raise ValueError(f"{path} has no text in it")
         tokens = 0
         while texts and tokens < wanted:
-            ids = tokenizer(noisy(texts.pop()))[:room]
+            ids = tokenizer(texts.pop())[:room]
             rows.append(
                 [tokenizer.start_token_id, *ids, tokenizer.end_token_id]
             )

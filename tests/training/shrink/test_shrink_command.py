@@ -63,17 +63,6 @@ def test_preset_and_record(source, texts, tmp_path, capsys):
     assert f"wrote {output}" in said.err
 
 
-def test_random_words_change_the_fit(source, texts, tmp_path):
-    kept = []
-    for fraction in ("0", "0.9"):
-        output = tmp_path / fraction
-        more = ("--random_words", fraction, "--heldout_texts", "0")
-        assert shrink.main(args(source, [texts], output, *more)) == 0
-        record = json.loads((output / "run.json").read_text())
-        kept.append(record["figures"]["state_r2"])
-    assert kept[0] != kept[1]
-
-
 def test_sample_keeps_random_texts_of_bounded_size():
     texts = [f"text number {i:04}" for i in range(1000)]
     drawn = sample(iter(texts), 1600, random.Random(3))

@@ -33,9 +33,6 @@ class DistillationConfig:
     state_weight: float = 0.0
     """Weight of the squared error of the student's hidden states, relative to
     the teacher's. Needs an init that `training.shrink` made of the teacher."""
-    random_words: float = 0.0
-    """Fraction of the words that random ones of the vocabulary replace, in
-    every second text, so that the student learns words that the texts lack."""
     similarity_temperature: float = 0.05
     """Divides similarities before the softmax."""
     validation_texts: int = 1024
@@ -109,7 +106,6 @@ def heal() -> DistillConfig:
         sequence_length=128,
         embedding_weight=3.0,
         state_weight=1.0,
-        random_words=0.3,
         evaluation_interval=500,
         checkpoint_interval=500,
     )

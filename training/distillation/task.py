@@ -22,7 +22,6 @@ from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.losses import similarity_loss, state_loss
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
-from training.corpus.random_words import RandomWords
 from training.corpus.texts import read_texts
 from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
@@ -94,11 +93,6 @@ class DistillationTask(SequenceTask):
                 f"{config.run.data}: {len(read) - len(texts):,} repeated "
                 "texts left out"
             )
-        if options.random_words:
-            noisy = RandomWords(
-                self._like.preprocessor.tokenizer, options.random_words, seed=0
-            )
-            texts = [noisy(text) for text in texts]
         held_out = options.validation_texts
         if not 1 < held_out < len(texts):
             raise ValueError(
@@ -144,22 +138,20 @@ class DistillationTask(SequenceTask):
                 "`teacher_embeddings` and `state_weight` need `init`, the "
                 "preset to start from. Received: init=None"
             )
-        for name in ("state_weight", "random_words"):
-            if getattr(options, name) and options.teacher is None:
-                raise ValueError(
-                    f"`{name}` needs `teacher`, which computes what is matched."
-                    " Received: teacher=None"
-                )
+        if options.state_weight and options.teacher is None:
+            raise ValueError(
+                "`state_weight` needs `teacher`, whose states are matched. "
+                "Received: teacher=None"
+            )
 
     @property
     def settings(self) -> dict:
         settings = dataclasses.asdict(self._options)
         for name in ("teacher", "teacher_embeddings", "cache"):
             del settings[name]
-        # Runs of earlier versions, which had no such fields, go on.
-        for name in ("state_weight", "random_words"):
-            if not settings[name]:
-                del settings[name]
+        # Runs of earlier versions, which had no such field, go on.
+        if not settings["state_weight"]:
+            del settings["state_weight"]
         model = dataclasses.asdict(self.config.model)
         init = model.pop("init")
         started = {"init_sha256": preset_sha256(init, "init")} if init else {}

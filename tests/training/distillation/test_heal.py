@@ -77,7 +77,6 @@ class TestVerb(TaskTests):
     tolerance = 1e-3  # the teacher computes in float32
     refused = [
         ({"state_weight": -1.0}, "`state_weight` .* Received: -1.0"),
-        ({"random_words": 1.1}, "`random_words` .* Received: 1.1"),
         ({"teacher_embeddings": "a.npy"}, "Pass one of `teacher` and "),
         ({"hidden_dim": 5}, r"`init` .* hidden_dim \(there 7, now 5\)"),
     ]
@@ -155,22 +154,6 @@ def state_of(backbone, number, inputs):
     for block in backbone.transformer_layers[:number]:
         x = block(x, padding_mask=inputs["padding_mask"])
     return x.numpy()
-
-
-def test_random_words_are_taught(data, tmp_path):
-    with get_strategy("one_device").scope():
-        task = CASE.task(data, tmp_path, random_words=0.9)
-    held_out = task.config.distillation.validation_texts
-    texts, plain = task._texts, set(tiny.texts())
-    assert 0.2 < np.mean([text in plain for text in texts]) < 0.8
-    teacher = FixedHeadTextEmbedder.from_preset(str(data.teacher))
-    teacher.preprocessor.sequence_length = 13
-    np.testing.assert_allclose(
-        task._training.embeddings,
-        teacher.encode_text(texts[held_out:], verbose=0),
-        atol=1e-5,
-    )
-    assert task.settings["distillation"]["random_words"] == 0.9
 
 
 def test_presets_can_be_healed_again(run, data):

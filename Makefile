@@ -11,8 +11,8 @@ XLA_FLAGS ?= --xla_cpu_use_fusion_emitters=false
 STUDENT := runs/student
 SOURCE ?= sentence-transformers/all-MiniLM-L6-v2
 TEXTS ?=
-HIDDEN_DIM ?= 288
-NUM_LAYERS ?= 6
+HIDDEN_DIM ?= 384
+NUM_LAYERS ?= 4
 
 .PHONY: help setup demo student test test-slow lint format clean
 

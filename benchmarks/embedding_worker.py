@@ -113,7 +113,9 @@ def wordllama(options: Options) -> Embed:
     """Static word vectors, averaged."""
     import wordllama
 
-    return wordllama.WordLlama.load().embed
+    # Its own search for the packaged tokenizer misspells the folder.
+    folder = pathlib.Path(wordllama.__file__).parent
+    return wordllama.WordLlama.load(cache_dir=folder).embed
 
 
 def onnx_runtime(options: Options) -> Embed:

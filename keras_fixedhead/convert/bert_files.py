@@ -149,8 +149,8 @@ def read_arguments(
     activation = read_field(config, "hidden_act", str, path, "gelu")
     if activation not in activations:
         raise ValueError(
-            f"The activation in {path} must be one of "
-            f"{', '.join(activations)}. Received: {activation!r}"
+            f"The activation in {path} (`hidden_act` or `hidden_activation`) "
+            f"must be one of {', '.join(activations)}. Received: {activation!r}"
         )
     return {
         **sizes,

@@ -118,7 +118,7 @@ def test_masked_lm_without_next_sentences(tmp_path):
         ({"hidden_size": 16}, "be a multiple of"),
         ({"hidden_size": None}, "`hidden_size` in.*None"),
         ({"num_attention_heads": 0}, "of 1 or more"),
-        ({"hidden_dropout_prob": 2}, "between 0 and 1"),
+        ({"hidden_dropout_prob": 2}, "from 0 to 1"),
         ({"layer_norm_eps": True}, "of type float"),
         ({"auto_map": {"AutoModel": "a.B"}}, "auto_map"),
         (None, "adapter_config.json is of an adapter"),

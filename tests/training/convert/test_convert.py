@@ -212,7 +212,7 @@ def test_not_a_number_is_not_equal():
     ("flags", "message"),
     [
         (["--num_texts", "0"], "`num_texts` must be a positive"),
-        (["--sequence_length", "20"], "from 3 to 19.*_length=20"),
+        (["--sequence_length", "20"], "from 3 to 19.* Received: 20"),
         (["--head_size", "4"], "`head_size`"),
         (["--task", "backbone", "--query_prompt", "a"], "Prompts need --task"),
         (["--task", "backbone", "--sequence_length", "7"], "another --task"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import keras
 from keras import ops
 
-from keras_fixedhead.layer_config import Tensor, at_least_float32
+from keras_fixedhead.layer_config import Tensor
 
 
 def combine_attention_masks(
@@ -127,7 +127,10 @@ def _scores(query, key, mask, scale):
         scale = 1.0 / math.sqrt(query.shape[-1])
     # TensorFlow's cast would first round a Python number to float32.
     query = query * ops.convert_to_tensor(scale, dtype)
-    logits = at_least_float32(ops.einsum("btnh,bsnh->bnts", query, key))
+    logits = ops.einsum("btnh,bsnh->bnts", query, key)
+    # Not `at_least_float32`, which rounds float64 on JAX.
+    if dtype in ("float16", "bfloat16"):
+        logits = ops.cast(logits, "float32")
     if mask is None:
         return ops.cast(ops.softmax(logits), dtype)
     allowed = ops.cast(mask, logits.dtype)

@@ -13,6 +13,8 @@ SOURCE ?= sentence-transformers/all-MiniLM-L6-v2
 TEXTS ?=
 HIDDEN_DIM ?= 384
 NUM_LAYERS ?= 4
+SHRUNK = $(STUDENT)/shrunk_$(HIDDEN_DIM)x$(NUM_LAYERS)
+HEALED = $(STUDENT)/healed_$(HIDDEN_DIM)x$(NUM_LAYERS)
 
 .PHONY: help setup demo student test test-slow lint format clean
 
@@ -66,13 +68,13 @@ student: setup ## A smaller MiniLM, from TEXTS, files with a text a line
 	cat $(TEXTS) > $(STUDENT)/texts.txt
 	test -e $(STUDENT)/teacher || $(BIN)/python -m training.convert \
 		--source $(SOURCE) --output $(STUDENT)/teacher
-	test -e $(STUDENT)/shrunk || $(BIN)/python -m training.shrink \
+	test -e $(SHRUNK) || $(BIN)/python -m training.shrink \
 		--source $(STUDENT)/teacher --hidden_dim $(HIDDEN_DIM) \
 		--num_layers $(NUM_LAYERS) --calibration_tokens 60000 \
-		--sequence_length 128 --calibration $(TEXTS) --output $(STUDENT)/shrunk
-	$(BIN)/python -m training.distill --config heal --init $(STUDENT)/shrunk \
+		--sequence_length 128 --calibration $(TEXTS) --output $(SHRUNK)
+	$(BIN)/python -m training.distill --config heal --init $(SHRUNK) \
 		--teacher $(STUDENT)/teacher --data $(STUDENT)/texts.txt \
-		--workdir $(STUDENT)/healed
+		--workdir $(HEALED)
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \

@@ -111,6 +111,11 @@ def main() -> None:
     config = common.parse(Config)
     config = dataclasses.replace(config, workdir=config.workdir.resolve())
     config.workdir.mkdir(parents=True, exist_ok=True)
+    if not all("=" in model for model in config.models):
+        raise SystemExit(
+            "`models` must be NAME=FOLDER each. Received: "
+            f"{' '.join(config.models)}"
+        )
     models = dict(model.split("=", 1) for model in config.models)
     collections = [read_collection(path) for path in config.collection]
     texts = [text for each in collections for text in each.documents]

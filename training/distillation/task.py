@@ -223,6 +223,7 @@ class DistillationTask(SequenceTask):
             options.prompt,
         )
         del self._like, self._start, self._given, self._embedder
+        del self._in_file, self._order
 
     def _project(self, targets):
         """What maps the teacher's embeddings to the student's, `[E, D]`.

@@ -39,16 +39,15 @@ from training.engine.preset import (
     preset_sha256,
     read_embedder,
     read_start,
-    refuse_other_outputs,
     write_preset,
 )
 from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
-# Texts to fit the matrices between teacher and student to.
+# Texts to fit matrices from the student's embeddings to the teacher's to.
 _FITTED_TEXTS = 4096
-_RIDGE = 1e-2  # relative to the mean square of the student's dimensions
+_RIDGE = 1e-3  # relative to the mean square of the student's dimensions
 
 
 class DistillationTask(SequenceTask):
@@ -60,7 +59,6 @@ class DistillationTask(SequenceTask):
         self.config = config
         self._options = options = config.distillation
         start, self._model = read_start(config.model)
-        refuse_other_outputs(start)
         self._check_options()
         self._start = start
         self._embedder: Any = None
@@ -154,7 +152,13 @@ class DistillationTask(SequenceTask):
             del settings["state_weight"]
         model = dataclasses.asdict(self.config.model)
         init = model.pop("init")
-        started = {"init_sha256": preset_sha256(init, "init")} if init else {}
+        started: dict[str, Any] = {}
+        if init:
+            # Earlier versions had no matrix, and their runs cannot go on.
+            started = {
+                "init_sha256": preset_sha256(init, "init"),
+                "projected": True,
+            }
         texts = "\n".join(self._texts).encode()
         return {
             "model": model,
@@ -190,8 +194,6 @@ class DistillationTask(SequenceTask):
             ),
             pooling_mode=like.pooling_mode,
         )
-        if self._start is None:
-            _copy_embeddings(teacher.backbone, encoder)
         targets = self._given
         if targets is None:
             # In the order of the file, so that runs of all seeds share them.
@@ -204,16 +206,21 @@ class DistillationTask(SequenceTask):
                 options.sequence_length,
                 worker_number(tf.distribute.get_strategy()),
             )[self._order]
-        self._projection = self._project(targets)
-        if self._origin is not None:
-            # In the dtype of the run, in which its states are compared.
-            self._teacher = copy_encoder(teacher.backbone, self._model)
-            self._teacher.trainable = False
         held_out = options.validation_texts
         self._validation, self._training = (
             TaughtTexts(self._texts[part], targets[part])
             for part in (slice(held_out), slice(held_out, None))
         )
+        # [E, D]: what loses least of the teacher's embeddings.
+        self._components = principal_components(targets, self._model.hidden_dim)
+        if self._start is None:
+            _copy_embeddings(teacher.backbone, encoder)
+        else:
+            self.model = self._projected(self._components)
+        if self._origin is not None:
+            # In the dtype of the run, in which its states are compared.
+            self._teacher = copy_encoder(teacher.backbone, self._model)
+            self._teacher.trainable = False
         training = self.config.training
         self._batches = TaughtBatches(
             training.global_batch_size,
@@ -225,60 +232,47 @@ class DistillationTask(SequenceTask):
         del self._like, self._start, self._given, self._embedder
         del self._in_file, self._order
 
-    def _project(self, targets):
-        """What maps the teacher's embeddings to the student's, `[E, D]`.
+    def _projected(self, components):
+        """The student with a matrix from its pooled states to the teacher's.
 
-        Principal components, which lose least; with `init`, rotated to what
-        the student returns before the first update.
+        Least squares fit it to the components, orthonormal columns `[E, ...]`,
+        of the teacher's embeddings.
         """
-        components = principal_components(targets, self._model.hidden_dim)
-        if self.config.model.init is not None:
-            found = self._embed(self._texts)
-            reduced = np.asarray(targets[: len(found)], "float64") @ components
-            u, _, v = np.linalg.svd(reduced.T @ found, full_matrices=False)
-            components = components @ u @ v
-        return components
-
-    def _embed(self, texts):
-        """What the student returns for the first texts, to fit matrices to."""
-        encode = TextEncoder(self.model, self._options.sequence_length)
-        return encode(texts[:_FITTED_TEXTS], self._options.prompt)
+        model, training = self.model, self._training
+        plain, projected = (
+            FixedHeadTextEmbedder(
+                model.backbone,
+                model.preprocessor,
+                model.pooling_mode,
+                projection_dim=size,
+            )
+            for size in (None, components.shape[1])
+        )
+        encode = TextEncoder(plain, self._options.sequence_length)
+        found = encode(training.texts[:_FITTED_TEXTS], self._options.prompt)
+        found = found.astype("float64")
+        products = found.T @ found
+        ridge = _RIDGE * np.trace(products) / len(products)
+        matrix = np.linalg.solve(
+            products + ridge * np.eye(len(products)),
+            found.T @ training.embeddings[: len(found)] @ components,
+        )
+        projected.projection.kernel.assign(matrix)
+        return projected
 
     def save(self, folder: pathlib.Path) -> None:
         super().save(folder)
         if self._origin is not None:
             self._origin.write(folder)
         if self.config.model.init is not None:
-            embedder = self._query_encoder()
+            # Of the teacher's size, to search its index.
+            embedder = self._projected(np.eye(len(self._components)))
             # The disk needs room for these weights, too.
             write_preset(
                 folder / "query_encoder",
                 embedder,
                 lambda path: embedder.save_to_preset(str(path)),
             )
-
-    def _query_encoder(self):
-        """Returns the student with embeddings of the teacher's size.
-
-        A matrix maps them to the teacher's, so that they search its index: the
-        transposed rotation, corrected by least squares.
-        """
-        embedder = FixedHeadTextEmbedder(
-            self.model.backbone,
-            self.model.preprocessor,
-            self.model.pooling_mode,
-            projection_dim=len(self._projection),
-        )
-        found = self._embed(self._training.texts)
-        matrix = self._projection.T
-        errors = self._training.embeddings[: len(found)] - found @ matrix
-        products = found.T @ found
-        ridge = _RIDGE * np.trace(products) / len(products)
-        matrix = matrix + np.linalg.solve(
-            products + ridge * np.eye(len(products)), found.T @ errors
-        )
-        embedder.projection.kernel.assign(matrix)
-        return embedder
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         options = self._options
@@ -348,8 +342,8 @@ class DistillationTask(SequenceTask):
 
     def _cosines(self, embeddings, teacher):
         """Returns cosines `[M]` to the teacher's principal components."""
-        projection = tf.constant(self._projection, teacher.dtype)
-        targets = tf.matmul(teacher, projection)
+        components = tf.constant(self._components, teacher.dtype)
+        targets = tf.matmul(teacher, components)
         return tf.reduce_sum(
             embeddings * tf.math.l2_normalize(targets, axis=-1), axis=-1
         )

@@ -106,17 +106,6 @@ def read_embedder(preset: pathlib.Path, argument: str) -> FixedHeadTextEmbedder:
     return embedder
 
 
-def refuse_other_outputs(start: FixedHeadTextEmbedder | None) -> None:
-    """Raises an error if the embeddings of `init` are cut or projected."""
-    for name in ("embedding_dim", "projection_dim"):
-        value = getattr(start, name, None)
-        if value is not None:
-            raise ValueError(
-                "`init` must be a preset whose embeddings are neither cut nor "
-                f"projected. Received: a preset with {name}={value}"
-            )
-
-
 def read_task(
     preset: pathlib.Path, argument: str, kind: type[_Task], **arguments: Any
 ) -> _Task:

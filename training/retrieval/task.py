@@ -19,7 +19,7 @@ from keras_fixedhead.losses import same_keys, symmetric_contrastive_loss
 from keras_fixedhead.metrics import measure_rankings
 from training.corpus.pairs import read_jsonl
 from training.engine.configs import check_positive, check_whole_batch
-from training.engine.preset import read_tokenizer, refuse_other_outputs
+from training.engine.preset import read_tokenizer
 from training.engine.task import FinetuningTask, in_order, mean_share
 from training.retrieval.batches import PairBatches, Pairs
 from training.retrieval.configs import RetrieveConfig
@@ -99,9 +99,16 @@ class RetrievalTask(FinetuningTask):
         )
 
     def _check_options(self):
-        options, hidden_dim = self._options, self._model.hidden_dim
+        options, start = self._options, self._start
+        if start is not None and start.embedding_dim is not None:
+            raise ValueError(
+                "`init` must be a preset whose embeddings are not cut. "
+                "Received: a preset with "
+                f"embedding_dim={start.embedding_dim}"
+            )
+        self._projection_dim = start and start.projection_dim
+        self._size = self._projection_dim or self._model.hidden_dim
         check_whole_batch(self.config.run.accumulation_steps, "negatives")
-        refuse_other_outputs(self._start)
         self._check_lengths(
             2,
             query_length=options.query_length,
@@ -110,11 +117,11 @@ class RetrievalTask(FinetuningTask):
         check_positive(temperature=options.temperature)
         sizes = options.matryoshka_dims
         if len(set(sizes)) < len(sizes) or not all(
-            0 < size < hidden_dim for size in sizes
+            0 < size < self._size for size in sizes
         ):
             raise ValueError(
-                "`matryoshka_dims` must be different sizes below "
-                f"hidden_dim={hidden_dim}. Received: {sizes}"
+                "`matryoshka_dims` must be different sizes below that of an "
+                f"embedding, {self._size}. Received: {sizes}"
             )
 
     def _make_preprocessor(self):
@@ -163,7 +170,11 @@ class RetrievalTask(FinetuningTask):
             backbone,
             preprocessor=self._preprocessor,
             pooling_mode=pooling_mode or "mean",
+            projection_dim=self._projection_dim,
         )
+        if self._start is not None and embedder.projection is not None:
+            kernel = self._start.projection.kernel
+            embedder.projection.kernel.assign(kernel)
         self.model = DualEncoder(
             embedder, options.temperature, options.learn_temperature
         )
@@ -221,7 +232,7 @@ class RetrievalTask(FinetuningTask):
             )
             return mean_share(losses, totals["examples"])
 
-        whole = share(self._model.hidden_dim)
+        whole = share(self._size)
         cut = [share(size) for size in self._options.matryoshka_dims]
         loss = tf.add_n([whole, *cut]) / (1 + len(cut))
         return loss, dict(zip(self.metrics, cut, strict=True))

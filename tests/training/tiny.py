@@ -20,6 +20,7 @@ from training.engine.configs import changed, named_run
 from training.masked_lm.configs import PretrainConfig
 from training.question_answering.configs import SquadConfig
 from training.retrieval.configs import RetrieveConfig
+from training.shrink import __main__ as shrink
 from training.token_classification.configs import TokenLabelsConfig
 
 WORDS = (
@@ -350,6 +351,18 @@ def embedder(seed=0, prompts=None, pooling_mode="cls", dtype=None):
             kernel = getattr(block.attention, name).kernel
             kernel.assign(10 * kernel.value)
     return model
+
+
+def write_shrunk(folder: pathlib.Path, *words, **options) -> pathlib.Path:
+    """Writes texts, a teacher, and the encoder that it is shrunk to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts, teacher = folder / "texts.txt", folder / "teacher"
+    write_texts(texts)
+    embedder(**options).save_to_preset(str(teacher))
+    words += ("--source", str(teacher), "--calibration", str(texts))
+    words += ("--output", str(folder / "init"), "--hidden_dim", "7")
+    assert shrink.main([*words, "--heldout_texts", "0"]) == 0
+    return folder
 
 
 def distillation(data, teacher, workdir: pathlib.Path, **changes):

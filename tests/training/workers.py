@@ -6,6 +6,9 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
+
+from tests.training import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -34,6 +37,14 @@ def tf_config(workers, index):
     """What TF_CONFIG is for one of the workers."""
     task = {"type": "worker", "index": index}
     return json.dumps({"cluster": {"worker": workers}, "task": task})
+
+
+def wait_for_checkpoint(process, workdir):
+    """Waits for the first checkpoint of a run, or for its end."""
+    while process.poll() is None:
+        if tiny.newest_step(workdir / "checkpoints") is not None:
+            break
+        time.sleep(0.005)
 
 
 def start_two(*words, **kwargs):

@@ -55,11 +55,6 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
 def task(data, tmp_path_factory):
     """A built task."""
     changes = {"dropout": 0.0, "prompt": "query", **LOSSES}

@@ -17,7 +17,6 @@ from training.distillation.configs import NAMED_RUNS
 from training.distillation.teacher import read_embeddings
 from training.engine.preset import SHAPE
 from training.engine.strategy import get_strategy
-from training.shrink import __main__ as shrink
 
 
 class Inputs(typing.NamedTuple):
@@ -51,23 +50,11 @@ CASE = Case(
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    texts = tiny.write_texts(folder / "texts.txt")
-    tiny.embedder(pooling_mode="mean").save_to_preset(str(folder / "teacher"))
-    status = shrink.main(
-        [
-            *("--source", str(folder / "teacher"), "--hidden_dim", "7"),
-            *("--num_layers", "1", "--calibration", str(texts)),
-            *("--output", str(folder / "init"), "--heldout_texts", "0"),
-            *("--ridge", "1e6"),  # sliced: there is much to learn
-        ]
-    )
-    assert status == 0
-    return Inputs(texts, folder / "teacher", folder / "init", folder / "cache")
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    return CASE.train(data, tmp_path_factory.mktemp("run"))
+    # Sliced: there is much to learn.
+    words = ("--num_layers", "1", "--ridge", "1e6")
+    tiny.write_shrunk(folder, *words, pooling_mode="mean")
+    names = ("texts.txt", "teacher", "init", "cache")
+    return Inputs(*(folder / name for name in names))
 
 
 class TestVerb(TaskTests):

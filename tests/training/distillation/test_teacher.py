@@ -51,16 +51,6 @@ def computed(teacher, monkeypatch):
     return batches
 
 
-def expected(teacher, texts, prompt, length):
-    """What its own method gives, of texts cut to a length."""
-    preprocessor = teacher.preprocessor
-    whole = preprocessor.sequence_length
-    preprocessor.sequence_length = length
-    vectors = teacher.encode_text(texts, prompt=prompt, verbose=0)
-    preprocessor.sequence_length = whole
-    return vectors
-
-
 def test_embeddings_are_the_teachers_of_unit_length(tmp_path):
     teacher = tiny.embedder(prompts={"query": "one two "})
     teacher.normalize, teacher.embedding_dim = False, 5
@@ -68,7 +58,8 @@ def test_embeddings_are_the_teachers_of_unit_length(tmp_path):
         teacher, TEXTS, tmp_path, "a", prompt="query", sequence_length=7
     )
     assert embeddings.dtype == "float32" and embeddings.shape == (17, 5)
-    whole = expected(teacher, TEXTS, "query", 7)
+    teacher.preprocessor.sequence_length = 7
+    whole = teacher.encode_text(TEXTS, prompt="query", verbose=0)
     whole /= np.linalg.norm(whole, axis=1, keepdims=True)
     np.testing.assert_allclose(embeddings, whole, atol=1e-5)
 

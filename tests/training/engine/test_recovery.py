@@ -3,16 +3,16 @@
 import os
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.training import tiny, workers
-from tests.training.task_tests import difference
+from tests.training.task_tests import Case, difference
 from training import pretrain
 from training.engine.recovery import RestoredCheckpointManager
+from training.masked_lm.configs import NAMED_RUNS
 
 
 class Run:
@@ -124,52 +124,42 @@ def test_interval_counts_from_the_restored_one(folder):
     assert (folder / "ckpt-7.index").exists()
 
 
-def flags(data, workdir):
-    run = tiny.pretraining(
-        data,
-        workdir,
-        steps=60,
-        shuffle_tokens=150,  # each shard is loaded again and again
-        log_interval=2,
-        evaluation_interval=30,
-        checkpoint_interval=10,
-    )
-    assert run.model.dropout > 0
-    return tiny.flags(run, "small")
+CASE = Case(
+    pretrain,
+    NAMED_RUNS,
+    tiny.pretraining,
+    {
+        "dropout": 0.1,
+        "steps": 60,
+        "shuffle_tokens": 150,  # each shard is loaded again and again
+        "log_interval": 2,
+        "evaluation_interval": 30,
+        "checkpoint_interval": 10,
+    },
+    tiny.write_text,
+)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_text(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def whole(data, optimized_graphs, tmp_path_factory):
-    """The folder of a run that nothing stops."""
-    workdir = tmp_path_factory.mktemp("whole")
-    assert pretrain.main(flags(data, workdir)) == 0
-    assert len(tiny.metrics(workdir)) == 33
-    return workdir
-
-
-def first_checkpoint(workdir, alive):
-    while alive() and tiny.newest_step(workdir / "checkpoints") is None:
-        time.sleep(0.005)
+def whole(optimized_graphs, run):
+    """A run that nothing stops."""
+    assert len(run.records) == 33
+    return run
 
 
 def assert_goes_on_exactly(data, workdir, whole):
     assert not (workdir / "preset").exists()
-    assert pretrain.main(flags(data, workdir)) == 0
-    assert (workdir / "preset").exists()
-    assert tiny.metrics(workdir) == tiny.metrics(whole)
-    assert difference(workdir, whole) == 0.0
+    again = CASE.train(data, workdir)
+    assert again.preset.exists()
+    assert again.records == whole.records
+    assert difference(workdir, whole.workdir) == 0.0
 
 
 @pytest.mark.slow
 def test_killed_process(data, whole, tmp_path):
-    words = ["-m", "training.pretrain", *flags(data, tmp_path)]
+    words = ["-m", "training.pretrain", *CASE.args(data, tmp_path)]
     process = workers.start(*words, stderr=subprocess.PIPE)
-    first_checkpoint(tmp_path, lambda: process.poll() is None)
+    workers.wait_for_checkpoint(process, tmp_path)
     process.kill()
     _, said = process.communicate()
     assert process.returncode == -signal.SIGKILL, said
@@ -182,8 +172,6 @@ def test_shard_that_is_damaged(damaged, data, whole, tmp_path, capsys):
     shard = data / f"{damaged}.tfrecord"
     before = shard.read_bytes()
     flip(shard)
-    assert pretrain.main(flags(data, tmp_path)) == 1
+    assert f"{shard} is damaged" in CASE.error(capsys, data, tmp_path)
     shard.write_bytes(before)
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert f"{shard} is damaged" in line
     assert_goes_on_exactly(data, tmp_path, whole)

@@ -8,6 +8,7 @@ A run is one of `CASES`, or dropped. What is compared is in float64 and without
 dropout, so that what differs is not rounding.
 """
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -23,24 +24,12 @@ from training import distill, finetune, language_model, pretrain
 from training.engine import loop
 from training.engine.preset import SHAPE
 from training.engine.strategy import get_strategy
-from training.shrink import __main__ as shrink
 
 PROGRAM = "tests.training.engine.test_two_replicas"
 # Reports of attention have no say in what is learned, wherever it is.
 REPORTS = {"attention_interval": 50, "attention_sequences": 2}
 # Adam hides a factor on the gradients, gradient descent shows it.
 SGD = {"optimizer": "sgd", "learning_rate": 0.1}
-
-
-def write_shrunk(folder):
-    folder.mkdir(parents=True)
-    texts = tiny.write_texts(folder / "texts.txt")
-    teacher = folder / "teacher"
-    tiny.embedder(dtype="float64").save_to_preset(str(teacher))
-    words = ["--source", str(teacher), "--calibration", str(texts)]
-    words += ["--hidden_dim", "7", "--heldout_texts", "0"]
-    assert shrink.main([*words, "--output", str(folder / "init")]) == 0
-    return folder
 
 
 def distillation(data, workdir, **changes):
@@ -67,7 +56,13 @@ CASES = {
         tiny.classification,
         SGD | {"head_dropout": 0.0},
     ),
-    "distillation": (distill, "heal", write_shrunk, distillation, SGD),
+    "distillation": (
+        distill,
+        "heal",
+        functools.partial(tiny.write_shrunk, dtype="float64"),
+        distillation,
+        SGD,
+    ),
     "language_model": (
         language_model,
         "small_lm",

@@ -4,41 +4,30 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from tests.training import tiny, workers
-from tests.training.task_tests import difference
-from training.pretrain import train as pretrain
+from tests.training.task_tests import Case, difference
+from training import pretrain
+from training.masked_lm.configs import NAMED_RUNS
 
-
-def run(data, workdir, strategy):
-    """In float64, as workers add up in another order each time."""
-    return tiny.pretraining(
-        data,
-        workdir,
-        strategy=strategy,
-        dtype="float64",
-        dropout=0.0,
-        steps=24,
-        log_interval=2,
-        evaluation_interval=12,
-        checkpoint_interval=6,
-    )
-
-
-def start(data, folder):
-    return workers.start(
-        *("-m", "training.launch", "local"),
-        *("--num_workers", "2", "--restart_delay", "0"),
-        *("--logs", str(folder / "logs"), "--"),
-        *(sys.executable, "-m", "training.pretrain"),
-        *tiny.flags(run(data, folder / "train", "multi_worker"), "small"),
-        environment={"CUDA_VISIBLE_DEVICES": "-1"},
-        stderr=subprocess.PIPE,
-    )
+# In float64, as workers add up in another order each time.
+CASE = Case(
+    pretrain,
+    NAMED_RUNS,
+    tiny.pretraining,
+    {
+        "dtype": "float64",
+        "dropout": 0.0,
+        "steps": 24,
+        "log_interval": 2,
+        "evaluation_interval": 12,
+        "checkpoint_interval": 6,
+    },
+    tiny.write_text,
+)
 
 
 def worker(launcher, index):
@@ -51,17 +40,12 @@ def worker(launcher, index):
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return tiny.write_text(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
-def whole(data, optimized_graphs, tmp_path_factory):
-    """The folder of a run that nothing happens to, on one device."""
+def whole(optimized_graphs, data, tmp_path_factory):
+    """A run that nothing happens to, on one device."""
     workdir = tmp_path_factory.mktemp("whole")
-    pretrain(run(data, workdir, "one_device"))
-    assert len(tiny.metrics(workdir)) == 15
-    return workdir
+    whole = CASE.train(data, workdir, strategy="one_device")
+    assert len(whole.records) == 15
+    return whole
 
 
 @pytest.mark.slow
@@ -70,18 +54,22 @@ def whole(data, optimized_graphs, tmp_path_factory):
     [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)],
 )
 def test_lost_worker(data, whole, tmp_path, index, sent):
-    launcher = start(data, tmp_path)
     train = tmp_path / "train"
-    while tiny.newest_step(train / "checkpoints") is None:
-        assert launcher.poll() is None
-        time.sleep(0.005)
+    launcher = workers.start(
+        *("-m", "training.launch", "local"),
+        *("--num_workers", "2", "--restart_delay", "0"),
+        *("--logs", str(tmp_path / "logs"), "--"),
+        *(sys.executable, "-m", "training.pretrain"),
+        *CASE.args(data, train, strategy="multi_worker"),
+        environment={"CUDA_VISIBLE_DEVICES": "-1"},
+        stderr=subprocess.PIPE,
+    )
+    workers.wait_for_checkpoint(launcher, train)
     worker(launcher, index).send_signal(sent)
     _, said = launcher.communicate()
     assert launcher.returncode == 0, said
     assert "restart 1 of 10" in said
     assert (train / "preset").exists()
-    for one, other in zip(
-        tiny.metrics(whole), tiny.metrics(train), strict=True
-    ):
+    for one, other in zip(whole.records, tiny.metrics(train), strict=True):
         assert other == pytest.approx(one, rel=1e-6)
-    assert difference(train, whole) < 1e-9
+    assert difference(train, whole.workdir) < 1e-9

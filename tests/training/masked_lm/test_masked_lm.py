@@ -14,7 +14,7 @@ from keras_fixedhead.masked_lm import FixedHeadMaskedLM
 from tests.training import tiny
 from tests.training.task_tests import Case, CorpusTaskTests, cross_entropy
 from training import pretrain
-from training.corpus.tokenized import Document, write_shard
+from training.corpus.tokenized import Document
 from training.masked_lm.configs import NAMED_RUNS
 from training.masked_lm.task import MaskedLMTask
 
@@ -43,7 +43,6 @@ CASE = Case(
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Documents of two words each: from one follows what is masked."""
-    folder = tiny.write_text(tmp_path_factory.mktemp("data"))
     rng = np.random.default_rng(5)
     first = tiny.VOCABULARY.index(tiny.WORDS[0])
 
@@ -53,15 +52,10 @@ def data(tmp_path_factory):
         return Document(rng.choice(words, lengths.sum()), lengths)
 
     shards = {
-        split: [
-            write_shard(
-                folder, f"{split}-00000", [document(n) for n in range(count)]
-            )
-        ]
-        for split, count in {"train": 97, "heldout": 47}.items()
+        name: [document(n) for n in range(count)]
+        for name, count in {"train-00000": 97, "heldout-00000": 47}.items()
     }
-    tiny.rewrite(folder, shards=shards)
-    return folder
+    return tiny.write_shards(tmp_path_factory.mktemp("data"), shards)
 
 
 class TestVerb(CorpusTaskTests):

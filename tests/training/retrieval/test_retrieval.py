@@ -62,6 +62,11 @@ def start(tmp_path_factory):
     return folder
 
 
+def first(rows, size):
+    """The first numbers of each row, as a row of length 1."""
+    return rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
+
+
 @pytest.mark.slow
 def test_starts_from_a_preset(start, tmp_path):
     data_alone = tiny.write_pairs(tmp_path / "data")
@@ -95,11 +100,7 @@ def test_starts_from_a_preset(start, tmp_path):
     documents = after.encode_text(pairs.documents, prompt="document", verbose=0)
     for size in (5, 3):
         figures = retrieval_figures(
-            *(
-                rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
-                for rows in (queries, documents)
-            ),
-            pairs.keys,
+            first(queries, size), first(documents, size), pairs.keys
         )
         assert figures == pytest.approx(
             {name: last[f"{name}_d{size}"] for name in figures}
@@ -129,10 +130,7 @@ def test_loss_by_hand(data, start, tmp_path):
     unfit = [(negative_keys < 0) | (negative_keys == key) for key in keys[:, 1]]
     means = {}
     for size in (13, 5, 3):
-        q, d, n = (
-            rows[:, :size] / np.linalg.norm(rows[:, :size], axis=1)[:, None]
-            for rows in (queries, documents, negatives)
-        )
+        q, d, n = (first(x, size) for x in (queries, documents, negatives))
         both = [*d, *n]
         means[size] = np.mean(
             [

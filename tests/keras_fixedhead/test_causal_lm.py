@@ -101,10 +101,6 @@ def test_parts_with_a_cache_equal_the_whole(
 
 # Keras warns of every layer that has nothing to quantize.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
-# KerasHub's CausalLM compiles itself when it is made.
-@pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
 @pytest.mark.slow
 def test_int8(make_causal_lm, inputs, tmp_path):
     model = make_causal_lm()

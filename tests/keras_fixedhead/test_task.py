@@ -105,10 +105,6 @@ def test_config(task, model):
     assert isinstance(model.preprocessor, task.cls.preprocessor_cls)
 
 
-# KerasHub's tasks compile themselves when they are made.
-@pytest.mark.filterwarnings(
-    "ignore:`compile\\(\\)` was not called as part of model loading"
-)
 def test_keras_file(model, inputs, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")

@@ -109,10 +109,6 @@ class KindTests:
         assert 0.99 < described["least_cosine_to_float32"] < 1
 
     @pytest.mark.parametrize("suffix", ["", ".keras"])
-    @pytest.mark.filterwarnings(
-        # KerasHub compiles a CausalLM when it is made.
-        "ignore:`compile\\(\\)` was not called as part of model loading"
-    )
     def test_from_files(self, model, preset, tmp_path, suffix):
         """A preset or a `.keras` file; the task, or its encoder alone."""
         source = preset

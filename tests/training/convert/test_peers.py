@@ -30,10 +30,6 @@ pytestmark = [
         not reference_encoders.has_transformers(),
         reason="wants PyTorch and `transformers`",
     ),
-    # KerasHub's TextEmbedder has a compile() of its own.
-    pytest.mark.filterwarnings(
-        "ignore:`compile\\(\\)` was not called as part of model loading"
-    ),
 ]
 
 

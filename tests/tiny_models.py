@@ -1,6 +1,7 @@
 """Tiny models with random weights; all sizes are different primes."""
 
 import keras
+import keras_hub
 import numpy as np
 from keras import ops
 
@@ -29,6 +30,13 @@ def new_backbone(vocabulary, **sizes) -> FixedHeadBackbone:
     """A backbone for the tokens of `vocabulary`; `sizes` replace `SIZES`."""
     known = {"vocabulary_size": len(vocabulary), **SIZES}
     return FixedHeadBackbone(**{**known, **sizes})
+
+
+def new_bert(vocabulary_size, **sizes):
+    """KerasHub's encoder of the same `SIZES`, but for `sizes`."""
+    known = {**SIZES, "vocabulary_size": vocabulary_size, **sizes}
+    del known["head_size"]
+    return keras_hub.models.BertBackbone(**known)
 
 
 def new_task(

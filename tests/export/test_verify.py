@@ -26,6 +26,13 @@ def folder(base_path, tmp_path):
     return shutil.copytree(base_path / "3", tmp_path / "3")
 
 
+def found_by(check, exported):
+    """What a check finds wrong."""
+    passed, detail = checks.run(check, exported)
+    assert not passed
+    return detail
+
+
 def fails(check, folder):
     """Returns what a check finds under a manifest written again."""
     modes = {path: path.stat().st_mode for path in folder.rglob("*")}
@@ -34,9 +41,7 @@ def fails(check, folder):
         path.chmod(mode)
     exported = checks.Exported(folder)
     assert checks.run("manifest", exported)[0]
-    passed, detail = checks.run(check, exported)
-    assert not passed
-    return detail
+    return found_by(check, exported)
 
 
 def truncate(path):
@@ -61,9 +66,7 @@ def truncate(path):
 def test_a_changed_file(folder, change, detail):
     assert checks.run("manifest", checks.Exported(folder))[0]
     change(folder)
-    passed, found = checks.run("manifest", checks.Exported(folder))
-    assert not passed
-    assert re.search(detail, found)
+    assert re.search(detail, found_by("manifest", checks.Exported(folder)))
 
 
 @pytest.mark.parametrize(
@@ -183,9 +186,7 @@ def test_wrong_answers(exported, change, detail):
     embedding = outputs.pop("embedding")
     if change:
         outputs["embedding"] = change(embedding)
-    passed, found = checks.run("golden answers", exported)
-    assert not passed
-    assert re.search(detail, found)
+    assert re.search(detail, found_by("golden answers", exported))
 
 
 def test_answers_that_are_not_numbers(exported):
@@ -194,9 +195,7 @@ def test_answers_that_are_not_numbers(exported):
 
     signatures = exported.session.signatures
     exported.session = types.SimpleNamespace(run=run, signatures=signatures)
-    passed, detail = checks.run("load", exported)
-    assert not passed
-    assert detail.endswith("embedding is not finite")
+    assert found_by("load", exported).endswith("embedding is not finite")
 
 
 @pytest.mark.parametrize(
@@ -227,8 +226,7 @@ def test_an_answer_that_depends_on_the_texts_beside(exported):
         return {"embedding": np.ones([size, 13]) / size}
 
     exported.ask = ask
-    passed, detail = checks.run("odd texts", exported)
-    assert not passed
+    detail = found_by("odd texts", exported)
     assert detail.endswith("embedding depends on the texts beside")
 
 

@@ -117,20 +117,26 @@ def write_modules(folder, pooling=None, normalize=True, **files):
         write_json(folder / f"{name}.json", content)
 
 
+def new_tokenizer(vocabulary):
+    """BERT's of Hugging Face's library, but for the normalizer."""
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(
+            {token: i for i, token in enumerate(vocabulary)},
+            unk_token="[UNK]",
+            max_input_chars_per_word=100,
+        )
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
 def write_fast_tokenizer(folder, **changes):
     """`tokenizer.json` as Hugging Face's library writes it, with changes.
 
     Of the model, normalizer and padding, only the given fields change.
     """
-    tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(
-            {token: i for i, token in enumerate(VOCABULARY)},
-            unk_token="[UNK]",
-            max_input_chars_per_word=100,
-        )
-    )
+    tokenizer = new_tokenizer(VOCABULARY)
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = tokenizers.processors.BertProcessing(
         ("[SEP]", 3), ("[CLS]", 2)
     )

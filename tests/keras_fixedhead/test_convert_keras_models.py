@@ -8,16 +8,9 @@ from keras import ops
 
 from keras_fixedhead import FixedMultiHeadAttention
 from keras_fixedhead.convert import swap_attention
+from tests.tiny_models import randomize
 
 IDS = np.array([[1, 2, 3, 0, 0], [4, 1, 2, 3, 1]])
-
-
-def randomize(model):
-    for i, variable in enumerate(model.weights):
-        if variable.dtype == "float32":
-            rng = np.random.default_rng(i)
-            variable.assign(0.5 * rng.normal(size=variable.shape))
-    return model
 
 
 def nested_model():
@@ -35,9 +28,8 @@ def nested_model():
     y, scores = keras.layers.MultiHeadAttention(
         2, 7, sliding_window=2, trainable=False
     )(y, value=last, key=y, return_attention_scores=True)
-    return randomize(
-        keras.Model(ids, [keras.layers.GlobalAveragePooling1D()(y), scores])
-    )
+    mean = keras.layers.GlobalAveragePooling1D()(y)
+    return randomize(keras.Model(ids, [mean, scores]), scale=0.5)
 
 
 def attention_layers(model):

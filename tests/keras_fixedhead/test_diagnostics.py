@@ -12,16 +12,13 @@ from keras import ops
 from keras_fixedhead import FixedHeadMaskedLM, FixedHeadMaskedLMPreprocessor
 from keras_fixedhead.convert import from_bert_backbone
 from keras_fixedhead.diagnostics import attention_report
-from tests.tiny_models import randomize
+from tests.tiny_models import new_bert, randomize
 
 
 def numpy_figures(query, key, value, allowed, scale=None):
     """One head on one sequence; only its real tokens."""
     scale = scale or 1 / np.sqrt(query.shape[1])
-    logits = np.empty((len(query), len(key)))
-    for i in range(len(query)):
-        for j in range(len(key)):
-            logits[i, j] = scale * (query[i] @ key[j])
+    logits = scale * query @ key.T
     scores = np.zeros_like(logits)
     for i in range(len(query)):
         weights = np.where(allowed[i], np.exp(logits[i]), 0.0)
@@ -181,15 +178,7 @@ def test_keras_hub_encoder():
 
 @pytest.mark.any_backend
 def test_keras_hub_s_bert_is_reported_as_what_it_is_converted_to(inputs):
-    bert = keras_hub.models.BertBackbone(
-        vocabulary_size=72,
-        num_layers=2,
-        num_heads=3,
-        hidden_dim=12,
-        intermediate_dim=23,
-        max_sequence_length=17,
-    )
-    randomize(bert, scale=0.5)
+    bert = randomize(new_bert(72, hidden_dim=12), scale=0.5)
     report = attention_report(bert, inputs)
     other = attention_report(from_bert_backbone(bert), inputs)
     assert report.sequences == other.sequences == 4

@@ -41,30 +41,21 @@ def test_pooling_of_nothing(mode):
 
 
 @pytest.mark.any_backend
-def test_first_numbers_of_an_embedding(make_embedder, inputs):
-    whole = make_embedder(normalize=False)
-    cut = FixedHeadTextEmbedder(
-        whole.backbone, whole.preprocessor, embedding_dim=5
-    )
-    real = inputs["padding_mask"].any(1)
-    expected = ops.convert_to_numpy(whole(inputs))[real, :5]
-    expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
-    got = ops.convert_to_numpy(cut(inputs))
-    assert got.shape == (5, 5)
-    np.testing.assert_allclose(got[real], expected, atol=1e-6)
-
-
-@pytest.mark.any_backend
-def test_projection(make_embedder, inputs):
+@pytest.mark.parametrize(
+    "options", [{"embedding_dim": 5}, {"projection_dim": 17}], ids=str
+)
+def test_first_numbers_and_projections(make_embedder, inputs, options):
     pooled = make_embedder(normalize=False)
-    model = FixedHeadTextEmbedder(pooled.backbone, projection_dim=17)
-    kernel = np.random.default_rng(0).normal(size=(11, 17))
-    model.projection.kernel.assign(kernel)
+    model = FixedHeadTextEmbedder(pooled.backbone, **options)
+    kernel = np.eye(11, 5)
+    if "projection_dim" in options:
+        kernel = np.random.default_rng(0).normal(size=(11, 17))
+        model.projection.kernel.assign(kernel)
     real = inputs["padding_mask"].any(1)
     expected = ops.convert_to_numpy(pooled(inputs))[real] @ kernel
     expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
     got = ops.convert_to_numpy(model(inputs))
-    assert got.shape == (5, model.embedding_size) == (5, 17)
+    assert got.shape == (5, model.embedding_size) == (5, kernel.shape[1])
     np.testing.assert_allclose(got[real], expected, atol=1e-5)
 
 

@@ -18,15 +18,6 @@ def run(*arguments):
     return main([*QUICK, *map(str, arguments)])
 
 
-@pytest.fixture
-def not_trained(monkeypatch):
-    """As if gradient descent had found the context."""
-    monkeypatch.setattr(
-        "keras_fixedhead.theory.representation.fit_context",
-        lambda context, *_, **__: ContextFit(0.0, 0.0, 0.0, context),
-    )
-
-
 def test_writes_a_picture_and_its_numbers(tmp_path, drawn, capsys):
     picture, written = tmp_path / "errors.png", tmp_path / "errors.json"
     arguments = ["--sequence_lengths", 3, "--scale", 1.5, "--seeds", 4]
@@ -62,7 +53,12 @@ def test_writes_a_picture_and_its_numbers(tmp_path, drawn, capsys):
     assert "total" in printed.out and "fitting" in printed.err
 
 
-def test_draws_means_over_seeds(tmp_path, drawn, not_trained):
+def test_draws_means_over_seeds(tmp_path, drawn, monkeypatch):
+    # As if gradient descent had found each context.
+    monkeypatch.setattr(
+        "keras_fixedhead.theory.representation.fit_context",
+        lambda context, *_, **__: ContextFit(0.0, 0.0, 0.0, context),
+    )
     output = tmp_path / "errors.svg"
     arguments = ["--sequence_lengths", 3, 37, "--seeds", 0, 1, 2]
     assert run("--output", output, *arguments) == 0

@@ -12,15 +12,9 @@ from keras_fixedhead.theory import (
     find_difference,
     strict_layer,
 )
+from tests.tiny_models import randomize
 
 pytestmark = pytest.mark.any_backend
-
-
-def randomize(layer, seed=0):
-    rng = np.random.default_rng(seed)
-    for weight in layer.weights:
-        weight.assign(0.7 * rng.standard_normal(weight.shape))
-    return layer
 
 
 def make_standard(dim, heads, head_size, dtype="float32", **arguments):
@@ -30,7 +24,7 @@ def make_standard(dim, heads, head_size, dtype="float32", **arguments):
         heads, head_size, dtype=dtype, **arguments
     )
     layer.build((None, None, dim), (None, None, dim))
-    return randomize(layer)
+    return randomize(layer, scale=0.7)
 
 
 def make_fixed(arguments):
@@ -189,7 +183,7 @@ class TestDifference:
     def test_a_fixed_layer_with_small_heads(self):
         layer = strict_layer(12, 4, 5)
         other = make_fixed({"head_size": [4, 4, 3, 1], "use_bias": False})
-        assert find_difference(layer, randomize(other)).relative > 0.3
+        assert find_difference(layer, randomize(other, 0.7)).relative > 0.3
 
     def test_rounding_is_not_taken_for_a_difference(self, monkeypatch):
         layer = strict_layer(12, 4, 5)

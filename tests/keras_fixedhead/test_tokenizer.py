@@ -13,6 +13,7 @@ import tokenizers
 
 from keras_fixedhead import FixedHeadTokenizer
 from keras_fixedhead.tokenizer import SPECIAL_TOKENS
+from tests.keras_fixedhead.hugging_face import new_tokenizer
 
 TEXTS = [
     "",
@@ -105,20 +106,13 @@ def letters_of(characters, lowercase):
 def both(tokens, lowercase, special=False):
     """Our tokenizer, and Hugging Face's as a `tokenizer.json` describes it."""
     vocabulary = [*SPECIAL_TOKENS, *tokens]
-    theirs = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(
-            {token: i for i, token in enumerate(vocabulary)},
-            unk_token="[UNK]",
-            max_input_chars_per_word=100,
-        )
-    )
+    theirs = new_tokenizer(vocabulary)
     theirs.normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
         strip_accents=None,
         lowercase=lowercase,
     )
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     theirs.add_special_tokens(list(SPECIAL_TOKENS if special else ()))
     ours = FixedHeadTokenizer(
         vocabulary, lowercase=lowercase, special_tokens_in_strings=special

@@ -15,12 +15,6 @@ NEW = 5
 SIZE = len(tiny.VOCABULARY)
 
 
-def new_model():
-    model = tiny.new_causal_lm()
-    model.compile(sampler="greedy")
-    return model
-
-
 def token_ids(model, text, end):
     """A row of ids, as long as it is."""
     tokenizer = model.preprocessor.tokenizer
@@ -57,7 +51,9 @@ class TestCausalLM(kinds.KindTests):
     described = {"max_new_tokens"}
 
     def new(self):
-        return new_model()
+        model = tiny.new_causal_lm()
+        model.compile(sampler="greedy")
+        return model
 
     def check(self, model, ask):
         # Sequences with [SEP], the longest of 30: of so many the last is no

@@ -23,6 +23,7 @@ from keras_fixedhead.convert import (
     read_hugging_face,
 )
 from tests.keras_fixedhead import hugging_face
+from tests.tiny_models import add_noise, new_bert
 from tests.training.convert import tensorflow_berts
 from tests.training.convert.texts import TEXTS, figures
 from training.convert import conversion
@@ -226,18 +227,8 @@ def test_errors_name_what_is_wrong(run, sentence_transformer, flags, message):
 
 
 def keras_hub_preset(folder, tokenizer=True, **arguments):
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=41,
-        num_layers=2,
-        num_heads=3,
-        hidden_dim=15,
-        intermediate_dim=23,
-        max_sequence_length=19,
-    )
-    rng = np.random.default_rng(3)
-    for weight in backbone.weights:
-        noise = 0.4 * rng.standard_normal(weight.shape)
-        weight.assign(weight.numpy() + noise)
+    sizes = {"hidden_dim": 15, "max_sequence_length": 19}
+    backbone = add_noise(new_bert(41, **sizes), 0.4, seed=3)
     backbone.save_to_preset(str(folder))
     if tokenizer:
         keras_hub.models.BertTokenizer(

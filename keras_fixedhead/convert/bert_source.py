@@ -49,6 +49,8 @@ NEXT_SENTENCE = "cls/seq_relationship"
 MASKED_LM_DENSE = "cls/predictions/transform/dense"
 MASKED_LM_NORM = "cls/predictions/transform/LayerNorm"
 MASKED_LM_BIAS = "cls/predictions/output_bias"
+# Of sentence-transformers' module after pooling; BERT's checkpoints have none.
+PROJECTION = "bert/linear/kernel"
 
 # BERT's names of a Transformer block's layers, with our attributes.
 BLOCK_LAYERS = {
@@ -115,7 +117,7 @@ def weight_names(layer_name: str) -> list[str]:
 
 
 # Models without the parts that use these may leave them out.
-_OPTIONAL = {MASKED_LM_BIAS}.union(
+_OPTIONAL = {MASKED_LM_BIAS, PROJECTION}.union(
     *map(weight_names, (POOLER, NEXT_SENTENCE, MASKED_LM_DENSE, MASKED_LM_NORM))
 )
 
@@ -182,12 +184,14 @@ class BertSource:
             **self.config, pooler=keeps.get(task, False)
         )
         if task == "text_embedder":
+            kernel = tensors.get(PROJECTION)
             model = FixedHeadTextEmbedder(
                 backbone,
                 preprocessor,
                 # `_preprocessor` refuses None.
                 pooling_mode=str(self.pooling_mode),
                 normalize=self.normalize is not False,
+                projection_dim=None if kernel is None else len(kernel.T),
             )
         elif task == "masked_lm":
             model = FixedHeadMaskedLM(
@@ -294,4 +298,6 @@ def named_weights(model: Model) -> dict[str, keras.Variable]:
         if model.next_sentence:
             layers[NEXT_SENTENCE] = model.next_sentence_dense
         weights |= {**layer_weights(layers), MASKED_LM_BIAS: head._bias}
+    if getattr(model, "projection", None) is not None:
+        weights[PROJECTION] = model.projection.kernel
     return weights

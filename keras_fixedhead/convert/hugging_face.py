@@ -10,6 +10,7 @@ import keras
 
 from keras_fixedhead.convert import bert_files
 from keras_fixedhead.convert.bert_source import (
+    PROJECTION,
     BertSource,
     Model,
     named_weights,
@@ -23,6 +24,7 @@ from keras_fixedhead.convert.hugging_face_weights import (
     write_weights,
 )
 from keras_fixedhead.convert.sentence_transformers import (
+    dense_folder,
     read_sentence_transformer,
     transformer_folder,
     write_sentence_transformer,
@@ -116,6 +118,9 @@ def read_hugging_face(
         path, config["max_sequence_length"], tokenizer["lowercase"]
     )
     tensors, spell = read_weights(encoder)
+    dense = dense_folder(path)
+    if dense is not None:
+        tensors |= read_weights(dense)[0]
     return BertSource(
         origin=str(encoder),
         config=config,
@@ -184,12 +189,14 @@ def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
         new = pathlib.Path(temporary, "new")
         new.mkdir()
         write_json(new / "config.json", config)
+        weights = {
+            name: keras.ops.convert_to_numpy(weight)
+            for name, weight in named_weights(model).items()
+        }
+        projection = weights.pop(PROJECTION, None)
         write_weights(
             new / "model.safetensors",
-            {
-                name: keras.ops.convert_to_numpy(weight)
-                for name, weight in named_weights(model).items()
-            },
+            weights,
             prefix="bert." if isinstance(model, FixedHeadMaskedLM) else "",
         )
         preprocessor = getattr(model, "preprocessor", None)
@@ -198,7 +205,7 @@ def to_hugging_face(model: Model, folder: str | os.PathLike) -> None:
                 new, preprocessor.tokenizer, backbone.max_sequence_length
             )
         if isinstance(model, FixedHeadTextEmbedder):
-            write_sentence_transformer(new, model)
+            write_sentence_transformer(new, model, projection)
         new.rename(folder)
 
 
@@ -250,7 +257,6 @@ def _written_config(model, backbone):
         ("causal", backbone.causal, [False]),
         ("activation", backbone.activation, [*activations]),
         ("embedding_dim", getattr(model, "embedding_dim", None), [None]),
-        ("projection_dim", getattr(model, "projection_dim", None), [None]),
     ):
         if value not in takes:
             raise ValueError(

@@ -3,18 +3,27 @@
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from keras_fixedhead.convert.bert_files import (
     read_field,
     read_json,
     read_settings,
     require_values,
 )
+from keras_fixedhead.convert.bert_source import PROJECTION
+from keras_fixedhead.convert.hugging_face_weights import write_weights
 from keras_fixedhead.files import write_json
 from keras_fixedhead.text_embedder import POOLING_MODES, FixedHeadTextEmbedder
 
 _MODULES = "modules.json"
 _POOLING = "1_Pooling"
-_KINDS = ("Transformer", "Pooling", "Normalize")
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+# A module that multiplies by a matrix, and does nothing else.
+_LINEAR = {
+    "activation_function": "torch.nn.modules.linear.Identity",
+    "bias": False,
+}
 _TOKENIZER = "tokenizer_config.json"
 _LENGTHS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
@@ -29,8 +38,19 @@ _FLAGS = {
 
 def transformer_folder(folder: pathlib.Path) -> pathlib.Path:
     """Returns the encoder's folder, `0_Transformer` in version 1."""
-    paths = [path for kind, path in _modules(folder) if kind == _KINDS[0]]
-    return paths[0] if paths else folder
+    return dict(_modules(folder)).get("Transformer", folder)
+
+
+def dense_folder(folder: pathlib.Path) -> pathlib.Path | None:
+    """Returns the folder of the matrix after pooling, if there is one."""
+    dense = dict(_modules(folder)).get("Dense")
+    if dense is not None:
+        path = dense / "config.json"
+        # What sentence-transformers takes for granted.
+        defaults = {"activation_function": "torch.nn.modules.Tanh"}
+        config = {**defaults, "bias": True, **read_json(path)}
+        require_values(config, {**_LINEAR, "use_residual": False}, path)
+    return dense
 
 
 def read_sentence_transformer(
@@ -43,10 +63,11 @@ def read_sentence_transformer(
         return {"sequence_length": length}
     modules = _modules(folder)
     kinds = tuple(kind for kind, _ in modules)
-    if kinds not in (_KINDS, _KINDS[:2]):
+    optional = {kind for kind in _KINDS[2:] if kind not in kinds}
+    if kinds != tuple(kind for kind in _KINDS if kind not in optional):
         raise ValueError(
             f"{folder / _MODULES} has the modules {', '.join(kinds)}. There "
-            f"must be {', '.join(_KINDS)}, where the last is optional"
+            f"must be {', '.join(_KINDS)}, where the last two are optional"
         )
     advice = ". Remove it from the file if it changes no embedding"
     path = encoder / _LENGTHS
@@ -64,7 +85,7 @@ def read_sentence_transformer(
     default = config.get("default_prompt_name")
     return {
         "pooling_mode": _read_pooling(modules[1][1] / "config.json"),
-        "normalize": kinds == _KINDS,
+        "normalize": kinds[-1] == "Normalize",
         "sequence_length": _read_length(encoder, lengths, max_sequence_length),
         "prompts": prompts,
         "default_prompt": default if default in prompts else None,
@@ -72,9 +93,14 @@ def read_sentence_transformer(
 
 
 def write_sentence_transformer(
-    folder: pathlib.Path, embedder: FixedHeadTextEmbedder
+    folder: pathlib.Path,
+    embedder: FixedHeadTextEmbedder,
+    projection: np.ndarray | None,
 ) -> None:
-    modules = ["", _POOLING] + (["2_Normalize"] if embedder.normalize else [])
+    kinds = ["Transformer", "Pooling"]
+    kinds += ["Dense"] if projection is not None else []
+    kinds += ["Normalize"] if embedder.normalize else []
+    modules = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds[1:], 1))]
     write_json(
         folder / _MODULES,
         [
@@ -84,7 +110,7 @@ def write_sentence_transformer(
                 "path": path,
                 "type": f"sentence_transformers.models.{kind}",
             }
-            for i, (path, kind) in enumerate(zip(modules, _KINDS))
+            for i, (path, kind) in enumerate(zip(modules, kinds))
         ],
     )
     for path in modules[1:]:
@@ -96,6 +122,17 @@ def write_sentence_transformer(
             **{x: embedder.pooling_mode == mode for mode, x in _FLAGS.items()},
         },
     )
+    if projection is not None:
+        inputs, outputs = projection.shape
+        write_json(
+            folder / modules[2] / "config.json",
+            {"in_features": inputs, "out_features": outputs, **_LINEAR},
+        )
+        write_weights(
+            folder / modules[2] / "model.safetensors",
+            {PROJECTION: projection},
+            prefix="",
+        )
     preprocessor = embedder.preprocessor
     if preprocessor is not None:
         write_json(

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_fixedhead import convert
+from keras_fixedhead import FixedHeadTextEmbedder, convert
 from tests.keras_fixedhead.hugging_face import (
     change_file,
     make_tensors,
@@ -56,6 +56,43 @@ def test_embeddings_are_the_pooled_tokens(folder, mode, pooling):
         rows.append(row[mode] / norm)
     found = keras.ops.convert_to_numpy(embedder(batch))
     np.testing.assert_allclose(found, rows, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_matrix_after_pooling_there_and_back(folder, tmp_path, normalize):
+    plain = convert.from_hugging_face(folder, normalize=False)
+    embedder = FixedHeadTextEmbedder(
+        plain.backbone,
+        plain.preprocessor,
+        pooling_mode="mean",
+        normalize=normalize,
+        projection_dim=17,
+    )
+    convert.to_hugging_face(embedder, tmp_path / "back")
+    again = convert.from_hugging_face(tmp_path / "back")
+    matrix = keras.ops.convert_to_numpy(embedder.projection.kernel)
+    texts = ["Attention heads, a CAFÉ!", "head"]
+    found, pooled = (
+        keras.ops.convert_to_numpy(model(model.preprocessor(texts)))
+        for model in (again, plain)
+    )
+    expected = pooled @ matrix
+    if normalize:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    # An encoder alone, or with another head, has no use for it.
+    convert.from_hugging_face(tmp_path / "back", "backbone")
+    for changes, message in (
+        ({"activation_function": "torch.nn.modules.Tanh"}, "Tanh"),
+        ({"bias": True}, "bias=True"),
+        ({"use_residual": True}, "use_residual=True"),
+    ):
+        dense = tmp_path / "back" / "2_Dense" / "config.json"
+        before = dense.read_text()
+        change_file(dense, changes)
+        with pytest.raises(ValueError, match=message):
+            convert.from_hugging_face(tmp_path / "back")
+        dense.write_text(before)
 
 
 def test_lengths_and_prompts(folder):
@@ -136,6 +173,7 @@ def modules(*kinds):
             "in this folder",
         ),
         ("modules", modules(*USUAL, "Dense"), "Pooling, Normalize, Dense"),
+        ("modules", modules(*USUAL[:2], "Dense", "Dense"), "Dense, Dense"),
         (LENGTHS, {"max_seq_length": -3}, "over 2.*Received: -3"),
         (LENGTHS, {"query_length": 7}, "query_length=7"),
         (PROMPTS, {"truncate_dim": 7}, "truncate_dim=7"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_fixedhead import convert, growth
+from keras_fixedhead import FixedHeadTextEmbedder, convert, growth
 from tests import minilm as public_minilm
 from tests.keras_fixedhead import hugging_face
 from tests.training.convert.texts import figures
@@ -98,13 +98,24 @@ def test_minilm_s_tokens(minilm, sentences, run, texts, capsys):
     assert max(figures(said, "sequence_output")) < 1e-5
 
 
-def test_minilm_there_and_back(minilm, sentences, theirs, tmp_path):
+@pytest.mark.parametrize("projection_dim", [None, 192])
+def test_minilm_there_and_back(
+    minilm, sentences, theirs, tmp_path, projection_dim
+):
     embedder = convert.from_hugging_face(minilm)
+    expected = theirs["embeddings"]
+    if projection_dim is not None:
+        embedder = FixedHeadTextEmbedder(
+            embedder.backbone,
+            embedder.preprocessor,
+            embedder.pooling_mode,
+            projection_dim=projection_dim,
+        )
+        expected = expected @ embedder.projection.kernel.numpy()
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     convert.to_hugging_face(embedder, tmp_path / "back")
     back = sentence_transformer(tmp_path / "back", sentences, tmp_path)
-    np.testing.assert_allclose(
-        back["embeddings"], theirs["embeddings"], atol=1e-6
-    )
+    np.testing.assert_allclose(back["embeddings"], expected, atol=1e-6)
     for name in ("max_seq_length", "ids", "lengths"):
         np.testing.assert_array_equal(back[name], theirs[name])
 

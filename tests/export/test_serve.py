@@ -68,8 +68,8 @@ def test_swaps_versions_under_load(half_plus, tmp_path):
                 count += 1
         return seen, count
 
-    # It waits for the first version.
-    timer = threading.Timer(1, publish, [half_plus, 1, tmp_path, 1])
+    # It waits for the first version; a busy machine starts it slowly.
+    timer = threading.Timer(3, publish, [half_plus, 1, tmp_path, 1])
     timer.start()
     stopping = threading.Event()
     words = ("--model_name", "m", "--model_base_path", str(tmp_path))

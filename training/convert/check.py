@@ -19,6 +19,7 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from keras_fixedhead.convert import BertSource
+from keras_fixedhead.convert.bert_source import PROJECTION
 from keras_fixedhead.growth import backbone_of, input_batches
 from keras_fixedhead.progress import progress
 from training.convert import reference_encoders
@@ -176,7 +177,8 @@ def compare(
         for batch, theirs in zip(batches, encoded):
             ours = outputs_of(model, batch)
             if "embedding" in ours.keys() - theirs.keys():
-                embedding = _embedding(theirs, batch, model)
+                matrix = other.tensors.get(PROJECTION)  # type: ignore[union-attr]
+                embedding = _embedding(theirs, batch, model, matrix)
                 theirs = {**theirs, "embedding": embedding}
             agreement.add(batch, theirs, ours)
             advance(len(batch["token_ids"]))
@@ -205,8 +207,11 @@ def _batches(inputs):
     return batches
 
 
-def _embedding(outputs, batch, embedder):
-    """Pools and normalizes tokens to `[B, D]` without the library's code."""
+def _embedding(outputs, batch, embedder, matrix):
+    """Turns tokens into embeddings without the library's code.
+
+    Pools them to `[B, D]`, multiplies by a matrix, if any, and normalizes.
+    """
     tokens = keras.ops.convert_to_numpy(outputs["sequence_output"])
     mask = batch["padding_mask"][..., None].astype(bool)
     if embedder.pooling_mode == "mean":
@@ -215,6 +220,8 @@ def _embedding(outputs, batch, embedder):
         pooled = np.where(mask, tokens, -np.inf).max(axis=1)
     else:
         pooled = tokens[:, 0]
+    if matrix is not None:
+        pooled = pooled @ matrix
     if embedder.normalize:
         pooled = pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
     return pooled

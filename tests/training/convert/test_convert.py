@@ -19,8 +19,10 @@ from keras_fixedhead import (
 )
 from keras_fixedhead.convert import (
     bert_source,
+    from_hugging_face,
     read_bert_backbone,
     read_hugging_face,
+    to_hugging_face,
 )
 from tests.keras_fixedhead import hugging_face
 from tests.tiny_models import add_noise, new_bert
@@ -144,6 +146,16 @@ def test_masked_lm_and_back(tmp_path, run, sentence_transformer):
     (tmp_path / "out").rename(tmp_path / "back")
     source = read_hugging_face(tmp_path / "back")
     assert source.build("masked_lm").next_sentence
+
+
+def test_a_matrix_after_pooling(tmp_path, run, sentence_transformer):
+    plain = from_hugging_face(sentence_transformer)
+    embedder = FixedHeadTextEmbedder(
+        plain.backbone, plain.preprocessor, "mean", projection_dim=7
+    )
+    to_hugging_face(embedder, tmp_path / "theirs")
+    said = run(tmp_path / "theirs")
+    assert max(figures(said, "embedding")) < 1e-6
 
 
 def test_a_folder_that_is_there_stays(tmp_path, capsys):

@@ -212,7 +212,7 @@ class DistillationTask(SequenceTask):
             for part in (slice(held_out), slice(held_out, None))
         )
         # [E, D]: what loses least of the teacher's embeddings.
-        self._components = principal_components(targets, self._model.hidden_dim)
+        self._components = principal_components(targets, encoder.hidden_dim)
         if self._start is None:
             _copy_embeddings(teacher.backbone, encoder)
         else:

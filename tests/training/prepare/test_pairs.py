@@ -276,16 +276,6 @@ def test_leaves_other_folders_alone(tmp_path, source, capsys):
         assert content(precious) == before
 
 
-@pytest.mark.slow
-def test_docstrings_of_this_machine(tmp_path):
-    assert prepare(output=tmp_path / "data") == 0
-    heldout, _ = read_pairs(tmp_path / "data" / "heldout")
-    assert len(heldout) >= 2_500
-    assert len({pair.query.lower() for pair in heldout}) == len(heldout)
-    train = read_jsonl(tmp_path / "data" / "train.jsonl")
-    assert not {p.document for p in train} & {p.document for p in heldout}
-
-
 LONG = "the quick brown fox jumps over a lazy dog while seven cats sleep"
 
 

@@ -164,31 +164,21 @@ def test_starts_that_do_not_fit(data, start, tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_start_of_fewer_numbers_is_refused(data, start, tmp_path):
-    cut = FixedHeadTextEmbedder.from_preset(str(start))
-    cut = FixedHeadTextEmbedder(
-        cut.backbone, preprocessor=cut.preprocessor, embedding_dim=7
-    )
-    cut.save_to_preset(str(tmp_path / "cut"))
-    changes = FROM_INIT | {"init": tmp_path / "cut"}
-    with pytest.raises(ValueError, match="embedding_dim=7"):
-        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
-
-
-def test_a_start_keeps_its_projection(data, start, tmp_path):
+def test_a_start_of_other_outputs(data, start, tmp_path):
+    """A projection stays, and cut embeddings are refused."""
     plain = FixedHeadTextEmbedder.from_preset(str(start))
-    projected = FixedHeadTextEmbedder(
-        plain.backbone, preprocessor=plain.preprocessor, projection_dim=5
+    projected, cut = (
+        FixedHeadTextEmbedder(plain.backbone, plain.preprocessor, **options)
+        for options in ({"projection_dim": 5}, {"embedding_dim": 7})
     )
     projected.save_to_preset(str(tmp_path / "projected"))
     changes = FROM_INIT | {"init": tmp_path / "projected"}
     with get_strategy("one_device").scope():
         task = RetrievalTask(tiny.retrieval(data, tmp_path / "run", **changes))
         task.build()
-    texts = ["a text", "another one"]
     np.testing.assert_array_equal(
-        task.model.embedder.encode_text(texts, verbose=0),
-        projected.encode_text(texts, verbose=0),
+        task.model.embedder.encode_text(["one two"], verbose=0),
+        projected.encode_text(["one two"], verbose=0),
     )
     with pytest.raises(ValueError, match="that of an embedding, 5"):
         RetrievalTask(
@@ -196,6 +186,10 @@ def test_a_start_keeps_its_projection(data, start, tmp_path):
                 data, tmp_path / "run", **changes, matryoshka_dims=(7,)
             )
         )
+    cut.save_to_preset(str(tmp_path / "cut"))
+    changes = FROM_INIT | {"init": tmp_path / "cut"}
+    with pytest.raises(ValueError, match="embedding_dim=7"):
+        finetune.train(tiny.retrieval(data, tmp_path / "run", **changes))
 
 
 def test_hard_negatives_must_be_in_the_data(tmp_path):

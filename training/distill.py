@@ -10,7 +10,7 @@ interrupted run.
 import sys
 
 from training.distillation import configs
-from training.engine.cli import training_command
+from training.engine.named_runs import training_command
 
 parse, train, main = training_command("training.distill", __doc__, configs)
 

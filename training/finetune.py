@@ -17,7 +17,7 @@ NAME --help lists them. The same command continues an interrupted run.
 
 import sys
 
-from training.engine.cli import training_command
+from training.engine.named_runs import training_command
 from training.tasks import TASKS
 
 parse, train, main = training_command(

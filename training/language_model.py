@@ -15,7 +15,7 @@ continues an interrupted run.
 import sys
 
 from training.causal_lm import configs
-from training.engine.cli import training_command
+from training.engine.named_runs import training_command
 
 parse, train, main = training_command(
     "training.language_model", __doc__, configs

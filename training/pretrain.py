@@ -9,7 +9,7 @@ interrupted run.
 
 import sys
 
-from training.engine.cli import training_command
+from training.engine.named_runs import training_command
 from training.masked_lm import configs
 
 parse, train, main = training_command("training.pretrain", __doc__, configs)

@@ -32,12 +32,13 @@ from training.engine.configs import (
     check_positive,
     check_whole_batch,
 )
-from training.engine.origin import Origin, read_origin
 from training.engine.preset import (
+    Origin,
     copy_encoder,
     make_encoder,
     preset_sha256,
     read_embedder,
+    read_origin,
     read_start,
     write_preset,
 )

@@ -40,6 +40,9 @@ _OTHER_BYTES = 2**24
 # The files that decide how the weights are used.
 _DESCRIPTIONS = ("config", "preprocessor", "task", "tokenizer")
 
+# What a shrunk preset keeps of the model that it was made of.
+_ORIGIN = "origin.json"
+
 
 def write_preset(
     folder: pathlib.Path,
@@ -220,3 +223,43 @@ def copy_encoder(
         if layer.weights:
             layer.set_weights(backbone.get_layer(layer.name).get_weights())
     return copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The source of a shrunk encoder, and the parts of it that it keeps."""
+
+    source_sha256: str  # see `preset_sha256`
+    layers: tuple[int, ...]  # counted from 0
+    channels: tuple[int, ...]
+
+    def states(self, num_layers: int) -> tuple[int, ...]:
+        """Which states of the source, of `num_layers`, its states follow.
+
+        State 0 is that of the embeddings, and `i + 1` that after block `i`.
+        """
+        return (*self.layers, num_layers)
+
+    def write(self, preset: pathlib.Path) -> None:
+        text = json.dumps(dataclasses.asdict(self), indent=2)
+        (preset / _ORIGIN).write_text(f"{text}\n", encoding="utf-8")
+
+
+def read_origin(preset: pathlib.Path, source_sha256: str) -> Origin:
+    """Reads what `training.shrink` wrote about `init`; checks its source."""
+    path = preset / _ORIGIN
+    if not path.is_file():
+        raise ValueError(
+            "`state_weight` needs an `init` that `training.shrink` wrote, "
+            "which says which states correspond. "
+            f"Received: {str(preset)!r} without {_ORIGIN}"
+        )
+    origin = Origin(**json.loads(path.read_text(encoding="utf-8")))
+    if origin.source_sha256 != source_sha256:
+        raise ValueError(
+            "`teacher` must be the preset that `init` was shrunk from. "
+            f"Received: another one than {str(preset)!r} names"
+        )
+    return dataclasses.replace(
+        origin, layers=tuple(origin.layers), channels=tuple(origin.channels)
+    )

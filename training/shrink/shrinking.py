@@ -26,8 +26,8 @@ from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.shrink import ShrinkReport
 from keras_fixedhead.shrink import shrink as shrink_model
 from training.corpus.texts import iterate_texts
-from training.engine.origin import Origin
 from training.engine.preset import (
+    Origin,
     preset_sha256,
     read_embedder,
     write_preset,

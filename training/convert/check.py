@@ -148,6 +148,8 @@ def compare(
     batches = _batches(inputs)
     heads = isinstance(model, FixedHeadMaskedLM)
     encoded: Iterable[dict]
+    tensors = other.tensors if isinstance(other, BertSource) else {}
+    matrix = tensors.get(PROJECTION)
     if not isinstance(other, BertSource):
         computed_by = "the model before"
         encoded = (outputs_of(other, batch) for batch in batches)
@@ -177,7 +179,6 @@ def compare(
         for batch, theirs in zip(batches, encoded):
             ours = outputs_of(model, batch)
             if "embedding" in ours.keys() - theirs.keys():
-                matrix = other.tensors.get(PROJECTION)  # type: ignore[union-attr]
                 embedding = _embedding(theirs, batch, model, matrix)
                 theirs = {**theirs, "embedding": embedding}
             agreement.add(batch, theirs, ours)

@@ -9,17 +9,14 @@ import contextlib
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import keras
+import keras_hub
 import numpy as np
 
 from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.beir import Collection
 from keras_fixedhead.progress import progress
-
-if TYPE_CHECKING:
-    from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 # JAX compiles each shape; shorter sequences share one.
 _SHORTEST = 16
@@ -45,7 +42,7 @@ class TextEncoder:
 
     def __init__(
         self,
-        embedder: "FixedHeadTextEmbedder",
+        embedder: keras_hub.models.TextEmbedder,
         sequence_length: int | None = None,
         batch_size: int | None = None,
     ):

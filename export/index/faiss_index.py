@@ -4,13 +4,12 @@ Shape letters: Q queries, N documents, S documents of a sample, D embedding
 size, K documents ranked.
 """
 
-import dataclasses
 import pathlib
+from typing import Any
 
 import faiss
 import numpy as np
 
-from export.index.manifest import Options
 from keras_fixedhead import retrieval
 
 _BLOCK_BYTES = 2**20
@@ -26,14 +25,17 @@ class FaissIndex:
         self._index = index
 
     @classmethod
-    def check(cls, documents: int, size: int, options: Options) -> None:
+    def check(cls, documents: int, size: int, **options: Any) -> None:
         """Raises a `ValueError` if N and D cannot be indexed so."""
-        retrieval.check_index(documents, size, **dataclasses.asdict(options))
+        retrieval.check_index(documents, size, **options)
 
     @classmethod
-    def train(cls, sample: np.ndarray, options: Options) -> "FaissIndex":
-        """Returns an empty index, trained on a sample `[S, D]`."""
-        return cls(retrieval.new_index(sample, **dataclasses.asdict(options)))
+    def train(cls, sample: np.ndarray, **options: Any) -> "FaissIndex":
+        """Returns an empty index, trained on a sample `[S, D]`.
+
+        The options are the fields of `manifest.Options`.
+        """
+        return cls(retrieval.new_index(sample, **options))
 
     @classmethod
     def read(cls, path: pathlib.Path) -> "FaissIndex":

@@ -157,7 +157,7 @@ def update(
         # Fails before all is embedded.
         first = corpora.read(path, shards[0])[1][:1]
         size = opened.embed(first, "document").shape[1]
-        kind.index_class.check(total, size, options)
+        kind.index_class.check(total, size, **dataclasses.asdict(options))
     if runner is not None and missing:
         from export.index import beam
 
@@ -273,7 +273,7 @@ def _build(documents, options, index_class):
             sample.append(parts.vectors(path)[rows - start])
         start += size
     rows = np.concatenate(sample)
-    index = index_class.train(rows, options)
+    index = index_class.train(rows, **dataclasses.asdict(options))
     with progress("index", count, MofNCompleteColumn()) as advance:
         for path, size in zip(documents.paths, documents.counts):
             index.add(parts.vectors(path))

@@ -17,14 +17,7 @@ on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="only JAX says what XLA allots"
 )
 
-SMALL = EncoderShape(
-    vocabulary_size=997,
-    num_layers=2,
-    num_heads=5,
-    hidden_dim=113,
-    intermediate_dim=251,
-    head_size=59,
-)
+SMALL = EncoderShape(997, 2, 5, 113, 251, 59)
 HALVES = (37, 37, 37, 59, 59)
 BERT_BASE = EncoderShape(30522, 12, 12, 768, 3072, 64)
 FIXED_512 = EncoderShape(30522, 24, 8, 512, 2048, 128)
@@ -120,15 +113,7 @@ def test_as_xla_allots(shape, sizes):
 
 
 def test_every_part_by_hand():
-    shape = EncoderShape(
-        vocabulary_size=31,
-        num_layers=2,
-        num_heads=3,
-        hidden_dim=11,
-        intermediate_dim=23,
-        head_size=(7, (2, 3, 5)),
-        dropout=0.0,
-    )
+    shape = EncoderShape(31, 2, 3, 11, 23, (7, (2, 3, 5)), dropout=0.0)
     # Five rows of 13 tokens, of which 2 are predicted.
     tokens, scores, predictions = 5 * 13, 5 * 3 * 13 * 13, 5 * 2
     norms = 5 * 6 * tokens * 11

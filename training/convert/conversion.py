@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import typing
 
 import keras
 
@@ -14,13 +13,11 @@ from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.convert import to_hugging_face
 from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
 from training.convert.check import compare, inputs_of, tokenize_in_graph
+from training.convert.configs import ConvertConfig
 from training.convert.sources import read_model
 from training.corpus.texts import read_texts
 from training.engine.preset import write_preset
 from training.prepare.docstrings import read_docstrings
-
-if typing.TYPE_CHECKING:
-    from training.convert.__main__ import ConvertConfig
 
 # Flags that override what a source states.
 _OVERRIDES = (
@@ -32,7 +29,7 @@ _OVERRIDES = (
 )
 
 
-def convert(config: "ConvertConfig") -> None:
+def convert(config: ConvertConfig) -> None:
     """Builds, compares and writes the model that `config` describes.
 
     An error means that nothing was written.

@@ -19,8 +19,8 @@ except ImportError as error:
 
 from training.prepare.configs import TextConfig
 from training.prepare.documents import Counts
+from training.prepare.shards import part_path, shard_name, write_part
 from training.prepare.sources import Sources, document_hash
-from training.prepare.text import part_path, shard_name, write_part
 
 _MET = "met"
 

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import sys
-import typing
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,9 +31,7 @@ from training.engine.preset import (
     read_embedder,
     write_preset,
 )
-
-if typing.TYPE_CHECKING:
-    from training.shrink.__main__ import ShrinkConfig
+from training.shrink.configs import ShrinkConfig
 
 _NEIGHBOURS = 10
 # Real and padded tokens of a batch.
@@ -43,7 +40,7 @@ _BATCH_TOKENS = 8192
 _CHARACTERS_PER_TOKEN = 12
 
 
-def shrink(config: "ShrinkConfig") -> FixedHeadTextEmbedder:
+def shrink(config: ShrinkConfig) -> FixedHeadTextEmbedder:
     """Shrinks the model that `config` describes, and writes its preset.
 
     An error means that nothing was written.
@@ -100,7 +97,7 @@ def shrink(config: "ShrinkConfig") -> FixedHeadTextEmbedder:
 
 
 def _draw(
-    preprocessor: FixedHeadTextEmbedderPreprocessor, config: "ShrinkConfig"
+    preprocessor: FixedHeadTextEmbedderPreprocessor, config: ShrinkConfig
 ) -> tuple[list[list[int]], list[str]]:
     """Token ids of texts to fit to, as many from each file; held-out texts."""
     tokenizer, files = preprocessor.tokenizer, config.calibration

@@ -21,10 +21,8 @@ from tests.training import tiny, workers
 from tests.training.prepare import command
 from tests.training.prepare.command import content
 from training.corpus.tokenized import read_corpus
-from training.prepare import text
+from training.prepare import shards, text
 
-# Before `threads` replaces it.
-WORKER_POOL = text.worker_pool
 WORDS = ["the", "cat", "café", "Dog", "runs", "eats", "reading", ".", "猫"]
 
 
@@ -176,7 +174,7 @@ def test_an_unfinished_run_goes_on(
     expected, flags = made
     output, work = tmp_path / "data", tmp_path / ".data.partial"
     flags = flags | {"output": output, "workers": 1}
-    write = text.write_part
+    write = shards.write_part
 
     def write_some(work, name, documents, lowercase):
         if name == "train-00041":
@@ -187,7 +185,7 @@ def test_an_unfinished_run_goes_on(
         write(work, name, documents, lowercase)
 
     with monkeypatch.context() as patched:
-        patched.setattr(text, "write_part", write_some)
+        patched.setattr(shards, "write_part", write_some)
         assert prepare(**flags) == 1
     assert "the same command continues" in capsys.readouterr().err
     finished = {
@@ -312,7 +310,7 @@ def test_what_fails_for_good_leaves_nothing(
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_an_error():
     with pytest.raises(ChildProcessError, match="--workers .*now 1"):
-        with WORKER_POOL(1) as pool:
+        with shards.worker_pool(1) as pool:
             pool.submit(os._exit, 1).result()
 
 
@@ -329,7 +327,7 @@ def test_reading_waits_for_writing(tmp_path):
             assert len(unfinished) < 3
             yield f"train-{number:05}", []
 
-    text.write_shards(read(), tmp_path, True, Pool(), max_pending=3)
+    shards.write_shards(read(), tmp_path, True, Pool(), max_pending=3)
     assert not unfinished
 
 

@@ -3,9 +3,10 @@
 Shape letters: P real tokens of a batch, D the embedding size before, C after
 (channels kept).
 
-The residual stream keeps C of its D channels. Then, block by block, least
-squares fit each projection on the states that the smaller model itself
-computes, so later blocks correct for what earlier ones lost. No gradient step
+The residual stream keeps C of its D channels, and the token embeddings their C
+principal components. Then, block by block, least squares fit each projection on
+the states that the smaller model itself computes, so later blocks correct for
+what earlier ones lost. No gradient step
 is taken. Related: SliceGPT (https://arxiv.org/abs/2401.15024) rotates and
 slices pre-norm models; Minitron (https://arxiv.org/abs/2407.14679) and weight
 subcloning (https://arxiv.org/abs/2312.09299) choose channels and train on.
@@ -36,7 +37,7 @@ from keras_fixedhead.text_embedder import FixedHeadTextEmbedder, pool
 _LAST_STATE_WEIGHT = 3.0
 # Passes over the batches: to choose channels and for the embeddings; and for
 # each block.
-_PASSES = 4
+_PASSES = 5
 _PASSES_PER_BLOCK = 10
 # Batches on which layers to drop are compared.
 _COMPARED_BATCHES = 2

@@ -98,14 +98,15 @@ class Fit:
         self.logit_r2: list[float] = []
 
     def embeddings(self, skipped: _Blocks) -> None:
-        """Slices the tables; their norm leads to the state after `skipped`."""
+        """Makes the tables, whose norm leads to the state after `skipped`."""
         teacher, student, states = self._teacher, self._student, self._states
+        projection = self._components()
         for layer in ("token", "position", "segment"):
             before, after = (
                 getattr(x, f"{layer}_embedding") for x in (teacher, student)
             )
             for old, new in zip(before.weights, after.weights, strict=True):
-                new.assign(to_numpy(old)[:, self._channels])
+                new.assign(to_numpy(old, "float64") @ projection)
         norm = teacher.embeddings_layer_norm
         for number, inputs, packing in states.each():
             x = teacher.sum_packed_embeddings(inputs, packing)
@@ -116,6 +117,24 @@ class Fit:
             x = student.sum_packed_embeddings(inputs, packing)
             states.write("sum", number, x)
         self.state_r2.append(self._norm(norm, student.embeddings_layer_norm))
+
+    def _components(self):
+        """Projects embeddings to principal components, in the channels' places.
+
+        `[D, C]`. The kept channels alone would lose more of each token. One
+        half of the weight is that of the texts, one that of the vocabulary,
+        for rare words.
+        """
+        teacher, states = self._teacher, self._states
+        table = to_numpy(teacher.token_embedding.embeddings, "float64")
+        products = table.T @ table / len(table)
+        for _, inputs, packing in states.each():
+            x = teacher.sum_packed_embeddings(inputs, packing)
+            x = to_numpy(x, "float64")
+            products += x.T @ x / states.tokens
+        count = len(self._channels)
+        components = np.linalg.eigh(products).eigenvectors[:, -count:]
+        return components @ components[self._channels].T
 
     def block(
         self, block: FixedHeadTransformerBlock, replaced: _Blocks

@@ -155,10 +155,11 @@ class DistillationTask(SequenceTask):
         init = model.pop("init")
         started: dict[str, Any] = {}
         if init:
-            # Earlier versions had no matrix, and their runs cannot go on.
+            # Earlier versions had no matrix, or also matched the state of the
+            # embeddings; their runs cannot go on.
             started = {
                 "init_sha256": preset_sha256(init, "init"),
-                "projected": True,
+                "projected": "blocks matched",
             }
         texts = "\n".join(self._texts).encode()
         return {
@@ -301,7 +302,7 @@ class DistillationTask(SequenceTask):
         return loss, losses
 
     def _state_losses(self, states, batch):
-        """Returns the errors `[P]` of all states of each token.
+        """Returns the mean error `[P]` of the states after each block.
 
         Zero at padding, which unpacked states include.
         """
@@ -312,7 +313,7 @@ class DistillationTask(SequenceTask):
         errors = [
             state_loss(ours, tf.gather(theirs[number], channels, axis=-1))
             for ours, number in zip(
-                states, self._origin.states(self._teacher.num_layers)
+                states[1:], self._origin.states(self._teacher.num_layers)
             )
         ]
         mean = tf.add_n(errors) / len(errors)

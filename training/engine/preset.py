@@ -234,11 +234,11 @@ class Origin:
     channels: tuple[int, ...]
 
     def states(self, num_layers: int) -> tuple[int, ...]:
-        """Which states of the source, of `num_layers`, its states follow.
+        """Which states of the source, of `num_layers`, its blocks lead to.
 
         State 0 is that of the embeddings, and `i + 1` that after block `i`.
         """
-        return (*self.layers, num_layers)
+        return (*self.layers[1:], num_layers)
 
     def write(self, preset: pathlib.Path) -> None:
         text = json.dumps(dataclasses.asdict(self), indent=2)

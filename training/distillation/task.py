@@ -46,8 +46,9 @@ from training.engine.strategy import worker_number
 from training.engine.task import SequenceTask, in_order, mean_share
 
 _NEIGHBOURS = 10
-# Texts to fit matrices from the student's embeddings to the teacher's to.
+# Texts to which the matrix after pooling is fitted, before and after training.
 _FITTED_TEXTS = 4096
+_REFITTED_TEXTS = 32_768
 _RIDGE = 1e-3  # relative to the mean square of the student's dimensions
 
 
@@ -218,7 +219,8 @@ class DistillationTask(SequenceTask):
         if self._start is None:
             _copy_embeddings(teacher.backbone, encoder)
         else:
-            self.model = self._projected(self._components)
+            matrix = self._fitted_matrix(_FITTED_TEXTS)
+            self.model = self._with_matrix(matrix @ self._components)
         if self._origin is not None:
             # In the dtype of the run, in which its states are compared.
             self._teacher = copy_encoder(teacher.backbone, self._model)
@@ -234,41 +236,44 @@ class DistillationTask(SequenceTask):
         del self._like, self._start, self._given, self._embedder
         del self._in_file, self._order
 
-    def _projected(self, components):
-        """The student with a matrix from its pooled states to the teacher's.
-
-        Least squares fit it to the components, orthonormal columns `[E, ...]`,
-        of the teacher's embeddings.
-        """
-        model, training = self.model, self._training
-        plain, projected = (
-            FixedHeadTextEmbedder(
-                model.backbone,
-                model.preprocessor,
-                model.pooling_mode,
-                projection_dim=size,
-            )
-            for size in (None, components.shape[1])
+    def _with_matrix(self, matrix=None):
+        """The student with a matrix `[D, ...]` after pooling, or with none."""
+        model = FixedHeadTextEmbedder(
+            self.model.backbone,
+            self.model.preprocessor,
+            self.model.pooling_mode,
+            projection_dim=None if matrix is None else matrix.shape[1],
         )
-        encode = TextEncoder(plain, self._options.sequence_length)
-        found = encode(training.texts[:_FITTED_TEXTS], self._options.prompt)
-        found = found.astype("float64")
+        if matrix is not None:
+            model.projection.kernel.assign(matrix)
+        return model
+
+    def _fitted_matrix(self, count):
+        """Least squares from pooled states to the teacher's, `[D, E]`."""
+        training = self._training
+        encode = TextEncoder(self._with_matrix(), self._options.sequence_length)
+        found = encode(
+            training.texts[:count], self._options.prompt, "Fitting the matrix"
+        ).astype("float64")
         products = found.T @ found
         ridge = _RIDGE * np.trace(products) / len(products)
-        matrix = np.linalg.solve(
+        return np.linalg.solve(
             products + ridge * np.eye(len(products)),
-            found.T @ training.embeddings[: len(found)] @ components,
+            found.T @ training.embeddings[: len(found)],
         )
-        projected.projection.kernel.assign(matrix)
-        return projected
 
     def save(self, folder: pathlib.Path) -> None:
+        fitted = self.config.model.init is not None
+        if fitted:
+            # More texts, and the final states: better than the trained one.
+            matrix = self._fitted_matrix(_REFITTED_TEXTS)
+            self.model.projection.kernel.assign(matrix @ self._components)
         super().save(folder)
         if self._origin is not None:
             self._origin.write(folder)
-        if self.config.model.init is not None:
+        if fitted:
             # Of the teacher's size, to search its index.
-            embedder = self._projected(np.eye(len(self._components)))
+            embedder = self._with_matrix(matrix)
             # The disk needs room for these weights, too.
             write_preset(
                 folder / "query_encoder",

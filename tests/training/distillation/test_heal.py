@@ -168,10 +168,14 @@ def test_queries_in_the_teachers_space(run, data, tmp_path):
     assert (student.embedding_size, encoder.embedding_size) == (7, 13)
     rows = plain.encode_text(task._training.texts, verbose=0)
     matrix = fitted(rows, task._training.embeddings)
-    found, reduced = (
-        model.encode_text(tiny.texts(), verbose=0) for model in (encoder, plain)
+    found, components, reduced = (
+        model.encode_text(tiny.texts(), verbose=0)
+        for model in (encoder, student, plain)
     )
     np.testing.assert_allclose(found, unit(reduced @ matrix), atol=1e-4)
+    # Fitted anew to the states after training.
+    matrix = matrix @ task._components
+    np.testing.assert_allclose(components, unit(reduced @ matrix), atol=1e-4)
 
 
 def test_another_teacher_is_refused(data, tmp_path, capsys):

@@ -35,7 +35,6 @@ PAIR_IDS = [
     [2, 6, 3, 6, 3, 0, 0, 0],
     [2, 3, 3, 0, 0, 0, 0, 0],
 ]
-REAL = {"text": [5, 3, 4, 8, 2], "pair": [6, 6, 8, 5, 3]}
 
 in_a_graph = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="graph operations"
@@ -47,14 +46,17 @@ def new(cls, sequence_length=8, **arguments):
     return cls(tokenizer, sequence_length=sequence_length, **arguments)
 
 
-@pytest.fixture(params=["embedder", "classifier"])
+@pytest.fixture(
+    params=[
+        (FixedHeadTextEmbedderPreprocessor, TEXTS, TEXT_IDS, [5, 3, 4, 8, 2]),
+        (FixedHeadTextClassifierPreprocessor, PAIRS, PAIR_IDS, [6, 6, 8, 5, 3]),
+    ],
+    ids=["embedder", "classifier"],
+)
 def case(request):
     """A preprocessor, texts, their ids and numbers of real tokens."""
-    if request.param == "embedder":
-        made = new(FixedHeadTextEmbedderPreprocessor)
-        return made, TEXTS, TEXT_IDS, REAL["text"]
-    made = new(FixedHeadTextClassifierPreprocessor)
-    return made, PAIRS, PAIR_IDS, REAL["pair"]
+    cls, *rest = request.param
+    return new(cls), *rest
 
 
 def check(found, ids, real):

@@ -149,19 +149,10 @@ def test_tables_keep_principal_components(make_backbone):
     backbone = randomize(make_backbone(**NARROW))
     batches = [*new_batches(backbone.vocabulary_size)]
     shrunk, report = shrink(backbone, batches, 7)
-    token, position, segment = (
-        as_numpy(getattr(backbone, f"{name}_embedding").weights[0])
-        for name in ("token", "position", "segment")
-    )
+    token = as_numpy(backbone.token_embedding.embeddings)
+    sums = backbone.sum_packed_embeddings
     rows = np.concatenate(
-        [
-            (
-                token[batch["token_ids"]]
-                + position[: batch["token_ids"].shape[1]]
-                + segment[batch["segment_ids"]]
-            )[batch["padding_mask"] == 1]
-            for batch in batches
-        ]
+        [sums(x, Packing(x["padding_mask"])) for x in batches]
     )
     weighted = rows / len(rows) ** 0.5, token / len(token) ** 0.5
     components = np.linalg.svd(np.concatenate(weighted))[2][:7]

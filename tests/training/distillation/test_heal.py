@@ -74,10 +74,8 @@ def test_run_learns(run, data):
     for name in ("loss", "state_loss"):
         losses = [record[name] for record in records]
         assert np.mean(losses[-3:]) < np.mean(losses[:3])
-    cosines = [
-        r["heldout_cosine"] for r in run.records if "heldout_cosine" in r
-    ]
-    assert len(cosines) == 4 and min(cosines) > 0.9
+    held = [record for record in run.records if "heldout_cosine" in record]
+    assert len(held) == 4 and min(r["heldout_cosine"] for r in held) > 0.9
     # The preset can be healed again.
     origin = (run.preset / "origin.json").read_bytes()
     assert origin == (data.init / "origin.json").read_bytes()
@@ -117,13 +115,6 @@ def test_losses_by_hand(data, tmp_path):
         model.preprocessor.sequence_length = 13
     rows, wanted = (
         model.encode_text(texts, verbose=0) for model in (student, teacher)
-    )
-    everything = teacher.encode_text(task._texts, verbose=0)
-    components = np.linalg.svd(everything, full_matrices=False)[2][:7].T
-    np.testing.assert_allclose(
-        task._components @ task._components.T,
-        components @ components.T,
-        atol=1e-5,
     )
     expected = fitted(rows, wanted) @ task._components
     found = task.model.encode_text(texts, verbose=0)

@@ -6,10 +6,10 @@ Shape letters: P real tokens of a batch, D the embedding size before, C after
 The residual stream keeps C of its D channels, and the token embeddings their C
 principal components. Then, block by block, least squares fit each projection on
 the states that the smaller model itself computes, so later blocks correct for
-what earlier ones lost. No gradient step
-is taken. Related: SliceGPT (https://arxiv.org/abs/2401.15024) rotates and
-slices pre-norm models; Minitron (https://arxiv.org/abs/2407.14679) and weight
-subcloning (https://arxiv.org/abs/2312.09299) choose channels and train on.
+what earlier ones lost. No gradient step is taken. Related: SliceGPT
+(https://arxiv.org/abs/2401.15024) rotates and slices pre-norm models; Minitron
+(https://arxiv.org/abs/2407.14679) and weight subcloning
+(https://arxiv.org/abs/2312.09299) choose channels and train on.
 """
 
 import dataclasses

@@ -228,15 +228,23 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
-    ) -> tuple[list[Tensor], Packing]:
-        """`encode_packed` with all states `[P, D]`: the embeddings' and then
-        each block's."""
+    ) -> tuple[list[Tensor], list[Tensor], Packing]:
+        """`encode_packed` with all states and attention scores.
+
+        The states `[P, D]` are the embeddings' and then each block's; the
+        scores `[B, N, T, T]` are each block's, undefined at padded queries.
+        """
         packing = Packing(inputs["padding_mask"], fixed_size)
         x = self.sum_packed_embeddings(inputs, packing)
-        states = [self._normalize(x, training)]
+        states, scores = [self._normalize(x, training)], []
+        options = self._options(packing, training)
         for layer in self.transformer_layers:
-            states.append(layer(states[-1], **self._options(packing, training)))
-        return states, packing
+            x, attended = layer(
+                states[-1], **options, return_attention_scores=True
+            )
+            states.append(x)
+            scores.append(attended)
+        return states, scores, packing
 
     def encode_positions(
         self,

@@ -2,13 +2,15 @@
 
 Shape letters: M pairs or texts of this replica, C candidates (those of all
 replicas), H hard negatives of all replicas, D embedding size, K kinds of keys,
-P tokens.
+P tokens, B sequences of N heads, T queries and S keys.
 """
 
 from keras import ops
 
 from keras_fixedhead.layer_config import Tensor, at_least_float32
 
+# Below, scores are masked or count for nothing.
+_LEAST_SCORE = 1e-7
 # Large enough to vanish in a softmax, small enough for every float32 sum.
 _EXCLUDED = -1e9
 
@@ -113,6 +115,18 @@ def state_loss(state: Tensor, teacher: Tensor) -> Tensor:
     state, teacher = at_least_float32(state), at_least_float32(teacher)
     errors = ops.sum(ops.square(state - teacher), axis=-1)
     return errors / ops.sum(ops.square(teacher), axis=-1)
+
+
+def attention_loss(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Divergence of attention scores from a teacher's, head by head, `[B, T]`.
+
+    Takes scores `[B, N, T, S]` of the same N heads. The Kullback-Leibler
+    divergence in nats, the mean of all heads, float32 at least, as in MiniLM
+    (Wang et al. 2020, https://arxiv.org/abs/2002.10957, section 3.1).
+    """
+    scores, teacher = at_least_float32(scores), at_least_float32(teacher)
+    logs = [ops.log(ops.maximum(x, _LEAST_SCORE)) for x in (teacher, scores)]
+    return ops.mean(ops.sum(teacher * (logs[0] - logs[1]), axis=-1), axis=1)
 
 
 def _float_logits(rows, columns, temperature):

@@ -201,13 +201,13 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """`embed_packed`, and the states of `encode_packed_states`."""
-        states, packing = self.backbone.encode_packed_states(
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """`embed_packed`, and what `encode_packed_states` returns first."""
+        states, scores, packing = self.backbone.encode_packed_states(
             inputs, training, fixed_size
         )
         padded = packing.pad(states[-1])
-        return self._embed(padded, inputs["padding_mask"]), states
+        return self._embed(padded, inputs["padding_mask"]), states, scores
 
     def encode_text(
         self,

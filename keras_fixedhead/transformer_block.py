@@ -47,7 +47,8 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
 
     Returns:
         A tensor of the shape of `inputs`, or of `queries` if given; with
-        `cache` a tuple of it and the new cache.
+        `return_attention_scores` or `cache` a tuple of it, the scores
+        `[B, N, T, S]`, and the new cache.
     """
 
     def __init__(
@@ -123,7 +124,8 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         training: bool | None = None,
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
         value = None if queries is None else inputs
         queries = inputs if queries is None else queries
         x = self.attention(
@@ -137,21 +139,31 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
             training=training,
             cache=cache,
             cache_update_index=cache_update_index,
+            return_attention_scores=return_attention_scores,
         )
-        if cache is not None:
-            x, cache = x
+        more = ()
+        if return_attention_scores or cache is not None:
+            x, *more = x
         x = self.attention_dropout(x, training=training)
         attended = self.attention_layer_norm(queries + x)
         x = self.intermediate_dense(attended)
         x = self.output_dense(x)
         x = self.output_dropout(x, training=training)
         x = self.output_layer_norm(attended + x)
-        return x if cache is None else (x, cache)
+        return (x, *more) if more else x
 
     def compute_output_shape(
         self, inputs_shape: Shape, cache_shape: Shape | None = None
     ) -> Shape | tuple[Shape, Shape]:
         return (inputs_shape, cache_shape) if cache_shape else inputs_shape
+
+    def compute_output_spec(
+        self, *args: Any, **kwargs: Any
+    ) -> Tensor | tuple[Tensor, ...]:
+        if kwargs.get("return_attention_scores"):
+            # Keras finds the shapes of several outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return super().compute_output_spec(*args, **kwargs)
 
     def get_config(self) -> dict:
         config = {

@@ -33,6 +33,9 @@ class DistillationConfig:
     state_weight: float = 0.0
     """Weight of the squared error of the student's hidden states, relative to
     the teacher's. Needs an init that `training.shrink` made of the teacher."""
+    attention_weight: float = 0.0
+    """Weight of the divergence of the student's attention scores from the
+    teacher's, head by head; like state_weight, it needs such an init."""
     similarity_temperature: float = 0.05
     """Divides similarities before the softmax."""
     validation_texts: int = 1024

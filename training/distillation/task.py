@@ -10,7 +10,6 @@ import hashlib
 import pathlib
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,13 +18,21 @@ from keras_fixedhead import (
     FixedHeadTextEmbedderPreprocessor,
 )
 from keras_fixedhead.batched_embedding import TextEncoder
-from keras_fixedhead.losses import similarity_loss, state_loss
+from keras_fixedhead.losses import (
+    attention_loss,
+    similarity_loss,
+    state_loss,
+)
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
 from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
-from training.distillation.teacher import read_embeddings, teacher_embeddings
+from training.distillation.teacher import (
+    copy_embeddings,
+    read_embeddings,
+    teacher_embeddings,
+)
 from training.engine.configs import (
     check_at_least,
     check_length,
@@ -49,6 +56,8 @@ _NEIGHBOURS = 10
 # Texts to which the matrix after pooling is fitted, before and after training.
 _FITTED_TEXTS = 4096
 _REFITTED_TEXTS = 32_768
+# Need the teacher itself and, of it, a shrunk student.
+_INNER = ("state_weight", "attention_weight")
 _RIDGE = 1e-3  # relative to the mean square of the student's dimensions
 
 
@@ -81,8 +90,9 @@ class DistillationTask(SequenceTask):
                     f"{longest}. Received: {options.sequence_length}"
                 )
         self.metrics = ["embedding_loss", "similarity_loss"]
-        if options.state_weight and config.model.init is not None:
-            self.metrics.append("state_loss")
+        self._inner = [name for name in _INNER if getattr(options, name)]
+        if self._inner and config.model.init is not None:
+            self.metrics += [_loss(name) for name in self._inner]
             self._origin = read_origin(config.model.init, self._sha256)
         self.warnings = []
         read = read_texts(config.run.data, say=self.warnings.append)
@@ -125,24 +135,25 @@ class DistillationTask(SequenceTask):
                 f"0, and not both 0. Received: {weights}"
             )
         check_positive(similarity_temperature=options.similarity_temperature)
-        check_at_least(0, state_weight=options.state_weight)
+        for name in _INNER:
+            check_at_least(0, **{name: getattr(options, name)})
         if (options.teacher is None) == (options.teacher_embeddings is None):
             raise ValueError(
                 "Pass one of `teacher` and `teacher_embeddings`. Received: "
                 f"{options.teacher} and {options.teacher_embeddings}"
             )
-        if self.config.model.init is None and (
-            options.teacher_embeddings or options.state_weight
-        ):
-            raise ValueError(
-                "`teacher_embeddings` and `state_weight` need `init`, the "
-                "preset to start from. Received: init=None"
-            )
-        if options.state_weight and options.teacher is None:
-            raise ValueError(
-                "`state_weight` needs `teacher`, whose states are matched. "
-                "Received: teacher=None"
-            )
+        for name in ("teacher_embeddings", *_INNER):
+            if self.config.model.init is None and getattr(options, name):
+                raise ValueError(
+                    f"`{name}` needs `init`, the preset to start from. "
+                    "Received: init=None"
+                )
+        for name in _INNER:
+            if options.teacher is None and getattr(options, name):
+                raise ValueError(
+                    f"`{name}` needs `teacher`, whose states and scores are "
+                    "matched. Received: teacher=None"
+                )
 
     @property
     def settings(self) -> dict:
@@ -166,10 +177,9 @@ class DistillationTask(SequenceTask):
         return {
             "model": model,
             **started,
-            # The last three are of earlier versions, whose runs go on.
+            # The last two are of earlier versions, whose runs go on.
             "distillation": {
                 **settings,
-                "attention_weight": 0.0,
                 "relation_heads": 1,
                 "copy_embeddings": True,
             },
@@ -199,7 +209,7 @@ class DistillationTask(SequenceTask):
         )
         targets = self._given
         if targets is None:
-            # In the order of the file, so that runs of all seeds share them.
+            # In the order of the file, which runs of all seeds share.
             targets = teacher_embeddings(
                 teacher,
                 self._in_file,
@@ -217,7 +227,7 @@ class DistillationTask(SequenceTask):
         # [E, D]: what loses least of the teacher's embeddings.
         self._components = principal_components(targets, encoder.hidden_dim)
         if self._start is None:
-            _copy_embeddings(teacher.backbone, encoder)
+            copy_embeddings(teacher.backbone, encoder)
         else:
             matrix = self._fitted_matrix(_FITTED_TEXTS)
             self.model = self._with_matrix(matrix @ self._components)
@@ -283,7 +293,7 @@ class DistillationTask(SequenceTask):
 
     def loss(self, batch: dict, totals: dict) -> tuple[tf.Tensor, dict]:
         options = self._options
-        embeddings, states = self.compute(
+        embeddings, states, scores = self.compute(
             self.model.embed_packed_states, batch, training=True
         )
         teacher = tf.cast(batch["teacher"], embeddings.dtype)
@@ -297,35 +307,46 @@ class DistillationTask(SequenceTask):
             ),
         }
         if self._origin is not None:
-            losses["state_loss"] = mean_share(
-                self._state_losses(states, batch), totals["tokens"]
-            )
+            inner = self._inner_losses(states, scores, batch)
+            for name in self._inner:
+                losses[_loss(name)] = mean_share(
+                    inner[_loss(name)], totals["tokens"]
+                )
         loss = sum(
             getattr(options, name.replace("loss", "weight")) * value
             for name, value in losses.items()
         )
         return loss, losses
 
-    def _state_losses(self, states, batch):
-        """Returns the mean error `[P]` of the states after each block.
+    def _inner_losses(self, states, scores, batch):
+        """Returns the mean losses `[P]` of all blocks, by name.
 
         Zero at padding, which unpacked states include.
         """
-        theirs, packing = self.compute(
+        their_states, their_scores, packing = self.compute(
             self._teacher.encode_packed_states, batch
         )
-        channels = list(self._origin.channels)
-        errors = [
-            state_loss(ours, tf.gather(theirs[number], channels, axis=-1))
-            for ours, number in zip(
-                states[1:], self._origin.states(self._teacher.num_layers)
-            )
-        ]
-        mean = tf.add_n(errors) / len(errors)
-        if packing.fixed_size:
-            real = tf.reshape(packing.padding_mask, [-1])
-            mean = tf.where(real, mean, tf.zeros_like(mean))
-        return mean
+        origin = self._origin
+        channels = list(origin.channels)
+        numbers = origin.states(self._teacher.num_layers)
+        losses = {
+            "state_loss": [
+                state_loss(
+                    ours, tf.gather(their_states[number], channels, axis=-1)
+                )
+                for ours, number in zip(states[1:], numbers)
+            ],
+            "attention_loss": [
+                packing.pack(attention_loss(ours, their_scores[layer]))
+                for ours, layer in zip(scores, origin.layers)
+            ],
+        }
+        real = packing.pack(packing.padding_mask)
+        means = {name: tf.add_n(x) / len(x) for name, x in losses.items()}
+        return {
+            name: tf.where(real, mean, tf.zeros_like(mean))
+            for name, mean in means.items()
+        }
 
     def _similarity_losses(self, embeddings, teacher):
         replica = tf.distribute.get_replica_context()
@@ -374,19 +395,6 @@ class DistillationTask(SequenceTask):
         }
 
 
-def _copy_embeddings(teacher, student):
-    """Starts tables with the principal components of the teacher's tokens."""
-
-    def tables(backbone):
-        return (
-            backbone.token_embedding.embeddings,
-            backbone.position_embedding.position_embeddings,
-            backbone.segment_embedding.embeddings,
-        )
-
-    tokens = keras.ops.convert_to_numpy(tables(teacher)[0])
-    components = principal_components(tokens, student.hidden_dim)
-    for theirs, ours in zip(tables(teacher), tables(student)):
-        rows = keras.ops.convert_to_numpy(theirs) @ components
-        # A student for longer texts starts with the first positions again.
-        ours.assign(np.resize(rows, ours.shape))
+def _loss(weight):
+    """The name of the loss of a weight."""
+    return weight.replace("weight", "loss")

@@ -1,16 +1,19 @@
-"""A teacher's embeddings of texts: computed once, and kept in files."""
+"""A teacher's embeddings of texts, kept in files, and those of its tokens."""
 
 import hashlib
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pyarrow.parquet
 
 from keras_fixedhead import FixedHeadTextEmbedder
+from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.files import replaced
 from keras_fixedhead.progress import progress
+from keras_fixedhead.retrieval import principal_components
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64
@@ -107,3 +110,23 @@ def teacher_embeddings(
                 np.save(file, rows)
     # Memory maps, so that memory does not hold everything twice.
     return np.concatenate([np.load(path, mmap_mode="r") for path in paths])
+
+
+def copy_embeddings(
+    teacher: FixedHeadBackbone, student: FixedHeadBackbone
+) -> None:
+    """Starts tables with the principal components of the teacher's tokens."""
+
+    def tables(backbone):
+        return (
+            backbone.token_embedding.embeddings,
+            backbone.position_embedding.position_embeddings,
+            backbone.segment_embedding.embeddings,
+        )
+
+    tokens = keras.ops.convert_to_numpy(tables(teacher)[0])
+    components = principal_components(tokens, student.hidden_dim)
+    for theirs, ours in zip(tables(teacher), tables(student)):
+        rows = keras.ops.convert_to_numpy(theirs) @ components
+        # A student for longer texts starts with the first positions again.
+        ours.assign(np.resize(rows, ours.shape))

@@ -250,8 +250,8 @@ def read_origin(preset: pathlib.Path, source_sha256: str) -> Origin:
     path = preset / _ORIGIN
     if not path.is_file():
         raise ValueError(
-            "`state_weight` needs an `init` that `training.shrink` wrote, "
-            "which says which states correspond. "
+            "`state_weight` and `attention_weight` need an `init` that "
+            "`training.shrink` wrote, which says what corresponds. "
             f"Received: {str(preset)!r} without {_ORIGIN}"
         )
     origin = Origin(**json.loads(path.read_text(encoding="utf-8")))

@@ -78,7 +78,7 @@ class TestVerb(TaskTests):
             {"embedding_weight": 0.0, "similarity_weight": 0.0},
             r"`similarity_weight` .* not both 0. .*: \(0.0, 0.0\)",
         ),
-        ({"state_weight": 1.0}, "`state_weight` need `init`.* init=None"),
+        ({"state_weight": 1.0}, "`state_weight` needs `init`.* init=None"),
         ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
         ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
     ]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from scipy.special import rel_entr
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
@@ -38,6 +39,7 @@ CASE = Case(
     make,
     {
         "state_weight": 20.0,
+        "attention_weight": 10.0,
         "steps": 9,
         "learning_rate": 3e-3,
         "dropout": 0.0,
@@ -64,6 +66,7 @@ class TestVerb(TaskTests):
     tolerance = 1e-3  # the teacher computes in float32
     refused = [
         ({"state_weight": -1.0}, "`state_weight` .* Received: -1.0"),
+        ({"attention_weight": -1.0}, "`attention_weight` .* Received: -1.0"),
         ({"teacher_embeddings": "a.npy"}, "Pass one of `teacher` and "),
         ({"hidden_dim": 5}, r"`init` .* hidden_dim \(there 7, now 5\)"),
     ]
@@ -71,7 +74,7 @@ class TestVerb(TaskTests):
 
 def test_run_learns(run, data):
     records = [record for record in run.records if "loss" in record]
-    for name in ("loss", "state_loss"):
+    for name in ("loss", "state_loss", "attention_loss"):
         losses = [record[name] for record in records]
         assert np.mean(losses[-3:]) < np.mean(losses[:3])
     held = [record for record in run.records if "heldout_cosine" in record]
@@ -82,12 +85,14 @@ def test_run_learns(run, data):
     for record in records:
         parts = record["embedding_loss"] + record["similarity_loss"]
         total = parts + 20.0 * record["state_loss"]
+        total += 10.0 * record["attention_loss"]
         assert record["loss"] == pytest.approx(total, rel=1e-4)
 
 
 def test_losses_by_hand(data, tmp_path):
     with get_strategy("one_device").scope():
-        task = CASE.task(data, tmp_path, state_weight=2.0, dropout=0.0)
+        weights = {"state_weight": 2.0, "attention_weight": 3.0}
+        task = CASE.task(data, tmp_path, dropout=0.0, **weights)
     batch = first_batch(task)
     inputs = task.model_inputs(batch)
     teacher, student = (
@@ -96,11 +101,14 @@ def test_losses_by_hand(data, tmp_path):
     )
     origin = json.loads((data.init / "origin.json").read_text())
     real = inputs["padding_mask"].numpy() == 1
-    x, y = (
-        state_of(model.backbone, number, inputs)[real]
-        for model, number in ((student, 1), (teacher, 2))
+    (x, found), (y, wanted) = (
+        states_and_scores(model.backbone, inputs)
+        for model in (student, teacher)
     )
-    y = y[:, origin["channels"]]
+    wanted = wanted[origin["layers"][0]].swapaxes(1, 2)[real]
+    found = found[0].swapaxes(1, 2)[real]  # [P, N, S]
+    divergence = rel_entr(wanted, found).sum(-1).mean()
+    x, y = x[1][real], y[2][real][:, origin["channels"]]
     errors = np.square(x - y).sum(-1) / np.square(y).sum(-1)
     _, parts = get_strategy("one_device").run(
         lambda: task.loss(batch, task.totals(batch))
@@ -109,6 +117,8 @@ def test_losses_by_hand(data, tmp_path):
     assert float(parts["state_loss"]) == pytest.approx(
         np.mean(errors), abs=1e-5
     )
+    assert divergence > 1e-4
+    assert float(parts["attention_loss"]) == pytest.approx(divergence, rel=1e-3)
     # The matrix leads to the teacher's components.
     texts = task._training.texts
     for model in (student, teacher):
@@ -135,15 +145,21 @@ def unit(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def state_of(backbone, number, inputs):
-    """The state after so many blocks, by the layers themselves."""
+def states_and_scores(backbone, inputs):
+    """All states and attention scores, by the layers themselves."""
     tokens = backbone.token_embedding(inputs["token_ids"])
     x = tokens + backbone.position_embedding(tokens)
     x = x + backbone.segment_embedding(inputs["segment_ids"])
-    x = backbone.embeddings_layer_norm(x)
-    for block in backbone.transformer_layers[:number]:
-        x = block(x, padding_mask=inputs["padding_mask"])
-    return x.numpy()
+    states, scores = [backbone.embeddings_layer_norm(x)], []
+    mask = inputs["padding_mask"]
+    for block in backbone.transformer_layers:
+        x = states[-1]
+        _, found = block.attention(
+            x, value_mask=mask, return_attention_scores=True
+        )
+        states.append(block(x, padding_mask=mask))
+        scores.append(found.numpy())
+    return [state.numpy() for state in states], scores
 
 
 def test_queries_in_the_teachers_space(run, data, tmp_path):
@@ -176,7 +192,7 @@ def test_another_teacher_is_refused(data, tmp_path, capsys):
     assert "`teacher` must be the preset that `init` was shrunk from" in error
     other = data._replace(init=data.teacher)
     error = CASE.error(capsys, other, tmp_path / "run")
-    assert "`state_weight` needs an `init` that `training.shrink`" in error
+    assert "need an `init` that `training.shrink` wrote" in error
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet"])

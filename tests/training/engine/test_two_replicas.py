@@ -36,6 +36,7 @@ def distillation(data, workdir, **changes):
     """With each of the losses."""
     texts, teacher = data / "texts.txt", data / "teacher"
     start = dict.fromkeys(SHAPE) | {"init": data / "init", "state_weight": 2.0}
+    start["attention_weight"] = 2.0
     changes = {"cache": data / "cache", **start, **changes}
     return tiny.distillation(texts, teacher, workdir, **changes)
 

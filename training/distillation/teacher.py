@@ -88,17 +88,15 @@ def read_embeddings(
             )
     elif path.suffix == ".parquet":
         table = pyarrow.parquet.read_table(path, columns=["text", "embedding"])
-        places = {
-            text: row for row, text in enumerate(table["text"].to_pylist())
-        }
+        keys, values = table["text"].to_pylist(), table["embedding"].to_numpy()
+        found = dict(zip(keys, values))
         for text in texts:
-            if text not in places:
+            if text not in found:
                 raise ValueError(
                     f"{path} must have every text of the data. "
                     f"It lacks {text[:80]!r}"
                 )
-        rows = np.stack(table["embedding"].to_numpy())
-        rows = rows[[places[text] for text in texts]]
+        rows = np.stack([found[text] for text in texts])
     else:
         raise ValueError(
             "`teacher_embeddings` must be a .npy or .parquet file. "

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -61,17 +62,51 @@ def compare(
     ]
 
 
-def worker_environment(threads: int | None = None) -> dict[str, str]:
-    """Variables of a worker with so many threads, by default one a core."""
+def start_worker(
+    python: pathlib.Path | None,
+    function: str,
+    options: dict[str, typing.Any],
+    threads: int | None = None,
+) -> subprocess.Popen:
+    """Starts a system of `embedding_worker`, by default with this Python and
+    a thread a core."""
     count = str(threads or len(os.sched_getaffinity(0)))
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_NUM_INTRAOP_THREADS": count,
-        "OMP_NUM_THREADS": count,
-        "TOKENIZERS_PARALLELISM": "true",
-    }
+    return subprocess.Popen(
+        [
+            python or sys.executable,
+            ROOT / "benchmarks" / "embedding_worker.py",
+            *(function, json.dumps(options, default=os.fspath)),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_NUM_INTRAOP_THREADS": count,
+            "OMP_NUM_THREADS": count,
+            "TOKENIZERS_PARALLELISM": "true",
+        },
+    )
+
+
+def embed(worker: typing.Any, texts: list[str]) -> list[float]:
+    """Seconds, and processor seconds since the last answer."""
+    print(json.dumps(texts), file=worker.stdin, flush=True)
+    line = worker.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a system ended: {worker.args!r}")
+    return json.loads(line)
+
+
+def embeddings(
+    worker: subprocess.Popen, workdir: pathlib.Path, texts: list[str]
+) -> np.ndarray:
+    """Rows `[N, D]`, of unit length, which not every model's are."""
+    embed(worker, texts)
+    rows = np.load(workdir / "embeddings.npy")
+    return rows / np.maximum(np.linalg.norm(rows, axis=1), 1e-9)[:, None]
 
 
 def export(

@@ -18,12 +18,10 @@ same work folder reuses the exports of the first.
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import typing
 
 import numpy as np
@@ -86,13 +84,13 @@ def save_preset(config: Config, length: int) -> pathlib.Path:
 
 def start(config: Config, system: str, length: int) -> subprocess.Popen:
     function, options = _SYSTEMS[system]
-    threads = len(os.sched_getaffinity(0))
+    threads = None
     options = {
-        "folder": str(config.source),
+        "folder": config.source,
         "length": length,
         "batch_size": config.peers_batch_size,
-        "threads": threads,
-        "workdir": str(config.workdir),
+        "threads": len(os.sched_getaffinity(0)),
+        "workdir": config.workdir,
         **options,
     }
     if function in ("ours", "onnx_runtime"):
@@ -103,46 +101,27 @@ def start(config: Config, system: str, length: int) -> subprocess.Popen:
             versions = config.workdir / f"{options['dtype']}_{length}"
             folder = common.export(folder, versions, options["dtype"])
             threads = 1  # of an operation, but a batch for each processor
-        options["folder"] = str(folder)
-    return subprocess.Popen(
-        [
-            config.peers if function in _PEERS else sys.executable,
-            common.ROOT / "benchmarks" / "embedding_worker.py",
-            *(function, json.dumps(options)),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=common.worker_environment(threads),
-    )
-
-
-def embed(worker: typing.Any, texts: list[str]) -> list[float]:
-    """Seconds, and processor seconds since the last answer."""
-    print(json.dumps(texts), file=worker.stdin, flush=True)
-    line = worker.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a system ended: {worker.args!r}")
-    return json.loads(line)
+        options["folder"] = folder
+    python = config.peers if function in _PEERS else None
+    return common.start_worker(python, function, options, threads)
 
 
 def measure(
     config: Config, length: int, calls: list[list[str]]
 ) -> list[list[str]]:
     """A row of the table for each system, which take turns with each call."""
-    embeddings, taken = [], []
+    taken = []
     with contextlib.ExitStack() as stack:
         workers = [
             stack.enter_context(start(config, system, length))
             for system in config.systems
         ]
-        for worker in workers:
-            embed(worker, calls[0])
-            rows = np.load(config.workdir / "embeddings.npy")
-            # Not every model's are of unit length.
-            embeddings.append(rows / np.linalg.norm(rows, axis=1)[:, None])
+        embeddings = [
+            common.embeddings(worker, config.workdir, calls[0])
+            for worker in workers
+        ]
         for texts in common.progress(calls, "Measuring"):
-            taken.append([embed(worker, texts) for worker in workers])
+            taken.append([common.embed(worker, texts) for worker in workers])
     # [calls, systems] -> [systems, calls]
     seconds, idle = np.transpose(taken)
     idle = idle.sum(axis=1) / (seconds.sum() - seconds.sum(axis=1))
@@ -161,9 +140,7 @@ def measure(
 
 def main() -> None:
     config = common.parse(Config)
-    config = dataclasses.replace(
-        config, workdir=config.workdir.resolve(), source=config.source.resolve()
-    )
+    config = dataclasses.replace(config, workdir=config.workdir.resolve())
     config.workdir.mkdir(parents=True, exist_ok=True)
     embedder = FixedHeadTextEmbedder.from_preset(str(config.preset))
     random = np.random.default_rng(0)

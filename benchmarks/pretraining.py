@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import pathlib
 import tempfile
+import typing
 from collections.abc import Callable
 
 import keras
@@ -57,6 +58,13 @@ class Config:
     """Of the batch with padding, in tokens."""
     repeats: int = 25
 
+    @property
+    def shape(self) -> dict[str, typing.Any]:
+        """What the encoders of KerasHub and of `training.pretrain` share."""
+        names = "num_layers num_heads hidden_dim intermediate_dim dropout"
+        shape = {name: getattr(self, name) for name in names.split()}
+        return {**shape, "max_sequence_length": self.sequence_length}
+
 
 def make_task(
     config: Config, folder: pathlib.Path, padded: bool
@@ -87,13 +95,8 @@ def make_task(
             config="benchmark",
             data=folder / "data",
             workdir=folder / "train",
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            hidden_dim=config.hidden_dim,
-            intermediate_dim=config.intermediate_dim,
+            **config.shape,
             head_size=config.hidden_dim // config.num_heads,
-            dropout=config.dropout,
-            max_sequence_length=config.sequence_length,
             steps=10_000,
             global_batch_size=config.batch_size,
             learning_rate=_RATE,
@@ -127,13 +130,7 @@ def keras_hubs(config: Config, batch: Batch) -> Step:
     """An update of KerasHub's `BertMaskedLM` in Keras's own `fit`."""
     model = keras_hub.models.BertMaskedLM(
         keras_hub.models.BertBackbone(
-            vocabulary_size=config.vocabulary_size,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            hidden_dim=config.hidden_dim,
-            intermediate_dim=config.intermediate_dim,
-            dropout=config.dropout,
-            max_sequence_length=config.sequence_length,
+            vocabulary_size=config.vocabulary_size, **config.shape
         )
     )
     model.compile(

@@ -14,15 +14,12 @@ beats in both.
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 
 from benchmarks import common
-from benchmarks.embedding import embed
 from keras_fixedhead import FixedHeadTextEmbedder, pictures, retrieval
 from keras_fixedhead.beir import Collection, read_collection
 from keras_fixedhead.metrics import measure_rankings
@@ -47,34 +44,23 @@ class Config:
 
 
 def start(config: Config, name: str, folder: str) -> subprocess.Popen:
-    options = {"folder": folder, "workdir": str(config.workdir)}
-    python = config.peers if name == _STATIC else sys.executable
-    function = "wordllama" if name == _STATIC else "encode_text"
-    worker = common.ROOT / "benchmarks" / "embedding_worker.py"
-    return subprocess.Popen(
-        [str(python), str(worker), function, json.dumps(options)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=common.ROOT,
-        env=common.worker_environment(),
-    )
+    options = {"folder": folder, "workdir": config.workdir}
+    if name == _STATIC:
+        return common.start_worker(config.peers, _STATIC, options)
+    return common.start_worker(None, "encode_text", options)
 
 
 def quality(
     config: Config, worker: subprocess.Popen, collections: list[Collection]
 ) -> float:
     """The mean nDCG@10 of exact search."""
-
-    def embedded(texts):
-        embed(worker, texts)
-        rows = np.load(config.workdir / "embeddings.npy")
-        return rows / np.maximum(np.linalg.norm(rows, axis=1), 1e-9)[:, None]
-
     found = []
     for collection in collections:
-        index = retrieval.build_index(embedded(collection.documents))
-        queries = embedded(collection.queries)
+        documents, queries = (
+            common.embeddings(worker, config.workdir, texts)
+            for texts in (collection.documents, collection.queries)
+        )
+        index = retrieval.build_index(documents)
         ranking = retrieval.search_index(index, queries, 10)
         metrics = measure_rankings(
             ranking.documents, collection.relevant, ("nDCG@10",)
@@ -109,7 +95,6 @@ def draw(rows: dict[str, tuple[float, float]], output: pathlib.Path) -> None:
 
 def main() -> None:
     config = common.parse(Config)
-    config = dataclasses.replace(config, workdir=config.workdir.resolve())
     config.workdir.mkdir(parents=True, exist_ok=True)
     if not all("=" in model for model in config.models):
         raise SystemExit(
@@ -140,7 +125,7 @@ def main() -> None:
         }
         seconds = np.array(
             [
-                [embed(worker, sample)[0] for worker in workers.values()]
+                [common.embed(worker, sample)[0] for worker in workers.values()]
                 for _ in common.progress(range(config.repeats), "Measuring")
             ]
         ).T

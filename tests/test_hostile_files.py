@@ -26,7 +26,7 @@ from keras_fixedhead import FixedHeadTextEmbedder, convert
 from keras_fixedhead.diagnostics import __main__ as diagnostics
 from tests.export import tiny
 from tests.keras_fixedhead import hugging_face
-from training.convert import sources
+from training.convert import conversion
 from training.corpus.folder import read_stream
 from training.engine import preset as training_preset
 
@@ -150,7 +150,7 @@ LOADS = {
     "task": lambda folder: training_preset.read_task(
         folder, "model", FixedHeadTextEmbedder
     ),
-    "convert": lambda folder: sources.read_own_preset(
+    "convert": lambda folder: conversion.read_own_preset(
         str(folder), "text_embedder"
     ),
     "diagnostics": diagnose,

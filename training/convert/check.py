@@ -6,7 +6,7 @@ Shape letters: B batch, T sequence length, D embedding size, V vocabulary size.
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
@@ -35,10 +35,7 @@ def outputs_of(model: keras.Model, inputs: dict) -> dict[str, np.ndarray]:
     if isinstance(model, FixedHeadTextEmbedder):
         outputs["embedding"] = model(inputs)
     elif isinstance(model, FixedHeadMaskedLM):
-        everywhere = np.broadcast_to(
-            np.arange(inputs["token_ids"].shape[1], dtype="int32"),
-            inputs["token_ids"].shape,
-        )
+        _, everywhere = np.indices(inputs["token_ids"].shape, "int32")
         logits = model({**inputs, "mask_positions": everywhere})
         outputs |= logits if model.next_sentence else {"masked_lm": logits}
     return {name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()}
@@ -55,11 +52,9 @@ def inputs_of(
     `FixedHeadTokenizer`, ids are random.
     """
     backbone = backbone_of(model)
-    length = getattr(
-        getattr(model, "preprocessor", None),
-        "sequence_length",
-        backbone.max_sequence_length,
-    )
+    longest = backbone.max_sequence_length
+    preprocessor = getattr(model, "preprocessor", None)
+    length = getattr(preprocessor, "sequence_length", longest)
     if tokenizer is None:
         shape = len(texts), min(length, 64)
         rng = np.random.default_rng(0)
@@ -184,16 +179,6 @@ def compare(
             agreement.add(batch, theirs, ours)
             advance(len(batch["token_ids"]))
     return agreement
-
-
-def tokenize_in_graph(tokenizer: FixedHeadTokenizer) -> Callable:
-    """A `FixedHeadTokenizer` as a function that runs in a graph, as served."""
-    compiled = tf.function(
-        tokenizer.tokenize_in_graph,
-        input_signature=[tf.TensorSpec([None], tf.string)],
-        autograph=False,
-    )
-    return lambda texts: compiled(tf.constant(list(texts))).to_list()
 
 
 def _batches(inputs):

@@ -1,22 +1,42 @@
-"""Reads a source, compares it with its conversion, grows it, writes it."""
+"""Reads a source of any format, compares it with its conversion, grows it,
+writes it."""
 
 import dataclasses
 import json
 import math
 import os
+import pathlib
 import sys
+import typing
 
 import keras
+import keras_hub
+import tensorflow as tf
+from keras_hub.src.utils import preset_utils
 
-from keras_fixedhead import FixedHeadBackbone, growth
+from keras_fixedhead import (
+    FixedHeadBackbone,
+    FixedHeadMaskedLM,
+    FixedHeadTextEmbedder,
+    FixedHeadTokenizer,
+    growth,
+)
 from keras_fixedhead.argument_checks import positive_int
-from keras_fixedhead.convert import to_hugging_face
+from keras_fixedhead.convert import (
+    BertSource,
+    read_bert_backbone,
+    read_hugging_face,
+    to_hugging_face,
+)
+from keras_fixedhead.convert.bert_files import read_json
 from keras_fixedhead.convert.bert_source import SPECIAL_TOKEN_TEXTS
-from training.convert.check import compare, inputs_of, tokenize_in_graph
+from keras_fixedhead.convert.hugging_face import is_hub_name
+from keras_fixedhead.files import loading
+from training.convert.check import compare, inputs_of
 from training.convert.configs import ConvertConfig
-from training.convert.sources import read_model
+from training.convert.tensorflow_checkpoint import read_checkpoint
 from training.corpus.texts import read_texts
-from training.engine.preset import write_preset
+from training.engine.preset import read_task, write_preset
 from training.prepare.docstrings import read_docstrings
 
 # Flags that override what a source states.
@@ -27,6 +47,11 @@ _OVERRIDES = (
     "special_tokens_in_strings",
     "truncation_side",
 )
+
+_TASKS: dict[str, typing.Any] = {
+    "text_embedder": FixedHeadTextEmbedder,
+    "masked_lm": FixedHeadMaskedLM,
+}
 
 
 def convert(config: ConvertConfig) -> None:
@@ -42,11 +67,7 @@ def convert(config: ConvertConfig) -> None:
     texts = _read_texts(config)
     # The slow comparisons come after everything that may be refused.
     _say(f"reading {config.source}")
-    source, converted, tokenizer = read_model(
-        config.source,
-        config.task,
-        {flag: getattr(config, flag) for flag in _OVERRIDES},
-    )
+    source, converted, tokenizer = _read_model(config)
     model = converted
     changes = []
     seed = {"seed": config.seed}
@@ -111,6 +132,107 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+def _read_model(
+    config: ConvertConfig,
+) -> tuple[BertSource | None, keras.Model, FixedHeadTokenizer | None]:
+    """Returns what was read (`None` for our own preset), a model, a tokenizer.
+
+    Flags that are not `None` replace what the source states.
+    """
+    source, flags = config.source, {x: getattr(config, x) for x in _OVERRIDES}
+    given = {flag: value for flag, value in flags.items() if value is not None}
+    stated = read_json(pathlib.Path(source, "config.json"), default={})
+    if stated.get("class_name") == FixedHeadBackbone.__name__:
+        if given:
+            raise ValueError(
+                f"{source} is a preset of this library, which states its own "
+                f"settings. Remove these flags: {', '.join(given)}"
+            )
+        return None, *read_own_preset(source, config.task)
+    if "pooling" in given:
+        given["pooling_mode"] = given.pop("pooling")
+    found = _read_source(source, stated, **given)
+    tokenizer = None if found.vocabulary is None else found.tokenizer()
+    return found, found.build(config.task), tokenizer
+
+
+def _read_source(source, config, truncation_side=None, **overrides):
+    """Reads a folder, checkpoint prefix, KerasHub preset or Hub repository."""
+    path = pathlib.Path(source)
+    if "registered_name" in config:
+        return _read_keras_hub(source, config, **overrides)
+    if config or (path / "modules.json").exists():
+        return read_hugging_face(path, truncation_side, **overrides)
+    if path.exists() or path.with_name(f"{path.name}.index").exists():
+        return read_checkpoint(path, **overrides)
+    # KerasHub would replace the gelu of Hugging Face's BERTs by another.
+    if is_hub_name(source):
+        return read_hugging_face(source, truncation_side, **overrides)
+    if source.startswith(("hf://", "modelscope://")):
+        raise ValueError(
+            "`source` must be on this machine, a preset of KerasHub's own, or "
+            "hf://owner/name. Download the folder and pass its path. "
+            f"Received: {source}"
+        )
+    if "://" in source or source in keras_hub.models.BertBackbone.presets:
+        return _read_keras_hub(source, config, **overrides)
+    raise FileNotFoundError(
+        "`source` is no folder, no checkpoint, no repository of the Hugging "
+        "Face Hub (owner/name) and no preset of KerasHub "
+        f"({', '.join(sorted(keras_hub.models.BertBackbone.presets))}). "
+        f"Received: {source}"
+    )
+
+
+def read_own_preset(
+    source: str, task: str
+) -> tuple[keras.Model, FixedHeadTokenizer | None]:
+    """Returns the model and tokenizer (or `None`) of our preset folder."""
+    if task != "backbone":
+        model = read_task(pathlib.Path(source), "source", _TASKS[task])
+        return model, model.preprocessor.tokenizer
+    with loading(source, "source"):
+        tokenizer = _tokenizer(FixedHeadTokenizer, source)
+        return FixedHeadBackbone.from_preset(source), tokenizer
+
+
+def _read_keras_hub(source, config, **overrides):
+    if config.get("class_name", "BertBackbone") != "BertBackbone":
+        raise ValueError(
+            f"{source} is a preset of {config['class_name']}. It must be of "
+            "KerasHub's BertBackbone, or of this library"
+        )
+    with loading(source, "source"):
+        backbone = keras_hub.models.BertBackbone.from_preset(source)
+        tokenizer = _tokenizer(keras_hub.models.BertTokenizer, source)
+    found = _settings_of_embedder(source, backbone.max_sequence_length)
+    return read_bert_backbone(backbone, tokenizer, **{**found, **overrides})
+
+
+def _settings_of_embedder(source, max_sequence_length):
+    """Reads the settings of a `BertTextEmbedder`'s preset, if it is one."""
+    # Loading the preset would fill in defaults for missing settings.
+    if not preset_utils.check_file_exists(source, "task.json"):
+        return {}
+    task = read_json(preset_utils.get_file(source, "task.json"))
+    if task["class_name"] != "BertTextEmbedder":
+        return {}
+    config = task["config"]
+    found = {name: config.get(name) for name in ("pooling_mode", "normalize")}
+    preprocessor = (config.get("preprocessor") or {}).get("config", {})
+    length = preprocessor.get("sequence_length")
+    if length is not None:
+        found["sequence_length"] = min(length, max_sequence_length)
+    return found
+
+
+def _tokenizer(cls, source):
+    try:
+        return cls.from_preset(source)
+    except FileNotFoundError:
+        return None  # a preset may be of a backbone alone
+
+
 def _read_texts(config):
     positive_int("num_texts", config.num_texts)
     if config.texts is not None:
@@ -134,10 +256,14 @@ def _remarks(source, model, tokenizer, texts):
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
     elif source.tokenize is not None:
-        in_graph = tokenize_in_graph(tokenizer)
+        graph = tf.function(tokenizer.tokenize_in_graph, autograph=False)
         for what, tokenize, compared in (
             ("token ids", tokenizer, texts),
-            ("token ids in TensorFlow graphs", in_graph, texts),
+            (
+                "token ids in TensorFlow graphs",
+                lambda texts: graph(tf.constant(texts)).to_list(),
+                texts,
+            ),
             ("special tokens in texts", tokenizer, SPECIAL_TOKEN_TEXTS),
         ):
             differing = source.differing_texts(tokenize, compared)

@@ -14,9 +14,6 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from keras_fixedhead.convert import BertSource, bert_files, bert_source
 
-_CONFIG = "bert_config.json"
-_PARAMS = "params.yaml"
-_VOCABULARY = "vocab.txt"
 _USUAL = "bert_model.ckpt"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -64,17 +61,15 @@ def read_checkpoint(
     """
     prefix = _find_checkpoint(pathlib.Path(path))
     tensors = _read_tensors(prefix)
-    vocabulary = prefix.parent / _VOCABULARY
+    vocabulary = prefix.parent / "vocab.txt"
     if "vocabulary" not in overrides and vocabulary.exists():
         overrides["vocabulary"] = bert_files.read_vocabulary(vocabulary)
+    config, has_head = _read_config(prefix.parent)
     if _OBJECT_GRAPH in tensors:
-        config, has_head = _read_config(prefix.parent)
         tensors, spelled = _of_object_graph(
             tensors, prefix, config["num_layers"], has_head
         )
     else:
-        file = prefix.parent / _CONFIG
-        config = _arguments(bert_files.read_json(file), file)
         spelled = _SPELLED
         for ours, theirs in _SPELLED.items():
             if theirs in tensors:
@@ -137,14 +132,14 @@ def _arguments(config, path):
 
 
 def _read_config(folder):
-    """Reads either file of tf-models-official.
+    """Reads `params.yaml`, or else `bert_config.json`.
 
     Returns arguments of a `FixedHeadBackbone`, and whether `params.yaml` names
     a head for next sentences.
     """
-    path = folder / _PARAMS
+    path = folder / "params.yaml"
     if not path.exists():
-        path = folder / _CONFIG
+        path = folder / "bert_config.json"
         return _arguments(bert_files.read_json(path), path), False
     try:
         params = yaml.safe_load(path.read_text(encoding="utf-8"))

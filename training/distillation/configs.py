@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from typing import ClassVar
 
 from training.engine.configs import FinetuneConfig, changed, named_run
@@ -114,8 +113,4 @@ def heal() -> DistillConfig:
     )
 
 
-NAMED_RUNS: dict[str, Callable[[], DistillConfig]] = {
-    "compact": compact,
-    "heal": heal,
-    "paper_d512": paper_d512,
-}
+NAMED_RUNS = {"compact": compact, "heal": heal, "paper_d512": paper_d512}

@@ -5,7 +5,6 @@ size of the student, E that of the teacher, N texts of an evaluation, P real
 tokens of a batch.
 """
 
-import dataclasses
 import hashlib
 import pathlib
 from typing import Any
@@ -26,16 +25,16 @@ from keras_fixedhead.losses import (
 from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
-from training.distillation.batches import TaughtBatches, TaughtTexts
 from training.distillation.configs import DistillConfig
 from training.distillation.teacher import (
+    TaughtBatches,
+    TaughtTexts,
     copy_embeddings,
     read_embeddings,
     teacher_embeddings,
 )
 from training.engine.configs import (
     check_at_least,
-    check_length,
     check_positive,
     check_whole_batch,
 )
@@ -46,11 +45,10 @@ from training.engine.preset import (
     preset_sha256,
     read_embedder,
     read_origin,
-    read_start,
     write_preset,
 )
 from training.engine.strategy import worker_number
-from training.engine.task import SequenceTask, in_order, mean_share
+from training.engine.task import FinetuningTask, in_order, mean_share
 
 _NEIGHBOURS = 10
 # Texts to which the matrix after pooling is fitted, before and after training.
@@ -61,17 +59,17 @@ _INNER = ("state_weight", "attention_weight")
 _RIDGE = 1e-3  # relative to the mean square of the student's dimensions
 
 
-class DistillationTask(SequenceTask):
+class DistillationTask(FinetuningTask):
     """Training on a teacher's embeddings of texts, and on its states."""
 
+    part = "distillation"
+    sources = ("teacher", "teacher_embeddings", "cache")
     model: FixedHeadTextEmbedder
 
     def __init__(self, config: DistillConfig):
-        self.config = config
-        self._options = options = config.distillation
-        start, self._model = read_start(config.model)
+        super().__init__(config)
         self._check_options()
-        self._start = start
+        options, start = self._options, self._start
         self._embedder: Any = None
         self._origin: Origin | None = None
         if options.teacher is not None:
@@ -90,9 +88,9 @@ class DistillationTask(SequenceTask):
                     f"{longest}. Received: {options.sequence_length}"
                 )
         self.metrics = ["embedding_loss", "similarity_loss"]
-        self._inner = [name for name in _INNER if getattr(options, name)]
-        if self._inner and config.model.init is not None:
-            self.metrics += [_loss(name) for name in self._inner]
+        inner = [name for name in _INNER if getattr(options, name)]
+        if inner and config.model.init is not None:
+            self.metrics += [name.replace("weight", "loss") for name in inner]
             self._origin = read_origin(config.model.init, self._sha256)
         self.warnings = []
         read = read_texts(config.run.data, say=self.warnings.append)
@@ -123,11 +121,7 @@ class DistillationTask(SequenceTask):
     def _check_options(self):
         options = self._options
         check_whole_batch(self.config.run.accumulation_steps, "similarities")
-        check_length(
-            self._model.max_sequence_length,
-            special_tokens=2,
-            sequence_length=options.sequence_length,
-        )
+        self._check_lengths(2, sequence_length=options.sequence_length)
         weights = options.embedding_weight, options.similarity_weight
         if min(weights) < 0 or not any(weights):
             raise ValueError(
@@ -135,8 +129,7 @@ class DistillationTask(SequenceTask):
                 f"0, and not both 0. Received: {weights}"
             )
         check_positive(similarity_temperature=options.similarity_temperature)
-        for name in _INNER:
-            check_at_least(0, **{name: getattr(options, name)})
+        check_at_least(0, **{name: getattr(options, name) for name in _INNER})
         if (options.teacher is None) == (options.teacher_embeddings is None):
             raise ValueError(
                 "Pass one of `teacher` and `teacher_embeddings`. Received: "
@@ -156,36 +149,23 @@ class DistillationTask(SequenceTask):
                 )
 
     @property
+    def data_sha256(self) -> str:  # type: ignore[override]  # as runs have it
+        return hashlib.sha256("\n".join(self._texts).encode()).hexdigest()
+
+    @property
     def settings(self) -> dict:
-        settings = dataclasses.asdict(self._options)
-        for name in ("teacher", "teacher_embeddings", "cache"):
-            del settings[name]
+        settings = {**super().settings, "teacher_sha256": self._sha256}
+        options = settings["distillation"]
         # Runs of earlier versions, which had no such field, go on.
-        if not settings["state_weight"]:
-            del settings["state_weight"]
-        model = dataclasses.asdict(self.config.model)
-        init = model.pop("init")
-        started: dict[str, Any] = {}
-        if init:
+        if not options["state_weight"]:
+            del options["state_weight"]
+        # Of earlier versions, whose runs go on.
+        options |= {"relation_heads": 1, "copy_embeddings": True}
+        if self.config.model.init is not None:
             # Earlier versions had no matrix, or also matched the state of the
             # embeddings; their runs cannot go on.
-            started = {
-                "init_sha256": preset_sha256(init, "init"),
-                "projected": "blocks matched",
-            }
-        texts = "\n".join(self._texts).encode()
-        return {
-            "model": model,
-            **started,
-            # The last two are of earlier versions, whose runs go on.
-            "distillation": {
-                **settings,
-                "relation_heads": 1,
-                "copy_embeddings": True,
-            },
-            "teacher_sha256": self._sha256,
-            "data_sha256": hashlib.sha256(texts).hexdigest(),
-        }
+            settings["projected"] = "blocks matched"
+        return settings
 
     def build(self) -> None:
         options, like, teacher = self._options, self._like, self._embedder
@@ -308,10 +288,8 @@ class DistillationTask(SequenceTask):
         }
         if self._origin is not None:
             inner = self._inner_losses(states, scores, batch)
-            for name in self._inner:
-                losses[_loss(name)] = mean_share(
-                    inner[_loss(name)], totals["tokens"]
-                )
+            for name in self.metrics[len(losses) :]:
+                losses[name] = mean_share(inner[name], totals["tokens"])
         loss = sum(
             getattr(options, name.replace("loss", "weight")) * value
             for name, value in losses.items()
@@ -393,8 +371,3 @@ class DistillationTask(SequenceTask):
                 outputs["embeddings"], self._validation.embeddings, _NEIGHBOURS
             ),
         }
-
-
-def _loss(weight):
-    """The name of the loss of a weight."""
-    return weight.replace("weight", "loss")

@@ -1,12 +1,19 @@
-"""A teacher's embeddings of texts, kept in files, and those of its tokens."""
+"""A teacher's embeddings of texts, kept in files, and those of its tokens.
 
+Shape letters: M texts of this replica, N all texts, T length, E embedding size
+of the teacher.
+"""
+
+import dataclasses
 import hashlib
 import json
 import pathlib
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import pyarrow.parquet
+import tensorflow as tf
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from keras_fixedhead.backbone import FixedHeadBackbone
@@ -14,9 +21,53 @@ from keras_fixedhead.batched_embedding import TextEncoder
 from keras_fixedhead.files import replaced
 from keras_fixedhead.progress import progress
 from keras_fixedhead.retrieval import principal_components
+from training.engine.global_batch import ExampleBatches, tokenized
 
 _TEXTS_PER_FILE = 4096
 _BATCH_SIZE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtTexts:
+    """Texts, and the teacher's embeddings of them, float32 `[N, E]`."""
+
+    texts: list[str]
+    embeddings: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclasses.dataclass
+class TaughtBatches(ExampleBatches):
+    """Batches of the model's inputs, int32 `[M, T]`, and `teacher`, `[M, E]`.
+
+    `prompt` names the prompt to put before each text.
+    """
+
+    prompt: str | None = None
+
+    def reader(self, examples: TaughtTexts) -> Callable:
+        # A GPU has better use for its memory.
+        with tf.device("cpu"):
+            texts = tf.constant(examples.texts)
+            embeddings = tf.constant(examples.embeddings)
+
+        def batch(numbers):
+            features = tokenized(
+                self.preprocessor,
+                tf.gather(texts, numbers),
+                self.prompt,
+                self.preprocessor.sequence_length,
+                fixed_size=not self.packed,
+            )
+            return {
+                **features,
+                "teacher": tf.gather(embeddings, numbers),
+                "index": numbers,
+            }
+
+        return batch
 
 
 def read_embeddings(
@@ -37,17 +88,15 @@ def read_embeddings(
             )
     elif path.suffix == ".parquet":
         table = pyarrow.parquet.read_table(path, columns=["text", "embedding"])
-        places = {
-            text: row for row, text in enumerate(table["text"].to_pylist())
-        }
+        keys, values = table["text"].to_pylist(), table["embedding"].to_numpy()
+        found = dict(zip(keys, values))
         for text in texts:
-            if text not in places:
+            if text not in found:
                 raise ValueError(
                     f"{path} must have every text of the data. "
                     f"It lacks {text[:80]!r}"
                 )
-        rows = np.stack(table["embedding"].to_numpy())
-        rows = rows[[places[text] for text in texts]]
+        rows = np.stack([found[text] for text in texts])
     else:
         raise ValueError(
             "`teacher_embeddings` must be a .npy or .parquet file. "
@@ -75,7 +124,7 @@ def teacher_embeddings(
     sequence_length: int | None = None,
     worker: tuple[int, int] = (0, 1),
 ) -> np.ndarray:
-    """Returns a teacher's embeddings, float32 `[N, D]`, of unit length.
+    """Returns a teacher's embeddings, float32 `[N, E]`, of unit length.
 
     Reads those that are in `folder` for the same teacher, by its checksum
     `sha256`, and the same other arguments; interrupted work continues. `worker`

@@ -5,8 +5,8 @@ quality, bytes and time of indexes.
 """
 
 import itertools
-import statistics
 import time
+from statistics import fmean, median
 
 import numpy as np
 import rich.console
@@ -105,7 +105,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, dict[str, dict[str, float]]]:
         measured = list(found.values())
         found["mean"] = {
             way: {
-                name: float(np.mean([each[way][name] for each in measured]))
+                name: fmean(each[way][name] for each in measured)
                 for name in figures
             }
             for way in measured[0]
@@ -168,7 +168,7 @@ def measure_sizes(config: ReportConfig) -> None:
             measure_rankings(found.documents, collection.relevant, _FIGURES)
         )
     rows = _rows(ways, measured, size)
-    ndcg, recall = (_mean(each[name] for each in words) for name in _FIGURES)
+    ndcg, recall = (fmean(each[name] for each in words) for name in _FIGURES)
     _print_sizes(rows, ndcg, recall)
     write_json(
         config.output / "report.json",
@@ -254,27 +254,23 @@ def _rows(ways, measured, size):
             for difference, draw in zip(differences, draws)
         ]
         low, high = np.quantile(np.mean(resampled, axis=0), (0.025, 0.975))
-        seconds = _mean(statistics.median(found["times"]) for found in each)
+        seconds = fmean(median(found["times"]) for found in each)
         rows.append(
             {
                 "dimension": way["dimension"] or size,
                 "reduction": way["reduction"] if way["dimension"] else "native",
                 "precision": way["precision"],
                 "search": "approximate" if way["approximate"] else "exact",
-                "ndcg_at_10": _mean(found["nDCG@10"].mean() for found in each),
-                "difference": _mean(values.mean() for values in differences),
+                "ndcg_at_10": fmean(found["nDCG@10"].mean() for found in each),
+                "difference": fmean(values.mean() for values in differences),
                 "interval": (float(low), float(high)),
-                "recall_at_100": _mean(found["R@100"].mean() for found in each),
-                "bytes_per_document": _mean(found["bytes"] for found in each),
+                "recall_at_100": fmean(found["R@100"].mean() for found in each),
+                "bytes_per_document": fmean(found["bytes"] for found in each),
                 "milliseconds_per_query": 1000 * seconds,
-                "build_seconds": _mean(found["seconds"] for found in each),
+                "build_seconds": fmean(found["seconds"] for found in each),
             }
         )
     return rows
-
-
-def _mean(values):
-    return float(np.mean(list(values)))
 
 
 def _print_sizes(rows, ndcg, recall):
@@ -313,11 +309,10 @@ def pareto_front(rows: list[dict]) -> list[dict]:
 
 def _draw(rows, bm25):
     figure = pictures.new_figure(13, 6)
-    sizes, times = figure.subplots(1, 2, sharey=True)
-    for axis, x in (
-        (sizes, "bytes_per_document"),
-        (times, "milliseconds_per_query"),
-    ):
+    axes = figure.subplots(1, 2, sharey=True)
+    sizes = axes[0]
+    columns = "bytes_per_document", "milliseconds_per_query"
+    for axis, x in zip(axes, columns):
         for row in rows:
             axis.plot(
                 row[x],
@@ -337,15 +332,9 @@ def _draw(rows, bm25):
         [], "o", color="grey", fillstyle="none", label="approximate search"
     )
     front = pareto_front(rows)
-    for row in front:
-        point = (row["bytes_per_document"], row["ndcg_at_10"])
+    points = [(row["bytes_per_document"], row["ndcg_at_10"]) for row in front]
+    for row, point in zip(front, points):
         sizes.annotate(row["dimension"], point, fontsize=8)
-    sizes.plot(
-        [row["bytes_per_document"] for row in front],
-        [row["ndcg_at_10"] for row in front],
-        color="lightgrey",
-        label="Pareto front",
-        zorder=1,
-    )
+    sizes.plot(*zip(*points), color="lightgrey", label="Pareto front", zorder=1)
     sizes.legend()
     return figure

@@ -155,26 +155,23 @@ class RetrievalTask(FinetuningTask):
         }
 
     def build(self) -> None:
-        options = self._options
-        pooling_mode = options.pooling_mode
+        options, start = self._options, self._start
         backbone = self._make_encoder()
-        if self._start is None:
+        if start is None:
             for table in (
                 backbone.position_embedding.position_embeddings,
                 backbone.segment_embedding.embeddings,
             ):
                 table.assign(table.value * _SHARED_SCALE)
-        else:
-            pooling_mode = pooling_mode or self._start.pooling_mode
+        pooling_mode = options.pooling_mode or (start and start.pooling_mode)
         embedder = FixedHeadTextEmbedder(
             backbone,
             preprocessor=self._preprocessor,
             pooling_mode=pooling_mode or "mean",
             projection_dim=self._projection_dim,
         )
-        if self._start is not None and embedder.projection is not None:
-            kernel = self._start.projection.kernel
-            embedder.projection.kernel.assign(kernel)
+        if start is not None and embedder.projection is not None:
+            embedder.projection.kernel.assign(start.projection.kernel)
         self.model = DualEncoder(
             embedder, options.temperature, options.learn_temperature
         )
@@ -208,10 +205,9 @@ class RetrievalTask(FinetuningTask):
         keys = tf.identity(batch["keys"])
         excluded_negatives = None
         if "negative" in batch:
+            # [M H, D] -> [C H, D]
             negatives = self._embed(batch["negative"], training=True)
-            embeddings["negatives"] = gathered(
-                negatives
-            )  # [M H, D] -> [C H, D]
+            embeddings["negatives"] = gathered(negatives)
             negative_keys = gathered(tf.identity(batch["negative_keys"]))[None]
             excluded_negatives = (negative_keys < 0) | (
                 negative_keys == keys[:, 1:]

@@ -44,9 +44,6 @@ class Sentences:
     words: list[list[str]]
     labels: list[list[str]] | None
 
-    def __len__(self):
-        return len(self.words)
-
     @property
     def sha256(self) -> str:
         """The checksum of words and labels."""

@@ -95,11 +95,8 @@ def read_field(
     value = record.get(name)
     if value is None:
         return default
-    kinds = (int, float) if kind is float else kind
-    # In Python, True is an int.
-    if not isinstance(value, kinds) or (
-        isinstance(value, bool) and kind is not bool
-    ):
+    # In Python, True is an instance of int.
+    if type(value) not in ((int, float) if kind is float else (kind,)):
         raise ValueError(
             f"`{name}` in {path} must be of type {kind.__name__}. Received: "
             f"{value!r}"

@@ -262,17 +262,16 @@ class BertSource:
             "holds tensors that this architecture has no place for:",
             tensors.keys() - weights.keys() - _OPTIONAL,
         )
-        found = {name: tensors[name] for name in weights}
         shapes = {
-            name: f" {tensor.shape} instead of {tuple(weights[name].shape)}"
-            for name, tensor in found.items()
-            if tensor.shape != tuple(weights[name].shape)
+            name: f" {tensors[name].shape} instead of {tuple(weight.shape)}"
+            for name, weight in weights.items()
+            if tensors[name].shape != tuple(weight.shape)
         }
         self._refuse("has other shapes than its configuration:", shapes, shapes)
-        infinite = [k for k, x in found.items() if not np.isfinite(x).all()]
+        infinite = [x for x in weights if not np.isfinite(tensors[x]).all()]
         self._refuse("is not finite:", infinite)
         for name, weight in weights.items():
-            weight.assign(found[name])
+            weight.assign(tensors[name])
 
     def _refuse(self, problem, names, notes=None):
         """Raises an error that names tensors, if any, each with its note."""

@@ -33,15 +33,14 @@ _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 # Tokenizers that do what `tokenizer.json` says.
 _OF_A_FILE = ("PreTrainedTokenizer", "TokenizersBackend")
 
-_MODEL = {
-    "unk_token": "[UNK]",
-    "continuing_subword_prefix": "##",
-    "max_input_chars_per_word": 100,
-}
-
 # BERT's tokenizer, as the library `tokenizers` writes its parts.
 _PARTS = {
-    "model": {"type": "WordPiece", **_MODEL},
+    "model": {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+    },
     "normalizer": {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -112,10 +111,10 @@ def read_tokenizer(
     if lowercase is not None:
         for file, record in accents:
             require_values(record, {"strip_accents": lowercase}, file)
-    if fast is None and vocabulary is not None and lowercase is not None:
-        fast = _fast_tokenizer(
-            vocabulary, lowercase if lowercases is None else lowercases
-        )
+        if fast is None and {*SPECIAL_TOKENS} <= {*(vocabulary or ())}:
+            fast = _fast_tokenizer(
+                vocabulary, lowercase if lowercases is None else lowercases
+            )
     tokenize = None
     if fast is not None:
         split = read_field(config, "split_special_tokens", bool, path, False)
@@ -135,11 +134,6 @@ def write_tokenizer(
         "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
     )
     fast = _fast_tokenizer(vocabulary, tokenizer.lowercase)
-    fast.post_processor = tokenizers.processors.BertProcessing(
-        ("[SEP]", tokenizer.end_token_id), ("[CLS]", tokenizer.start_token_id)
-    )
-    fast.decoder = tokenizers.decoders.WordPiece()
-    fast.add_special_tokens(list(SPECIAL_TOKENS))
     (folder / _FAST).write_text(f"{fast.to_str(pretty=True)}\n", "utf-8")
     write_json(folder / _MAP, _SPECIAL_TOKEN_FIELDS)
     write_json(
@@ -157,14 +151,10 @@ def write_tokenizer(
 
 
 def _fast_tokenizer(vocabulary, lowercase):
-    fast = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece(
-            {token: i for i, token in enumerate(vocabulary)}, **_MODEL
-        )
-    )
-    fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
-    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    return fast
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    fast = tokenizers.BertWordPieceTokenizer(ids, lowercase=lowercase)
+    # This class lacks `encode_special_tokens`, and the general one has it.
+    return tokenizers.Tokenizer.from_str(fast.to_str())
 
 
 def _tokenize(fast, vocabulary, split_special_tokens):

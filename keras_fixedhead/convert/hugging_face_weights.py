@@ -110,14 +110,11 @@ def _to_bert(name):
     if name == "cls.predictions.bias":
         return MASKED_LM_BIAS
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/")
-    layer, _, kind = name.rpartition("/")
-    if layer in EMBEDDING_TABLES:
-        return layer if kind == "weight" else name
-    if layer.endswith("LayerNorm"):
-        kind = {"weight": "gamma", "bias": "beta"}.get(kind, kind)
-    elif kind == "weight":
-        kind = "kernel"
-    return f"{layer}/{kind}"
+    if name.removesuffix("/weight") in EMBEDDING_TABLES:
+        return name.removesuffix("/weight")
+    name = re.sub("LayerNorm/weight$", "LayerNorm/gamma", name)
+    name = re.sub("LayerNorm/bias$", "LayerNorm/beta", name)
+    return re.sub("/weight$", "/kernel", name)
 
 
 def _from_bert(name):
@@ -125,12 +122,9 @@ def _from_bert(name):
         return "cls.predictions.bias"
     if name in EMBEDDING_TABLES:
         name += "/weight"
-    layer, _, kind = name.rpartition("/")
-    kind = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(
-        kind, kind
-    )
-    layer = re.sub(r"/layer_(\d+)/", r"/layer/\1/", f"{layer}/")
-    return f"{layer}{kind}".replace("/", ".")
+    name = re.sub("/(kernel|gamma)$", "/weight", name)
+    name = re.sub("/beta$", "/bias", name)
+    return re.sub(r"/layer_(\d+)/", r"/layer/\1/", name).replace("/", ".")
 
 
 def _drop_tied(tensors, names, folder):

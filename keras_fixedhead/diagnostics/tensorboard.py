@@ -1,5 +1,6 @@
 """The attention report in TensorBoard, while a model trains."""
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -51,11 +52,9 @@ class AttentionSummaries:
         summary = Summary()
         for tag, value in _scalars(report):
             summary.value.add(tag=tag, simple_value=value)
-        try:
+        # Without Matplotlib there are curves alone.
+        with contextlib.suppress(ModuleNotFoundError):
             png, width, height = encode_png(attention_figure(report))
-        except ModuleNotFoundError:
-            pass  # curves without pictures
-        else:
             image = Summary.Image(
                 encoded_image_string=png,
                 width=width,

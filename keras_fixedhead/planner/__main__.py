@@ -15,7 +15,7 @@ import rich.table
 import tyro
 
 from keras_fixedhead import command, presets
-from keras_fixedhead.argument_checks import one_of
+from keras_fixedhead.argument_checks import is_integer, one_of
 from keras_fixedhead.planner.cost import Cost, EncoderShape
 from keras_fixedhead.planner.search import leaner, suggest
 from keras_fixedhead.planner.suggestion import Suggestion, in_millions
@@ -157,8 +157,7 @@ def _in_units(name, number):
         return f"{number / 2**30:,.2f} GiB"
     if isinstance(number, float):
         return f"{number:,.1f}"
-    whole = isinstance(number, int) and not isinstance(number, bool)
-    return f"{number:,}" if whole else str(number)
+    return f"{number:,}" if is_integer(number) else str(number)
 
 
 def _print_suggestions(console, suggestions):

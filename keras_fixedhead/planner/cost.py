@@ -160,14 +160,9 @@ def encoder_flops(
     shape = EncoderShape.of(model)
     d = shape.hidden_dim
     shares = [1] * (shape.num_layers - 1) + [last_block_share]
-    return sum(
-        4 * d * width  # keys and values
-        + share
-        * (
-            4 * d * width
-            + 4 * sequence_length * width
-            + 4 * d * shape.intermediate_dim
-        )
+    return 4 * sum(
+        d * width  # keys and values
+        + share * ((d + sequence_length) * width + d * shape.intermediate_dim)
         for width, share in zip(shape.attention_widths, shares)
     )
 

@@ -142,7 +142,8 @@ class _Search:
         return EncoderShape(**{**sizes, **others, **self.tables})
 
     def uses_well(self, shape):
-        return _total(shape) >= WELL_USED * self.parameters
+        used = _total(shape) / self.parameters
+        return WELL_USED <= used <= 1
 
     def largest(self, shape_of, most):
         number = bisect.bisect_right(
@@ -160,9 +161,7 @@ class _Search:
         return [
             shape
             for shape in shapes
-            if hidden_dim in (None, shape.hidden_dim)
-            and self.uses_well(shape)
-            and _total(shape) <= self.parameters
+            if hidden_dim in (None, shape.hidden_dim) and self.uses_well(shape)
         ]
 
     def fixed(self, hidden_dim):

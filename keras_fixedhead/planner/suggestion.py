@@ -140,22 +140,19 @@ def _depth(cost, good, bad):
         both += ", which is not made for so small an embedding"
     source = f"(Levine et al. 2020: {both})."
     some = f"{layers} layer{'s' if layers > 1 else ''}"
+    reasons = bad
     if math.floor(log_3) <= layers <= log_3:
-        good.append(f"{some}: as deep as depth is efficient {source}")
+        reasons, depth = good, f"{some}: as deep as depth is efficient"
     elif layers < log_3:
-        bad.append(
-            f"{some}: shallower than where depth stops to be efficient {source}"
-        )
+        depth = f"{some}: shallower than where depth stops to be efficient"
     elif layers <= fit:
-        bad.append(
+        depth = (
             f"Mild: {some} are past one threshold of depth and not past the "
-            f"other {source}"
+            "other"
         )
     else:
-        bad.append(
-            f"{some}: past both thresholds, from where depth adds little "
-            f"{source}"
-        )
+        depth = f"{some}: past both thresholds, from where depth adds little"
+    reasons.append(f"{depth} {source}")
 
 
 def _index(cost, good, bad):
@@ -202,20 +199,14 @@ def _results(name):
 def _nearest(cost):
     """The published shape of equal embedding and heads, by parameters."""
     shape, total = cost.shape, cost.parameters.total
+    blocks = ("num_layers", "num_heads", "intermediate_dim")
     distances = {}
     for name in presets.PUBLISHED:
-        other = EncoderShape(**presets.shape(name))
-        blocks = dataclasses.replace(
-            shape,
-            num_layers=other.num_layers,
-            num_heads=other.num_heads,
-            intermediate_dim=other.intermediate_dim,
-        )
-        difference = abs(ParameterCount.of(blocks).total - total)
-        same = (other.hidden_dim, other.head_size) == (
-            shape.hidden_dim,
-            shape.head_size,
-        )
+        other = presets.shape(name)
+        alike = dataclasses.replace(shape, **{x: other[x] for x in blocks})
+        difference = abs(ParameterCount.of(alike).total - total)
+        sizes = other["hidden_dim"], other["head_size"]
+        same = sizes == (shape.hidden_dim, shape.head_size)
         if same and difference / total <= 0.1:
             distances[name] = difference
     return min(distances, key=distances.__getitem__, default=None)

@@ -156,9 +156,11 @@ def find_difference(
             f"({dim}) together, or less, and each narrower than {head_size}, "
             f"the head size of `layer`. Received: head sizes {sizes}"
         )
+    difference = larger.values.sum(0) - smaller.values.sum(0)
+    token = np.linalg.svd(difference)[2][0]
     candidates = np.concatenate(
         [
-            _equal_tokens(larger, smaller, sequence_length),
+            np.tile(token[:, np.newaxis], (1, 1, sequence_length)),
             _two_tokens(larger, smaller, sequence_length),
         ]
     )
@@ -179,13 +181,6 @@ def find_difference(
             f"rounding: {relative[best]:.3g} of the output. Try float64."
         )
     return Difference(rows[best].T, float(relative[best]))
-
-
-def _equal_tokens(larger, smaller, length):
-    """Inputs of equal tokens, `[1, d, n]`."""
-    difference = larger.values.sum(0) - smaller.values.sum(0)
-    token = np.linalg.svd(difference)[2][0]
-    return np.tile(token[:, np.newaxis], (1, 1, length))
 
 
 def _two_tokens(larger, smaller, length):

@@ -205,11 +205,8 @@ def fit_context(
 def _centred_log(context, size=None):
     """The centred log `[n, n]` of a context, float64, and its rounding."""
     given = np.asarray(context)
-    if (
-        given.ndim != 2
-        or not given.size
-        or {*given.shape} != {size or len(given)}
-    ):
+    tokens = size or max(given.shape, default=0)
+    if not given.size or given.shape != (tokens, tokens):
         raise ValueError(
             "`context` must be a square matrix, for each of the tokens of "
             f"`inputs`. Received: context of shape {given.shape}"

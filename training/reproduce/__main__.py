@@ -1,8 +1,12 @@
-"""Command: trains the paper's grid of shapes and checks its claims.
+"""Trains the paper's grid of shapes and checks its claims.
 
-README.md shows the commands. KERAS_BACKEND=jax uses a GPU; the library's
-requirements, JAX, SciPy and PyYAML are enough there. Without Matplotlib there
-are no pictures; `--minutes 0` draws them elsewhere.
+The grid is that of Bhojanapalli et al. 2020, with controls and several seeds.
+RESULTS.md gets a verdict on each claim. The same command continues an
+interrupted run.
+
+KERAS_BACKEND=jax uses a GPU; the library's requirements, JAX, SciPy and PyYAML
+are enough there. Without Matplotlib there are no pictures; `--minutes 0` draws
+them elsewhere.
 """
 
 import dataclasses
@@ -42,17 +46,14 @@ def reproduce(config: ReproduceConfig) -> int:
     stopped it.
     """
     # `--help` need not wait seconds for these imports.
+    from keras_fixedhead.argument_checks import one_of
     from training.corpus.folder import read_stream
     from training.reproduce.cells import SCALES
     from training.reproduce.plan import Plan
     from training.reproduce.report import write_report
     from training.reproduce.runner import claimed, make_runs
 
-    if config.scale not in SCALES:
-        raise ValueError(
-            f"`scale` must be one of {', '.join(SCALES)}. "
-            f"Received: {config.scale!r}"
-        )
+    one_of("scale", config.scale, SCALES)
     check_at_least(0, minutes=config.minutes or 0)
     cpus = len(os.sched_getaffinity(0))
     if config.workers is not None and not 1 <= config.workers <= cpus:
@@ -80,22 +81,10 @@ def reproduce(config: ReproduceConfig) -> int:
     return 128 + signum if signum else 0
 
 
-_command = cli.command(
-    reproduce,
-    ReproduceConfig,
-    "training.reproduce",
-    "Trains the grid of shapes of Bhojanapalli et al. 2020, with controls and "
-    "several seeds, and writes a verdict on each claim to RESULTS.md. The same "
-    "command continues an interrupted run.",
-)
+# Errors about a missing GPU, one for each worker, would bury the bars.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-
-def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    # Errors about a missing GPU, one for each worker, would bury the bars.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return _command(args)
-
+main = cli.command(reproduce, ReproduceConfig, "training.reproduce", __doc__)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,16 +20,18 @@ class Scale:
     num_heads: int
     """Heads of the standard layer that the grid varies; divides d."""
     sequence_length: int
-    dropout: float
-    steps: int
-    """Updates of a run."""
     batch_size: int
     """Sequences of an update."""
-    warmup_steps: int
-    decay: str
-    """`cosine`, to 0, or `rsqrt`, with the square root of the step."""
     rates: tuple[float, ...]
     """Peaks of the learning rate to choose from."""
+    dropout: float = 0.0
+    steps: int = 2400
+    """Updates of a run."""
+    # With a tenth of the updates as warmup, these post-norm models learn
+    # nothing at the rate next to the best.
+    warmup_steps: int = 720
+    decay: str = "cosine"
+    """`cosine`, to 0, or `rsqrt`, with the square root of the step."""
     weight_decay: float = 0.01
     clip_norm: float | None = 1.0
     parts: int = 1
@@ -55,23 +57,6 @@ class Scale:
         return [*(size for size in powers if size < length - 1), length - 1]
 
 
-# The shapes of the paper's language model, with fewer updates.
-_GPU = Scale(
-    num_layers=6,
-    hidden_dim=256,
-    intermediate_dim=1024,
-    num_heads=8,
-    sequence_length=256,
-    dropout=0.0,
-    steps=2400,
-    batch_size=64,
-    warmup_steps=720,
-    decay="cosine",
-    rates=(5e-4, 1e-3, 2e-3, 4e-3),
-    dtype="mixed_bfloat16",
-    context_length=128,
-)
-
 SCALES = {
     # About three hours on two cores.
     "cpu": Scale(
@@ -80,33 +65,38 @@ SCALES = {
         intermediate_dim=256,
         num_heads=4,
         sequence_length=64,
-        dropout=0.0,
-        steps=2400,
         batch_size=32,
-        # With a tenth of the updates as warmup, these post-norm models learn
-        # nothing at the rate next to the best.
-        warmup_steps=720,
-        decay="cosine",
         rates=(2.83e-3, 4e-3, 5.66e-3, 8e-3),
     ),
-    "gpu": _GPU,
-    # Section 4.1 and Fig. 3 of https://arxiv.org/abs/2002.07028. Its learning
-    # rate of 0.1 is taken to be divided by the root of the step: the peak is
-    # 0.1 / sqrt(10,000).
-    "paper": dataclasses.replace(
-        _GPU,
-        dropout=0.1,
-        steps=250_000,
-        batch_size=4096,
-        warmup_steps=10_000,
-        decay="rsqrt",
-        rates=(1e-3,),
-        clip_norm=None,
-        parts=64,
-        dtype="float32",
-        context_length=256,
+    # The shapes of the paper's language model, with fewer updates.
+    "gpu": Scale(
+        num_layers=6,
+        hidden_dim=256,
+        intermediate_dim=1024,
+        num_heads=8,
+        sequence_length=256,
+        batch_size=64,
+        rates=(5e-4, 1e-3, 2e-3, 4e-3),
+        dtype="mixed_bfloat16",
+        context_length=128,
     ),
 }
+# Section 4.1 and Fig. 3 of https://arxiv.org/abs/2002.07028. Its learning rate
+# of 0.1 is taken to be divided by the root of the step: the peak is
+# 0.1 / sqrt(10,000).
+SCALES["paper"] = dataclasses.replace(
+    SCALES["gpu"],
+    dropout=0.1,
+    steps=250_000,
+    batch_size=4096,
+    warmup_steps=10_000,
+    decay="rsqrt",
+    rates=(1e-3,),
+    clip_norm=None,
+    parts=64,
+    dtype="float32",
+    context_length=256,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,15 +188,11 @@ def grid(scale: Scale) -> list[Cell]:
         cell("standard", "Table 1, Fig. 1, 3a: head size d / h"),
         cell("standard_x2", "Table 1: twice the heads", **standard(2)),
         cell("standard_x8", "Table 1: eight times the heads", **standard(8)),
-        fixed(2),
-        fixed(4),
-        fixed(8),
+        *map(fixed, (2, 4, 8)),
         cell("sizes_x4", larger, num_heads=2 * heads, head_size=large),
         cell("standard_x4", "Table 1: four times the heads", **standard(4)),
         cell("sizes_x2", larger, num_heads=2 * heads, head_size=2 * size),
-        wide(2),
-        wide(4),
-        wide(8),
+        *map(wide, (2, 4, 8)),
         cell(
             "embedding_x2",
             "Fig. 1: the standard layer with twice the embedding",

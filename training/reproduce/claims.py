@@ -65,9 +65,7 @@ def estimate_noise(values: list[list[float]]) -> Noise | None:
 
 
 def mean_interval(values: list[float], confidence: float) -> float:
-    """Half of a mean's confidence interval; inf for a single value."""
-    if len(values) < 2:
-        return math.inf
+    """Half of the confidence interval of the mean of two values or more."""
     quantile = stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
     return float(quantile * stats.sem(values))
 
@@ -107,7 +105,6 @@ class Claims:
 
 
 def read_claims() -> Claims:
-    """Reads `claims.yaml`."""
     path = pathlib.Path(__file__).with_name("claims.yaml")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     for claim in content["claims"]:

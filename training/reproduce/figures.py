@@ -109,9 +109,9 @@ def draw_contexts(plan: Plan, metrics: dict, output: pathlib.Path) -> bool:
             [[found[f"{name}_{size}"] for found in runs] for size in sizes]
             for name in ("kl", "log_error", "bound")
         )  # each [head sizes, seeds]
-        # A single seed has no interval.
-        widths = [mean_interval(values, _CONFIDENCE) for values in kl]
-        bars = [width if math.isfinite(width) else 0.0 for width in widths]
+        bars = [0.0] * len(sizes)
+        if len(runs) > 1:
+            bars = [mean_interval(values, _CONFIDENCE) for values in kl]
         kind = cell.contexts.replace("_", "-")
         reached.errorbar(
             sizes, np.mean(kl, 1), bars, fmt="o-", color=color, label=kind

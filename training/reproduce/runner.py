@@ -97,12 +97,7 @@ def make_runs(
         if outcome == "finished":
             bars.advance(every)
         if outcome.startswith("failed") or not console.is_terminal:
-            console.print(
-                f"{run.name}: {outcome}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            console.out(f"{run.name}: {outcome}", highlight=False)
 
     console = rich.console.Console(stderr=True)
     with (
@@ -135,10 +130,8 @@ def make_runs(
 def _make_in_process(plan, run, data, cpus, stop, show):
     """Returns "finished", "stopped", or "failed: " and why."""
     updates = _SPAWN.Value("q", -1)  # until the process has started
-    work = (run, plan.rate(run), plan.folder(run), plan.scale)
-    process = _SPAWN.Process(
-        target=_work, args=(*work, data, cpus, stop, updates), daemon=True
-    )
+    work = (plan, run, plan.rate(run), data, cpus, stop, updates)
+    process = _SPAWN.Process(target=_work, args=work, daemon=True)
     process.start()
     while process.is_alive():
         process.join(timeout=1.0)
@@ -157,7 +150,7 @@ def _make_in_process(plan, run, data, cpus, stop, show):
     return "stopped" if plan.record(run) is None else "finished"
 
 
-def _work(run, rate, folder, scale, data, cpus, stop, updates):
+def _work(plan, run, rate, data, cpus, stop, updates):
     """Makes a run, or records that it failed, in a process of its own."""
     # Ctrl-C reaches all processes; the one that started this one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -174,8 +167,9 @@ def _work(run, rate, folder, scale, data, cpus, stop, updates):
     def report(number):
         updates.value = number
 
+    folder = plan.folder(run)
     try:
-        make_run(run, rate, folder, scale, stream, should_stop, report)
+        make_run(run, rate, folder, plan.scale, stream, should_stop, report)
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         record_failure(folder, message, traceback.format_exc())

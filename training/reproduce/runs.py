@@ -19,6 +19,7 @@ import numpy as np
 
 from keras_fixedhead import FixedHeadBackbone, FixedHeadCausalLM
 from keras_fixedhead.diagnostics import attention_report
+from keras_fixedhead.diagnostics.report import mean
 from keras_fixedhead.files import replaced
 from keras_fixedhead.planner import encoder_flops
 from keras_fixedhead.theory import fit_context, lowest_error
@@ -229,20 +230,14 @@ def _check(loss, step):
 
 def _attention(model, token_ids, scale):
     """Means over heads or layers, on part of the text."""
-    backbone = next(
-        layer for layer in model.layers if isinstance(layer, FixedHeadBackbone)
-    )
     windows = token_windows(token_ids, scale.sequence_length)
     inputs, _ = examples(windows[:_PROBED])
-    inputs["segment_ids"] = np.zeros_like(inputs["token_ids"])
-    found = attention_report(backbone, inputs)
+    found = attention_report(model, inputs)
     conditions = [layer.condition_number for layer in found.layers]
     condition = float(np.mean(np.log(conditions)))
+    ranks = ("logit_effective_rank", "attention_effective_rank")
     return {
-        **{
-            name: float(np.mean([getattr(head, name) for head in found.heads]))
-            for name in ("logit_effective_rank", "attention_effective_rank")
-        },
+        **{name: mean(found.heads, name) for name in ranks},
         # Infinite below full rank.
         "log_condition_number": condition if math.isfinite(condition) else None,
     }

@@ -43,7 +43,11 @@ class Plan:
     """
 
     def __init__(
-        self, texts: Sequence[str], batch_size: int, concurrency: int = 1
+        self,
+        texts: Sequence[str],
+        batch_size: int,
+        concurrency: int,
+        on_batch: OnBatch,
     ):
         if isinstance(texts, (str, bytes)):
             raise ValueError(
@@ -55,9 +59,7 @@ class Plan:
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"`{name}` must be positive, not {value}.")
-        array = np.empty(len(texts), object)
-        for row, text in enumerate(texts):
-            array[row] = text
+        array = np.fromiter(texts, object, len(texts))
         encoded = protocol.to_utf8(array, "texts")
         # A batch costs what its longest text costs. The longest go first, so
         # that no worker is left alone with them in the end.
@@ -66,11 +68,12 @@ class Plan:
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             self.batches.append((rows, encoded[rows]))
-        self.concurrency = concurrency
+        self.concurrency, self._on_batch = concurrency, on_batch
         self.embeddings = np.empty([len(texts), 0], np.float32)
 
     def fill(self, rows: np.ndarray, answer: np.ndarray) -> None:
-        """Stores the embeddings of a batch, `[B, D]`."""
+        """Stores the embeddings of a batch, `[B, D]`; calls `on_batch` with
+        the number of its texts."""
         if not self.embeddings.size:
             shape = (len(self.embeddings), *answer.shape[1:])
             self.embeddings = np.empty(shape, np.float32)
@@ -81,35 +84,28 @@ class Plan:
                 "another version meanwhile. Pass `version`."
             )
         self.embeddings[rows] = answer
+        if self._on_batch:
+            self._on_batch(len(rows))
 
 
-def embed(
-    ask: Callable[[np.ndarray], np.ndarray],
-    plan: Plan,
-    on_batch: OnBatch = None,
-) -> np.ndarray:
+def embed(ask: Callable[[np.ndarray], np.ndarray], plan: Plan) -> np.ndarray:
     """Embeds the texts of a plan: float32 `[N, D]`, in their order.
 
     Several threads call `ask`, with a string array `[B]`, for embeddings
-    `[B, D]`. The calling thread calls `on_batch` with the number of texts of
-    each finished batch.
+    `[B, D]`, which the calling thread fills in.
     """
     pool = concurrent.futures.ThreadPoolExecutor(plan.concurrency)
     try:
         answers = pool.map(lambda batch: ask(batch[1]), plan.batches)
         for (rows, _), answer in zip(plan.batches, answers, strict=True):
             plan.fill(rows, answer)
-            if on_batch:
-                on_batch(len(rows))
     finally:
         pool.shutdown(cancel_futures=True)
     return plan.embeddings
 
 
 async def embed_async(
-    ask: Callable[[np.ndarray], Awaitable[np.ndarray]],
-    plan: Plan,
-    on_batch: OnBatch = None,
+    ask: Callable[[np.ndarray], Awaitable[np.ndarray]], plan: Plan
 ) -> np.ndarray:
     """Does what `embed` does in tasks of the running event loop."""
     waiting = iter(plan.batches)
@@ -117,8 +113,6 @@ async def embed_async(
     async def work():
         for rows, texts in waiting:
             plan.fill(rows, await ask(texts))
-            if on_batch:
-                on_batch(len(rows))
 
     try:
         async with asyncio.TaskGroup() as group:

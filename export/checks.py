@@ -249,7 +249,7 @@ def check_warmup(exported: Exported) -> str:
         )
     most = max(exported.card["batch_sizes"])
     for number, request in enumerate(replayed):
-        inputs = warmup.arrays(request)
+        inputs = messages.from_tensor_protos(request.inputs)
         if max(map(len, inputs.values())) > most:
             raise Failure(f"request {number} has more than {most} rows")
         exported.ask(request.model_spec.signature_name, inputs)

@@ -25,7 +25,6 @@ def run(
         arguments_class,
         prog=f"python -m {prog}",
         args=argv,
-        config=(tyro.conf.OmitSubcommandPrefixes,),
         use_underscores=True,
     )
     try:

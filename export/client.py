@@ -4,6 +4,7 @@ Shape letters: N texts, D embedding size.
 """
 
 import asyncio
+import contextlib
 import functools
 import math
 import time
@@ -26,7 +27,7 @@ DEFAULT_TIMEOUT = 25.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0  # seconds
 
 
-class AsyncClient:
+class AsyncClient(contextlib.AbstractAsyncContextManager):
     """A connection to one model of a server, for the event loop it is made in.
 
     A request that finds the server away or overloaded is sent again, with
@@ -37,9 +38,6 @@ class AsyncClient:
     def __init__(self, link: Grpc | AsyncRest, timeout: float):
         self._link, self._timeout = link, _checked_timeout(timeout)
         self._signatures: dict[str, Message] | None = None
-
-    async def __aenter__(self):
-        return self
 
     async def __aexit__(self, *_):
         await self.close()
@@ -129,14 +127,14 @@ class AsyncClient:
         embeds by its default signature. `on_batch` gets the number of texts of
         each answered request; `concurrency` requests are under way at once.
         """
-        plan = batches.Plan(texts, batch_size, concurrency)
+        plan = batches.Plan(texts, batch_size, concurrency, on_batch)
         signature = batches.signature_of(await self.signatures(timeout), kind)
 
         async def ask(batch):
             answer = await self.predict({"text": batch}, signature, timeout)
             return answer[batches.OUTPUT]
 
-        return await self._embed_batches(ask, plan, on_batch)
+        return await self._embed_batches(ask, plan)
 
     def _seconds(self, timeout):
         return self._timeout if timeout is None else _checked_timeout(timeout)
@@ -184,8 +182,8 @@ class _Blocking(AsyncClient):
         time.sleep(seconds)
 
     @staticmethod
-    async def _embed_batches(ask, plan, on_batch):
-        return batches.embed(lambda texts: _result(ask(texts)), plan, on_batch)
+    async def _embed_batches(ask, plan):
+        return batches.embed(lambda texts: _result(ask(texts)), plan)
 
     async def _send(self, request, seconds):
         return self._link.send(request, seconds)
@@ -210,7 +208,7 @@ def _blocking(method):
     return call
 
 
-class Client:
+class Client(contextlib.AbstractContextManager):
     """An `AsyncClient` for programs without asyncio: its methods block.
 
     Several threads may use a client at once.
@@ -219,9 +217,6 @@ class Client:
     def __init__(self, link: Grpc | AsyncRest, timeout: float):
         self._link = link
         self._model = _Blocking(link, timeout)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.close()

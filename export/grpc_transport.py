@@ -53,15 +53,16 @@ class Grpc:
         self._compression = grpc.Compression.Gzip if address.gzip else None
         where, tls = address.netloc, address.tls
         if tls is None:
-            channel = self._grpc.insecure_channel(where, _OPTIONS)
+            self._channel = self._grpc.insecure_channel(where, _OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(
                 tls.roots, tls.key, tls.certificate
             )
-            channel = self._grpc.secure_channel(where, credentials, _OPTIONS)
-        self._channel = channel
+            self._channel = self._grpc.secure_channel(
+                where, credentials, _OPTIONS
+            )
         services = messages.prediction_service_pb2_grpc
-        self._stub = services.PredictionServiceStub(channel)
+        self._stub = services.PredictionServiceStub(self._channel)
 
     def predict_request(
         self, inputs: Arrays, signature: str
@@ -85,10 +86,7 @@ class Grpc:
     ) -> Arrays:
         """Returns the outputs in an answer, which fit the `SignatureDef`."""
         try:
-            outputs = {
-                key: messages.from_tensor_proto(proto)
-                for key, proto in answer.outputs.items()
-            }
+            outputs = messages.from_tensor_protos(answer.outputs)
         except ValueError as error:
             raise unusable(self.url, f"a broken array: {error}") from error
         return check_outputs(self.url, outputs, definition, inputs)

@@ -46,7 +46,7 @@ def load(
         _check_class(type(loaded), model)
         if options:
             # A preset can be loaded in another configuration.
-            if _is_quantized(loaded):
+            if any(weight.dtype == "int8" for weight in loaded.weights):
                 raise ValueError(
                     f"`model` {model} is quantized to int8, so its `dtype` and "
                     "`embedding_dim` cannot be changed."
@@ -85,17 +85,13 @@ def load(
         serving["max_new_tokens"] = max_new_tokens
     _check_options(type(loaded), serving)
     service = services.of(loaded, preprocessor, **serving)
-    if dtype == "int8" and not _is_quantized(loaded):
+    if dtype == "int8" and service.dtype != dtype:
 
         def has_int8(layer):  # Keras warns about the others
             return type(layer).quantize is not keras.Layer.quantize
 
         service.backbone.quantize("int8", filters=has_int8)
     return service
-
-
-def _is_quantized(model):
-    return any(weight.dtype == "int8" for weight in model.weights)
 
 
 def _registered_class(file):

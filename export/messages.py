@@ -13,6 +13,7 @@ import itertools
 import pathlib
 import sys
 import types
+from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
@@ -167,6 +168,13 @@ def from_tensor_proto(proto: tensor_pb2.TensorProto) -> np.ndarray:
     if field == "half_val":
         return array.astype(np.uint16).view(dtype).reshape(shape)
     return array.astype(dtype, copy=False).reshape(shape)
+
+
+def from_tensor_protos(
+    protos: Mapping[str, tensor_pb2.TensorProto],
+) -> dict[str, np.ndarray]:
+    """Unpacks the inputs of a request, or the outputs of an answer."""
+    return {name: from_tensor_proto(proto) for name, proto in protos.items()}
 
 
 def _split(content, count):

@@ -69,17 +69,10 @@ class Encoder:
         """Embeds N texts, at least one, as "document" or "query": float32
         `[N, D]`. `on_batch` gets the number of texts of each batch."""
         signature = batches.signature_of(self.signatures, kind)
-
-        def count(texts_done):
-            self.requests += 1
-            if on_batch:
-                on_batch(texts_done)
-
-        return batches.embed(
-            lambda batch: self.ask(batch, signature),
-            batches.Plan(texts, self.batch_size, self.threads),
-            count,
-        )
+        plan = batches.Plan(texts, self.batch_size, self.threads, on_batch)
+        found = batches.embed(lambda batch: self.ask(batch, signature), plan)
+        self.requests += len(plan.batches)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,12 +153,6 @@ class Source:
             yield dataclasses.replace(
                 self, serve=None, server=server.grpc_url, model_name=name
             )
-
-    def pinned(self, model: Model) -> "Source":
-        """Returns the source of this version, even if there is a newer one."""
-        return dataclasses.replace(
-            self, model_name=model.name, version=model.version
-        )
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Encoder]:

@@ -36,17 +36,9 @@ def run_checks(
     on_start: Callable[[str], None] = lambda what: None,
 ) -> list[Result]:
     """Runs every check on a version folder; tells `on_start` what begins."""
-    results = _run_child(pathlib.Path(folder).resolve(), on_start)
-    for name in [*checks.CHECKS][len(results) :]:
-        detail = f"not run: {results[-1].name} failed"
-        results.append(Result(name, None, detail))
-    return results
-
-
-def _run_child(folder, on_start):
-    """Returns the results of a child, as far as it got."""
     results, names = [], list(checks.CHECKS)
     program = "from export import checks; checks.main()"
+    folder = pathlib.Path(folder).resolve()
     command = [sys.executable, "-c", program, str(folder)]
     with (
         tempfile.TemporaryFile("w+", errors="replace") as log,
@@ -54,7 +46,7 @@ def _run_child(folder, on_start):
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
-        for line in process.stdout:
+        for line in process.stdout or ():
             report = json.loads(line)
             doing = report.pop("doing")
             if report:
@@ -69,6 +61,9 @@ def _run_child(folder, on_start):
             if status < 0:
                 how = f"crashed the process ({signal.Signals(-status).name})"
             results.append(Result(names[len(results)], False, how))
+    for name in names[len(results) :]:
+        detail = f"not run: {results[-1].name} failed"
+        results.append(Result(name, None, detail))
     return results
 
 

@@ -65,14 +65,6 @@ def request(signature: str, inputs: Mapping[str, np.ndarray]) -> Message:
     return built
 
 
-def arrays(request: Message) -> dict[str, np.ndarray]:
-    """Returns the inputs of a `PredictRequest`."""
-    return {
-        name: messages.from_tensor_proto(proto)
-        for name, proto in request.inputs.items()
-    }
-
-
 def write(folder: pathlib.Path, requests: Iterable[Message]) -> None:
     """Writes `PredictRequest`s as the warm-up file of a SavedModel."""
     import tensorflow as tf

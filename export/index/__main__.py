@@ -10,7 +10,7 @@ import time
 
 import rich.console
 
-from export import cli, model_source
+from export import cli, messages, model_source
 from export.index.manifest import SHARD_DOCUMENTS, Kind, Options
 
 
@@ -88,4 +88,6 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
+    # None of these commands needs Keras, which takes seconds to import.
+    messages.stub_package("keras_fixedhead")
     sys.exit(cli.run(main, Arguments))

@@ -162,12 +162,17 @@ def update(
         from export.index import beam
 
         console.print(f"{runner} embeds {count:,} documents")
+        model = opened.model
+        # Not a newer version, which a worker may find.
+        pinned = dataclasses.replace(
+            source, model_name=model.name, version=model.version
+        )
         beam.run(
-            source.pinned(opened.model),
+            pinned,
             path.resolve(),
             missing,
             folder.resolve(),
-            opened.model,
+            model,
             runner,
             beam_options,
         )

@@ -14,7 +14,7 @@ import typing
 import rich.console
 import tyro
 
-from export import cli, model_source
+from export import cli, messages, model_source
 
 _STANDARD_OUTPUT = pathlib.Path("-")
 _DEFAULT = "fusion"
@@ -165,4 +165,6 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
+    # None of these commands needs Keras, which takes seconds to import.
+    messages.stub_package("keras_fixedhead")
     sys.exit(cli.run(main, Arguments))

@@ -24,6 +24,7 @@ RANKERS = ("encoder", "bm25", "fusion")
 DEPTH = 100
 _STANDARD = "-"
 _CHUNK = 1024  # lines in memory
+_WIDTH = 72  # characters of a text in a table
 
 
 class Hit(typing.NamedTuple):
@@ -91,7 +92,7 @@ def print_hits(
     query: str, hits: list[Hit], console: rich.console.Console
 ) -> None:
     """Prints the hits of one query."""
-    title = rich.markup.escape(tidy(query))
+    title = tidy(query)
     if not hits:
         console.print(f"{title}: no document found")
         return
@@ -102,22 +103,21 @@ def print_hits(
     table.add_column("text")
     for hit in hits:
         table.add_row(
-            str(hit.rank),
-            f"{hit.score:.4f}",
-            rich.markup.escape(tidy(hit.id)),
-            rich.markup.escape(tidy(hit.text)),
+            str(hit.rank), f"{hit.score:.4f}", tidy(hit.id), tidy(hit.text)
         )
     console.print(table)
 
 
-def tidy(text: str, width: int = 72) -> str:
-    """Returns the beginning of a text in one line.
+def tidy(text: str) -> str:
+    """Returns the beginning of a text in one line, as rich's markup.
 
     It has no control characters, which a terminal would obey.
     """
-    line = "".join(c if c.isprintable() else " " for c in text[: 8 * width])
+    line = "".join(c if c.isprintable() else " " for c in text[: 8 * _WIDTH])
     line = " ".join(line.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    if len(line) > _WIDTH:
+        line = line[: _WIDTH - 1] + "…"
+    return rich.markup.escape(line)
 
 
 def converse(

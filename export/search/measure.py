@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import rich.console
-import rich.markup
 import rich.table
 from rich.progress import MofNCompleteColumn
 
@@ -137,12 +136,11 @@ def print_examples(
     count = min(_EXAMPLES, len(collection.queries))
     for query in np.linspace(0, len(collection.queries) - 1, count, dtype=int):
         relevant = collection.relevant[query]
-        title = rich.markup.escape(tidy(collection.queries[query]))
-        lines = [f"[bold]{title}[/]"]
+        lines = [f"[bold]{tidy(collection.queries[query])}[/]"]
         for row in first.documents[query, :_HITS]:
             if row < 0:
                 break
-            name = rich.markup.escape(tidy(collection.document_ids[row]))
+            name = tidy(collection.document_ids[row])
             is_relevant = row in relevant
             lines.append(f"[green]+ {name}[/]" if is_relevant else f"- {name}")
         ranks = [
@@ -154,10 +152,8 @@ def print_examples(
 
 
 def _first_rank(documents, relevant):
-    for place, row in enumerate(documents, 1):
-        if row in relevant:
-            return str(place)
-    return f">{len(documents)}"
+    places = np.flatnonzero(np.isin(documents, list(relevant)))
+    return str(places[0] + 1) if places.size else f">{len(documents)}"
 
 
 def print_metrics(measured: dict[str, dict[str, float]], title: str) -> None:

@@ -60,7 +60,7 @@ def serve(
         inputs, labels, weights = preprocessor(texts)
         tensors = {**inputs, "labels": labels, "weights": weights}
         return _likelihood(
-            model, *golden.trimmed(service.as_int32(tensors)).values()
+            model, *golden.trimmed(service.to_numpy(tensors)).values()
         )
 
     def continued(text):
@@ -78,7 +78,7 @@ def serve(
         return {"generated": tokenizer.detokenize(words)}
 
     def expected_generate(texts):
-        inputs = service.as_int32(preprocessor.generate_preprocess(texts))
+        inputs = service.to_numpy(preprocessor.generate_preprocess(texts))
         given = inputs["padding_mask"].sum(axis=1)
         guesses, _ = tf.function(continued, autograph=False)(tf.constant(texts))
         most = ops.convert_to_numpy(limits(given))
@@ -93,7 +93,7 @@ def serve(
 
     def tokenized(texts):
         inputs, _, _ = preprocessor(texts)
-        inputs = service.as_int32(inputs)
+        inputs = service.to_numpy(inputs)
         return {**inputs, "segment_ids": np.zeros_like(inputs["token_ids"])}
 
     def compared(inputs):
@@ -259,7 +259,7 @@ def _continued(model, token_ids, given, tokenizer):
     """
     while True:
         logits = model.score(token_ids[None])
-        logits = service.as_float32({"logits": logits})["logits"][0]
+        logits = service.to_numpy({"logits": logits})["logits"][0]
         logits = logits[given - 1 : -1, : tokenizer.vocabulary_size()]
         best = logits.argmax(axis=-1).astype("int32")
         ends = np.flatnonzero(best == tokenizer.end_token_id)

@@ -99,34 +99,20 @@ def windows(
     has_most = token.with_flat_values(_has_most_context(token, tf.size(ids)))
 
     before = tf.gather(questions, question)  # [N, None]
-    column = tf.ones([tf.size(question), 1], tf.int32)
-    begin = tf.concat([column, before, column], axis=1)
-    none = tf.zeros_like(begin)
-    part = tf.ones_like(token, tf.int32)
-    token_ids = tf.concat(
-        [
-            column * tokenizer.start_token_id,
-            before,
-            column * tokenizer.end_token_id,
-            tf.gather(ids, token),
-            column * tokenizer.end_token_id,
-        ],
-        axis=1,
-    )
+    column = tf.zeros([tf.size(question), 1], tf.int32)
+    begin = tf.concat([column, tf.zeros_like(before), column], axis=1)
 
-    def padded(of_begin, of_part, of_end):
-        return tf.concat([of_begin, of_part, of_end], axis=1).to_tensor()
+    def placed(of_tokens):
+        """Returns values of the tokens where these are in the rows, [N, T]."""
+        of_tokens = tf.cast(of_tokens, tf.int32)
+        return tf.concat([begin, of_tokens, column], axis=1).to_tensor()
 
     return WindowBatch(
-        inputs={
-            "token_ids": token_ids.to_tensor(tokenizer.pad_token_id),
-            "padding_mask": tf.ones_like(token_ids).to_tensor(),
-            "segment_ids": padded(none, part, column),
-        },
+        inputs=preprocessor.pack_in_graph([before, tf.gather(ids, token)]),
         question=question,
-        token=padded(none, tf.cast(token, tf.int32), 0 * column),
-        is_context=padded(none, part, 0 * column) > 0,
-        may_start=padded(none, tf.cast(has_most, tf.int32), 0 * column) > 0,
+        token=placed(token),
+        is_context=placed(tf.ones_like(token)) > 0,
+        may_start=placed(has_most) > 0,
         starts=_of_tokens(starts, per_word),
         ends=_of_tokens(ends, per_word),
     )
@@ -217,15 +203,12 @@ def _best_spans(start, end, may_start, is_context, token):
     the first of equal ones."""
     start = tf.where(may_start, tf.cast(start, tf.float64), -np.inf)
     end = tf.where(is_context, tf.cast(end, tf.float64), -np.inf)
-    end = tf.pad(
-        end, [[0, 0], [0, MAX_ANSWER_LENGTH - 1]], constant_values=-np.inf
+    ends = tf.signal.frame(
+        end, MAX_ANSWER_LENGTH, 1, pad_end=True, pad_value=-np.inf
     )
-    places = tf.range(tf.shape(start)[1])[:, tf.newaxis]
-    ends = tf.gather(end, places + tf.range(MAX_ANSWER_LENGTH), axis=1)
     scores = start[:, :, tf.newaxis] + ends  # [N, T, L]
-    scores = tf.reshape(
-        scores, [tf.shape(start)[0], tf.size(places) * MAX_ANSWER_LENGTH]
-    )
+    count, length = tf.unstack(tf.shape(start))
+    scores = tf.reshape(scores, [count, length * MAX_ANSWER_LENGTH])
     # tf.argmax needs a place even if there are no windows.
     scores = tf.pad(scores, [[0, 0], [0, 1]], constant_values=-np.inf)
     best = tf.argmax(scores, axis=1, output_type=tf.int32)

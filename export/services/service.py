@@ -97,19 +97,13 @@ def serves(cls: type[keras.Model]) -> Callable:
     return register
 
 
-def as_int32(inputs: Mapping) -> dict[str, np.ndarray]:
-    """Converts a preprocessor's tensors to the arrays of a request."""
+def to_numpy(tensors: Mapping) -> dict[str, np.ndarray]:
+    """Converts tensors to the arrays of a request or an answer: integers and
+    booleans to int32, floats to float32."""
+    arrays = {name: ops.convert_to_numpy(x) for name, x in tensors.items()}
     return {
-        name: ops.convert_to_numpy(ids).astype("int32")
-        for name, ids in inputs.items()
-    }
-
-
-def as_float32(outputs: Mapping) -> dict[str, np.ndarray]:
-    """Converts a Keras model's tensors to the arrays of an answer."""
-    return {
-        name: ops.convert_to_numpy(ops.cast(x, "float32"))
-        for name, x in outputs.items()
+        name: x.astype("int32" if x.dtype.kind in "biu" else "float32")
+        for name, x in arrays.items()
     }
 
 
@@ -294,17 +288,15 @@ def golden_cases(
 def _answered(service, inputs, padded):
     """Builds the `golden.Case` of inputs, arrays `[N, ...]`."""
     count = len(next(iter(inputs.values())))
-    outputs, margins = {}, []
+    answers, margins = [], []
     for start in range(0, count, _ROWS):
         rows = {n: array[start : start + _ROWS] for n, array in inputs.items()}
-        answers = padded(rows)
-        for name, array in answers.outputs.items():
-            outputs.setdefault(name, []).append(golden.condense(array))
-        if answers.margin is not None:
-            margins.append(answers.margin)
-    outputs = {name: _stack(arrays) for name, arrays in outputs.items()}
+        outputs, margin = padded(rows)
+        answers.append({n: golden.condense(x) for n, x in outputs.items()})
+        margins.append(margin)
+    outputs = {n: _stack([some[n] for some in answers]) for n in answers[0]}
     decided = np.ones(count, bool)
-    if margins:
+    if margins[0] is not None:
         scale = golden.scale(*outputs.values())
         least = golden.TOLERANCES[service.dtype] * scale
         margins = np.concatenate(margins)
@@ -318,16 +310,15 @@ def _stack(arrays: list[np.ndarray]) -> np.ndarray:
     """Concatenates rows, `[N, T]` padded to the largest T as models do."""
     if arrays[0].ndim == 1:
         return np.concatenate(arrays)
-    shape = sum(map(len, arrays)), max(array.shape[1] for array in arrays)
-    stacked, start = np.zeros(shape, np.result_type(*arrays)), 0
-    if stacked.dtype.kind == "f":
-        if any((array == golden.PADDING).any() for array in arrays):
-            stacked[:] = golden.PADDING
-    for array in arrays:
-        end = start + len(array)
-        stacked[start:end, : array.shape[1]] = array
-        start = end
-    return stacked
+    longest = max(array.shape[1] for array in arrays)
+    is_padded = any(golden.PADDING in array for array in arrays)
+    fill = golden.PADDING if is_padded else np.zeros([], arrays[0].dtype)
+
+    def padded(array):
+        width = [(0, 0), (0, longest - array.shape[1])]
+        return np.pad(array, width, constant_values=fill)
+
+    return np.concatenate([*map(padded, arrays)])
 
 
 def _rows(items, longest):

@@ -37,7 +37,7 @@ def serve(
         return context_graph.answers(labeler.label_packed, found, contexts)
 
     def padded(inputs):
-        return service.Answers(service.as_float32(labeler(inputs)))
+        return service.Answers(service.to_numpy(labeler(inputs)))
 
     def expected(questions, contexts):
         rows = [

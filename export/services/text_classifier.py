@@ -37,7 +37,7 @@ def serve(
 
     def padded(inputs):
         probabilities = {"probabilities": ops.softmax(classifier(inputs))}
-        outputs = service.as_float32(probabilities)
+        outputs = service.to_numpy(probabilities)
         if not labels:
             return service.Answers(outputs)
         ordered = np.sort(outputs["probabilities"], axis=-1)
@@ -51,7 +51,7 @@ def serve(
     def tokenized(*texts):
         # Without `y` a tuple of two is taken for inputs and labels.
         texts = texts if len(texts) > 1 else texts[0]
-        return service.as_int32(preprocessor(texts, y=None))
+        return service.to_numpy(preprocessor(texts, y=None))
 
     def expected(*texts):
         return padded(golden.trimmed(tokenized(*texts)))

@@ -26,7 +26,7 @@ def serve(
 
     def padded(inputs):
         outputs = {"embedding": embedder(inputs)}
-        return service.Answers(service.as_float32(outputs))
+        return service.Answers(service.to_numpy(outputs))
 
     return _of_single_texts(embedder, preprocessor, size, packed, padded)
 
@@ -59,7 +59,7 @@ def serve_backbone(
         x = outputs["sequence_output"]
         mask = ops.cast(inputs["padding_mask"], x.dtype)
         outputs = {**outputs, "sequence_output": x * mask[:, :, None]}
-        return service.Answers(service.as_float32(outputs))
+        return service.Answers(service.to_numpy(outputs))
 
     echoed = ("token_ids", "padding_mask")  # which clients do not know
     return _of_single_texts(
@@ -79,7 +79,7 @@ def _of_single_texts(model, preprocessor, size, packed, padded, echoed=()):
 
         def expected(texts):
             inputs = preprocessor([prefix + text for text in texts])
-            inputs = service.as_int32(inputs)
+            inputs = service.to_numpy(inputs)
             outputs = padded(golden.trimmed(inputs)).outputs
             echo = {name: inputs[name] for name in echoed}
             return service.Answers(outputs | echo)
@@ -91,7 +91,7 @@ def _of_single_texts(model, preprocessor, size, packed, padded, echoed=()):
         model=model,
         preprocessor=preprocessor,
         texts={session.DEFAULT_SIGNATURE: of_prompt(None), **prompts},
-        golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
+        golden_ids=lambda: service.to_numpy(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,
         tokenize=preprocessor.pad_to_longest,

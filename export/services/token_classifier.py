@@ -41,7 +41,7 @@ def serve(
 
     def padded(inputs):
         outputs = at_real_tokens(classifier(inputs), inputs)
-        return service.Answers(service.as_float32(outputs))
+        return service.Answers(service.to_numpy(outputs))
 
     def answer(texts):
         words, starts, ends = context_graph.words(texts, tokenizer)
@@ -71,7 +71,7 @@ def serve(
         }
 
     def expected(texts):
-        inputs = golden.trimmed(service.as_int32(preprocessor(texts)))
+        inputs = golden.trimmed(service.to_numpy(preprocessor(texts)))
         found = padded(inputs).outputs["probabilities"]
         split = context_graph.words(texts, tokenizer)
         rows = [
@@ -96,7 +96,7 @@ def serve(
         model=classifier,
         preprocessor=preprocessor,
         texts={session.DEFAULT_SIGNATURE: signature},
-        golden_ids=lambda: service.as_int32(preprocessor(list(golden.TEXTS))),
+        golden_ids=lambda: service.to_numpy(preprocessor(list(golden.TEXTS))),
         packed=packed,
         padded=padded,
         tokenize=preprocessor.pad_to_longest,

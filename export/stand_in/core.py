@@ -213,7 +213,7 @@ def _load(folder):
     loaded = session.SavedModelSession(folder)
     try:
         for request in warmup.read(folder):
-            inputs = warmup.arrays(request)
+            inputs = messages.from_tensor_protos(request.inputs)
             loaded.run(inputs, request.model_spec.signature_name)
     except BaseException:
         loaded.close()

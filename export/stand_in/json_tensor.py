@@ -166,9 +166,7 @@ def _shape(value):
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
-        if not value:
-            break
-        value = value[0]
+        value = value[0] if value else None
     if len(shape) > messages.MAX_RANK:
         raise _unexpected_level(len(shape), messages.MAX_RANK)
     return shape

@@ -14,9 +14,6 @@ from typing import Any
 
 import tyro
 
-# From sysexits.h: the same command may succeed when it is tried again.
-EX_TEMPFAIL = 75
-
 
 class Interrupted(Exception):
     """A signal stopped the run, which saved a checkpoint after `step`."""
@@ -32,7 +29,7 @@ class Interrupted(Exception):
 class WorkerLost(Exception):
     """Another worker is gone, and this one cannot go on without it."""
 
-    exit_status = EX_TEMPFAIL
+    exit_status = os.EX_TEMPFAIL  # the same command may succeed later
 
 
 class RunFailed(Exception):
@@ -73,15 +70,11 @@ def read_flags(
 
 
 def read_choice(
-    flag: str,
-    choices: Collection[str],
-    args: list[str] | None,
-    prog: str,
-    default: str | None = None,
+    flag: str, choices: Collection[str], args: list[str] | None, prog: str
 ) -> Any:
-    """Reads the one flag that decides which others there are."""
+    """Reads the one flag, if given, that decides which others there are."""
     parser = argparse.ArgumentParser(prog, add_help=False, allow_abbrev=False)
-    parser.add_argument(flag, dest="chosen", choices=choices, default=default)
+    parser.add_argument(flag, dest="chosen", choices=choices)
     return parser.parse_known_args(args)[0].chosen
 
 

@@ -19,7 +19,6 @@ from training.engine.configs import (
     ExperimentConfig,
     RunConfig,
     TrainingConfig,
-    check,
     check_positive,
 )
 from training.engine.optimizer import build_optimizer
@@ -218,11 +217,13 @@ def _check(strategy, training, run):
     check_positive(log_interval=run.log_interval)
     for name in ("evaluation", "checkpoint", "attention"):
         interval = getattr(run, f"{name}_interval")
-        if interval is not None:
-            check(
-                f"a positive multiple of `log_interval`, {run.log_interval}",
-                lambda x: x > 0 and x % run.log_interval == 0,
-                **{f"{name}_interval": interval},
+        if interval is not None and (
+            interval < 1 or interval % run.log_interval
+        ):
+            raise ValueError(
+                f"`{name}_interval` must be a positive multiple of "
+                f"`log_interval`. Received: {name}_interval={interval}, "
+                f"log_interval={run.log_interval}"
             )
 
 

@@ -25,13 +25,12 @@ def training_command(
         named_runs |= module.NAMED_RUNS
 
     def parse(args: list[str] | None = None) -> ExperimentConfig:
-        first = next(iter(named_runs))
-        name = cli.read_choice("--config", named_runs, args, prog, first)
+        name = cli.read_choice("--config", named_runs, args, prog)
         listed = "\nNamed configurations:"
         for named, function in named_runs.items():
             lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())
             listed += f"\n  {named}: " + "\n        ".join(lines)
-        default = named_runs[name]()
+        default = named_runs[name or next(iter(named_runs))]()
         return cli.read_flags(
             type(default),
             args,

@@ -23,7 +23,7 @@ from typing import Annotated
 import tyro
 
 from training.engine import cli
-from training.engine.cli import EX_TEMPFAIL, exit_status
+from training.engine.cli import exit_status
 from training.engine.configs import check_at_least
 
 _PROG = "training.launch"
@@ -112,7 +112,7 @@ class WorkerConfig(RestartConfig):
 
 def is_temporary(status: int) -> bool:
     """Whether the same command may succeed after this exit status."""
-    return status == EX_TEMPFAIL or status >= 128
+    return status == os.EX_TEMPFAIL or status >= 128
 
 
 class Supervisor:
@@ -152,7 +152,7 @@ class Supervisor:
                 if self._signum:
                     return 128 + self._signum
         _say("no restart is left; the same command continues the run")
-        return EX_TEMPFAIL
+        return os.EX_TEMPFAIL
 
     def _run_once(self):
         self._processes.clear()

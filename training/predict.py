@@ -7,16 +7,14 @@ Prints the task's metrics for the examples that have answers or labels in the
 file. Each task has its own flags: --task NAME --help lists them.
 """
 
-import argparse
 import importlib
 import sys
-
-import tyro
 
 from training.engine import cli
 from training.engine.configs import PredictConfig
 from training.tasks import TASKS
 
+_PROG = "training.predict"
 _KINDS: dict[str, type[PredictConfig]] = {
     name: configs.Prediction
     for name, configs in TASKS.items()
@@ -26,25 +24,13 @@ _KINDS: dict[str, type[PredictConfig]] = {
 
 def parse(args: list[str] | None = None) -> PredictConfig:
     """Returns the flags of the task that `--task` names."""
-    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    chosen.add_argument("--task")
-    name = chosen.parse_known_args(args)[0].task
-    if name is not None and name not in _KINDS:
-        cli.say_error(
-            "training.predict",
-            f"--task must be one of {', '.join(_KINDS)}. Received: {name}",
-        )
-        sys.exit(cli.USAGE)
-    tasks = "\n".join(
-        f"  {name}: {kind.__doc__}" for name, kind in _KINDS.items()
+    kind = _KINDS.get(
+        cli.read_choice("--task", _KINDS, args, _PROG), PredictConfig
     )
-    return tyro.cli(
-        _KINDS.get(name or "", PredictConfig),
-        args=args,
-        prog="python -m training.predict",
-        description=f"{cli.description(__doc__)}\n\nTasks:\n{tasks}",
-        use_underscores=True,
-    )
+    doc = f"{__doc__}\nTasks:"
+    for name, configs in _KINDS.items():
+        doc += f"\n  {name}: {configs.__doc__}"
+    return cli.read_flags(kind, args, _PROG, doc)
 
 
 def predict(config: PredictConfig) -> None:
@@ -58,8 +44,7 @@ def predict(config: PredictConfig) -> None:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return cli.run(predict, parse(args), "training.predict")
+    return cli.run(predict, parse(args), _PROG)
 
 
 if __name__ == "__main__":

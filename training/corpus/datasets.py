@@ -141,7 +141,7 @@ def open_dataset(
     info = builder.info
     split = match["split"] or "train"
     num_examples = info.splits[split].num_examples
-    in_all = sum(part.num_examples for part in info.splits.values())
+    in_all = info.splits.total_num_examples
     return TfdsSplit(
         name=":".join(info.full_name.rsplit("/", 1)),
         split=split,

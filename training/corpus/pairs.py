@@ -69,8 +69,10 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
     for where, record in records:
         query = _either(record, "query", "anchor", where)
         document = _either(record, "document", "positive", where)
+        # It ends in the number of a line, or of an example in brackets.
+        number = re.findall(r"\d+", where)[-1]
         pair = Pair(
-            beir.identifier(record.get("id", _number(where)), "id", where),
+            beir.identifier(record.get("id", number), "id", where),
             beir.text(record, query, where),
             beir.text(record, document, where),
             _negatives(record, where),
@@ -87,11 +89,6 @@ def read_jsonl(path: str | os.PathLike) -> list[Pair]:
             )
         pairs[pair.id] = pair
     return list(pairs.values())
-
-
-def _number(where):
-    """Returns the number of a line, or of an example in brackets."""
-    return where.removesuffix("]").replace("[", ":").rpartition(":")[2]
 
 
 def _either(record, ours, theirs, where):

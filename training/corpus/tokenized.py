@@ -148,6 +148,5 @@ def _lengths_path(path):
 
 
 def file_sha256(path: pathlib.Path) -> str:
-    """Returns the checksum of a file."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,5 +1,6 @@
 """What commands share: flags, messages, errors, signals, locks, statuses."""
 
+import argparse
 import contextlib
 import fcntl
 import importlib
@@ -8,15 +9,10 @@ import pathlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tyro
-
-# From sysexits.h: the same command may succeed when it is tried again.
-EX_TEMPFAIL = 75
-# As argparse and tyro: the command line is wrong.
-USAGE = 2
 
 
 class Interrupted(Exception):
@@ -33,7 +29,7 @@ class Interrupted(Exception):
 class WorkerLost(Exception):
     """Another worker is gone, and this one cannot go on without it."""
 
-    exit_status = EX_TEMPFAIL
+    exit_status = os.EX_TEMPFAIL  # the same command may succeed later
 
 
 class RunFailed(Exception):
@@ -48,27 +44,38 @@ _FAILURES = (
 
 
 def command(
-    verb: Callable, config_type: type, prog: str, doc: str
+    verb: Callable, config_type: Any, prog: str, doc: str
 ) -> Callable[..., int]:
     """Returns `main` of a module: it reads `config_type` and runs the verb."""
 
     def main(args: list[str] | None = None) -> int:
-        config: Any = tyro.cli(
-            config_type,
-            args=args,
-            prog=f"python -m {prog}",
-            description=description(doc),
-            use_underscores=True,
-        )
-        return run(verb, config, prog)
+        return run(verb, read_flags(config_type, args, prog, doc), prog)
 
     return main
 
 
-def description(doc: str) -> str:
-    """Returns a module's docstring for `--help`, as tyro formats it best."""
-    # tyro adds a blank line before an indented one.
-    return re.sub("^ {4}", "", doc.strip(), flags=re.MULTILINE)
+def read_flags(
+    kind: Any, args: list[str] | None, prog: str, doc: str, **options: Any
+) -> Any:
+    """Reads a `kind` from the flags; `options` are those of `tyro.cli`."""
+    return tyro.cli(
+        kind,
+        args=args,
+        prog=f"python -m {prog}",
+        # tyro adds a blank line before an indented one.
+        description=re.sub("^ {4}", "", doc.strip(), flags=re.MULTILINE),
+        use_underscores=True,
+        **options,
+    )
+
+
+def read_choice(
+    flag: str, choices: Collection[str], args: list[str] | None, prog: str
+) -> Any:
+    """Reads the one flag, if given, that decides which others there are."""
+    parser = argparse.ArgumentParser(prog, add_help=False, allow_abbrev=False)
+    parser.add_argument(flag, dest="chosen", choices=choices)
+    return parser.parse_known_args(args)[0].chosen
 
 
 def run(verb: Callable[[Any], int | None], config: Any, prog: str) -> int:

@@ -6,6 +6,7 @@ continue a run, these parts must be the same as before.
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import tyro
@@ -195,65 +196,53 @@ def named_run(kind: type[_Part], /, **flags: Any) -> _Part:
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
-        part = field.type
-        if isinstance(part, type) and dataclasses.is_dataclass(part):
-            values[field.name] = named_run(part, **_taken(part, flags))
+        if isinstance(field.type, type) and dataclasses.is_dataclass(
+            field.type
+        ):
+            values[field.name] = named_run(field.type)
         elif field.default is dataclasses.MISSING:
             values[field.name] = tyro.MISSING
-    return kind(**(values | flags))
+    return changed(kind(**values), **flags)
 
 
 def changed(run: _Part, /, **flags: Any) -> _Part:
     """Returns a run with other values of some flags."""
-    values: dict[str, Any] = dict(vars(run))
-    parts = {
-        name: changed(value, **_taken(value, flags))
-        for name, value in values.items()
-        if dataclasses.is_dataclass(value) and not isinstance(value, type)
-    }
-    return dataclasses.replace(run, **parts, **flags)
+    for name, part in vars(run).items():
+        if dataclasses.is_dataclass(part) and not isinstance(part, type):
+            own = {
+                flag: flags.pop(flag) for flag in vars(part) if flag in flags
+            }
+            flags[name] = changed(part, **own)
+    return dataclasses.replace(run, **flags)
 
 
-def _taken(part, flags):
-    """Removes the fields of a dataclass from the flags and returns them."""
-    names = [field.name for field in dataclasses.fields(part)]
-    return {name: flags.pop(name) for name in names if name in flags}
+def check(wanted: str, accepts: Callable[[Any], bool], **values: float) -> None:
+    """Raises a `ValueError` for the first value that is not as wanted."""
+    for name, value in values.items():
+        if not accepts(value):
+            raise ValueError(f"`{name}` must be {wanted}. Received: {value}")
 
 
 def check_at_least(least: int, **values: float) -> None:
-    """Raises a `ValueError` for the first value under `least`."""
-    for name, value in values.items():
-        if value < least:
-            raise ValueError(
-                f"`{name}` must be at least {least}. Received: {value}"
-            )
+    check(f"at least {least}", lambda value: value >= least, **values)
 
 
 def check_positive(**values: float) -> None:
-    """Raises a `ValueError` for the first value that is not positive."""
-    for name, value in values.items():
-        if value <= 0:
-            raise ValueError(f"`{name}` must be positive. Received: {value}")
+    check("positive", lambda value: value > 0, **values)
 
 
 def check_fraction(**values: float) -> None:
-    """Raises a `ValueError` for the first value outside of 0 to 1."""
-    for name, value in values.items():
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(
-                f"`{name}` must be between 0 and 1. Received: {value}"
-            )
+    check("between 0 and 1", lambda value: 0 <= value <= 1, **values)
 
 
 def check_length(longest: int, special_tokens: int, **lengths: int) -> None:
     """Checks that sequences have room for a token, and positions for them."""
-    for name, length in lengths.items():
-        if not special_tokens < length <= longest:
-            raise ValueError(
-                f"`{name}` must be over {special_tokens} (the special tokens) "
-                f"and at most max_sequence_length={longest}. "
-                f"Received: {length}"
-            )
+    check(
+        f"over {special_tokens} (the special tokens) and at most "
+        f"max_sequence_length={longest}",
+        lambda length: special_tokens < length <= longest,
+        **lengths,
+    )
 
 
 def check_whole_batch(accumulation_steps: int, compared: str) -> None:

@@ -28,7 +28,6 @@ class Share(typing.NamedTuple):
     def of(
         cls, context: tf.distribute.InputContext, global_batch_size: int
     ) -> "Share":
-        """Returns the share of the worker of `context`."""
         size = replica_batch_size(
             global_batch_size, context.num_replicas_in_sync
         )

@@ -1,6 +1,5 @@
 """Commands that train one of several named runs."""
 
-import argparse
 import pkgutil
 import re
 import sys
@@ -9,7 +8,7 @@ from types import ModuleType
 
 import tyro
 
-from training.engine.cli import description, import_tensorflow, run
+from training.engine import cli
 from training.engine.configs import ExperimentConfig
 
 
@@ -26,29 +25,23 @@ def training_command(
         named_runs |= module.NAMED_RUNS
 
     def parse(args: list[str] | None = None) -> ExperimentConfig:
-        chosen = argparse.ArgumentParser(
-            prog, add_help=False, allow_abbrev=False
-        )
-        first = next(iter(named_runs))
-        chosen.add_argument("--config", default=first, choices=named_runs)
-        name = chosen.parse_known_args(args)[0].config
-        listed = ""
+        name = cli.read_choice("--config", named_runs, args, prog)
+        listed = "\nNamed configurations:"
         for named, function in named_runs.items():
             lines = re.split(r"\s*\n\s*", (function.__doc__ or "").strip())
-            listed += f"\n  {named}: " + "\n    ".join(lines)
-        default = named_runs[name]()
-        return tyro.cli(
+            listed += f"\n  {named}: " + "\n        ".join(lines)
+        default = named_runs[name or next(iter(named_runs))]()
+        return cli.read_flags(
             type(default),
-            args=args,
-            prog=f"python -m {prog}",
-            description=f"{description(doc)}\n\nNamed configurations:{listed}",
+            args,
+            prog,
+            doc + listed,
             default=default,
             config=(tyro.conf.OmitArgPrefixes,),
-            use_underscores=True,
         )
 
     def train(config: ExperimentConfig) -> dict[str, float]:
-        import_tensorflow()
+        cli.import_tensorflow()
         from training.engine.loop import run_task
 
         return run_task(config, pkgutil.resolve_name(config.task))
@@ -64,6 +57,6 @@ def training_command(
 
             return run_seeds(prog, config, args)
 
-        return run(verb, parse(args), prog)
+        return cli.run(verb, parse(args), prog)
 
     return parse, train, main

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -19,19 +19,17 @@ from keras_fixedhead import (
     FixedHeadTokenizer,
 )
 from keras_fixedhead.convert.bert_files import read_vocabulary
-from keras_fixedhead.files import loading
+from keras_fixedhead.files import loading, write_json
 from training.engine.configs import ModelConfig, StartConfig
 from training.engine.records import differences
 
 _Task = TypeVar("_Task", bound=keras_hub.models.Task)
 
-SHAPE = (
-    "num_layers",
-    "num_heads",
-    "hidden_dim",
-    "intermediate_dim",
-    "head_size",
-    "max_sequence_length",
+# The fields of a `ModelConfig` that decide what the weights are.
+SHAPE = tuple(
+    field.name
+    for field in dataclasses.fields(ModelConfig)
+    if field.name not in ("dropout", "dtype")
 )
 
 # A generous bound for what a preset holds besides its weights.
@@ -230,8 +228,8 @@ class Origin:
     """The source of a shrunk encoder, and the parts of it that it keeps."""
 
     source_sha256: str  # see `preset_sha256`
-    layers: tuple[int, ...]  # counted from 0
-    channels: tuple[int, ...]
+    layers: Sequence[int]  # counted from 0
+    channels: Sequence[int]
 
     def states(self, num_layers: int) -> tuple[int, ...]:
         """Which states of the source, of `num_layers`, its blocks lead to.
@@ -241,8 +239,7 @@ class Origin:
         return (*self.layers[1:], num_layers)
 
     def write(self, preset: pathlib.Path) -> None:
-        text = json.dumps(dataclasses.asdict(self), indent=2)
-        (preset / _ORIGIN).write_text(f"{text}\n", encoding="utf-8")
+        write_json(preset / _ORIGIN, dataclasses.asdict(self))
 
 
 def read_origin(preset: pathlib.Path, source_sha256: str) -> Origin:
@@ -260,6 +257,4 @@ def read_origin(preset: pathlib.Path, source_sha256: str) -> Origin:
             "`teacher` must be the preset that `init` was shrunk from. "
             f"Received: another one than {str(preset)!r} names"
         )
-    return dataclasses.replace(
-        origin, layers=tuple(origin.layers), channels=tuple(origin.channels)
-    )
+    return origin

@@ -138,7 +138,6 @@ class RunRecords:
         _write(preset / "run.json", json.dumps(description, indent=2) + "\n")
 
     def say(self, message: str) -> None:
-        """Prints a line."""
         # Lines of a log file, and paths in them, must not wrap.
         self._console.print(
             message, highlight=False, markup=False, soft_wrap=True

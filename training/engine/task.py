@@ -25,6 +25,7 @@ from keras_fixedhead.progress import progress
 from training.engine.configs import (
     FinetuneConfig,
     HeadConfig,
+    check,
     check_length,
     check_positive,
 )
@@ -214,12 +215,11 @@ class FinetuningTask(SequenceTask):
         self.config = config
         self._options = getattr(config, self.part)
         if isinstance(self._options, HeadConfig):
-            rate = self._options.head_dropout
-            if not 0.0 <= rate < 1.0:
-                raise ValueError(
-                    "`head_dropout` must be from 0 to below 1. "
-                    f"Received: {rate}"
-                )
+            check(
+                "from 0 to below 1",
+                lambda rate: 0 <= rate < 1,
+                head_dropout=self._options.head_dropout,
+            )
         self._start, self._model = read_start(config.model)
 
     @functools.cached_property

@@ -43,11 +43,9 @@ def peak_flops(dtype: str) -> float | None:
 
 
 def _of_gpu(device_name):
-    for name, peak in _PEAK_FLOPS.items():
-        # As a word: an L40S is not an L4.
-        if re.search(rf"\b{name}\b", device_name):
-            return peak
-    return None
+    # As a word: an L40S is not an L4.
+    found = (n for n in _PEAK_FLOPS if re.search(rf"\b{n}\b", device_name))
+    return _PEAK_FLOPS.get(next(found, ""))
 
 
 def _measured(dtype, size=1024, repeats=8):
@@ -99,16 +97,10 @@ class Trainer(orbit.StandardTrainer):
 
     def _accumulated(self, batch, totals):
         """Computes what `_gradients` does, part by part."""
-
-        def divided(x):
-            # [M, ...] -> [parts, M / parts, ...]
-            sizes = [
-                tf.shape(x)[axis] if size is None else size
-                for axis, size in enumerate(x.shape[1:], start=1)
-            ]
-            return tf.reshape(x, [self._parts, -1, *sizes])
-
-        parts = tf.nest.map_structure(divided, batch)
+        # [M, ...] -> [parts, M / parts, ...]
+        parts = tf.nest.map_structure(
+            lambda x: tf.stack(tf.split(x, self._parts)), batch
+        )
 
         def part(number):
             one = tf.nest.map_structure(lambda x: x[number], parts)

@@ -18,44 +18,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import Annotated
 
 import tyro
 
 from training.engine import cli
-from training.engine.cli import EX_TEMPFAIL, exit_status
+from training.engine.cli import exit_status
 from training.engine.configs import check_at_least
 
 _PROG = "training.launch"
 _POLL_INTERVAL = 0.1  # seconds
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RestartConfig:
-    """When workers restart."""
-
-    max_restarts: int = 10
-    """Restarts before giving up."""
-    restart_delay: float = 10.0
-    """Seconds before a restart."""
-    grace_period: float = 120.0
-    """Seconds that workers have to end after one was lost or a signal came;
-    then they are killed. Allow for log_interval updates and a checkpoint."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalConfig(RestartConfig):
-    """Several workers on this machine, over loopback, without its GPUs."""
-
-    num_workers: int
-    """Workers to start."""
-    logs: pathlib.Path
-    """Folder for the output of all workers but the first."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkerConfig(RestartConfig):
-    """One worker, whose TF_CONFIG you or a cluster have set."""
 
 
 @dataclasses.dataclass
@@ -82,34 +55,64 @@ class Worker:
             )
 
 
-def local_workers(config: LocalConfig, command: list[str]) -> list[Worker]:
-    """Returns workers that reach each other on free ports of this machine."""
-    check_at_least(1, num_workers=config.num_workers)
-    config.logs.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            for _ in range(config.num_workers)
-        ]
-        addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
-    workers = []
-    for index in range(config.num_workers):
-        task = {"type": "worker", "index": index}
-        tf_config = {"cluster": {"worker": addresses}, "task": task}
-        environment = {
-            "TF_CONFIG": json.dumps(tf_config),
-            # Each worker would reserve the memory of all GPUs.
-            "CUDA_VISIBLE_DEVICES": "-1",
-        }
-        # The first worker reports on this terminal.
-        log = config.logs / f"worker_{index}.log" if index else None
-        workers.append(Worker(f"worker {index}", command, environment, log))
-    return workers
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RestartConfig:
+    """When workers restart."""
+
+    max_restarts: int = 10
+    """Restarts before giving up."""
+    restart_delay: float = 10.0
+    """Seconds before a restart."""
+    grace_period: float = 120.0
+    """Seconds that workers have to end after one was lost or a signal came;
+    then they are killed. Allow for log_interval updates and a checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalConfig(RestartConfig):
+    """Several workers on this machine, over loopback, without its GPUs."""
+
+    num_workers: int
+    """Workers to start."""
+    logs: pathlib.Path
+    """Folder for the output of all workers but the first."""
+
+    def workers(self, command: list[str]) -> list[Worker]:
+        """Returns workers that reach each other on free ports."""
+        check_at_least(1, num_workers=self.num_workers)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            sockets = [
+                stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+                for _ in range(self.num_workers)
+            ]
+            addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+        workers = []
+        for index in range(self.num_workers):
+            task = {"type": "worker", "index": index}
+            tf_config = {"cluster": {"worker": addresses}, "task": task}
+            environment = {
+                "TF_CONFIG": json.dumps(tf_config),
+                # Each worker would reserve the memory of all GPUs.
+                "CUDA_VISIBLE_DEVICES": "-1",
+            }
+            # The first worker reports on this terminal.
+            log = self.logs / f"worker_{index}.log" if index else None
+            workers.append(Worker(f"worker {index}", command, environment, log))
+        return workers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerConfig(RestartConfig):
+    """One worker, whose TF_CONFIG you or a cluster have set."""
+
+    def workers(self, command: list[str]) -> list[Worker]:
+        return [Worker("the worker", command)]
 
 
 def is_temporary(status: int) -> bool:
     """Whether the same command may succeed after this exit status."""
-    return status == EX_TEMPFAIL or status >= 128
+    return status == os.EX_TEMPFAIL or status >= 128
 
 
 class Supervisor:
@@ -149,7 +152,7 @@ class Supervisor:
                 if self._signum:
                     return 128 + self._signum
         _say("no restart is left; the same command continues the run")
-        return EX_TEMPFAIL
+        return os.EX_TEMPFAIL
 
     def _run_once(self):
         self._processes.clear()
@@ -203,35 +206,30 @@ def _say(message):
     print(f"{_PROG}: {message}", file=sys.stderr, flush=True)
 
 
-def parse(args: list[str]) -> tuple[RestartConfig, list[str]]:
+def parse(args: list[str]) -> tuple[LocalConfig | WorkerConfig, list[str]]:
     """Returns the launcher and the command after `--`."""
     end = args.index("--") if "--" in args else len(args)
-    config = tyro.extras.subcommand_cli_from_dict(
-        {"local": LocalConfig, "worker": WorkerConfig},
-        prog=f"python -m {_PROG}",
-        description=cli.description(__doc__),
-        args=args[:end],
-        use_underscores=True,
+    config = cli.read_flags(
+        Annotated[LocalConfig, tyro.conf.subcommand("local")]
+        | Annotated[WorkerConfig, tyro.conf.subcommand("worker")],
+        args[:end],
+        _PROG,
+        __doc__,
     )
     command = args[end + 1 :]
     if not command:
         cli.say_error(
             _PROG, "COMMAND is missing: {local,worker} ... -- COMMAND"
         )
-        sys.exit(cli.USAGE)
+        sys.exit(2)  # as for other wrong command lines
     return config, command
 
 
 def main(args: list[str] | None = None) -> int:
-    """Runs the verb and returns its exit status."""
     config, command = parse(sys.argv[1:] if args is None else args)
 
     def launch(config):
-        if isinstance(config, LocalConfig):
-            workers = local_workers(config, command)
-        else:
-            workers = [Worker("the worker", command)]
-        return Supervisor(workers, config).run()
+        return Supervisor(config.workers(command), config).run()
 
     return cli.run(launch, config, _PROG)
 

@@ -36,8 +36,7 @@ def prepare(config: configs.FolderConfig) -> None:
 
 main = cli.command(
     prepare,
-    # tyro takes a union; Python has no type for that yet.
-    Annotated[configs.PairsConfig, tyro.conf.subcommand("pairs")]  # type: ignore[arg-type]
+    Annotated[configs.PairsConfig, tyro.conf.subcommand("pairs")]
     | Annotated[configs.TextConfig, tyro.conf.subcommand("text")]
     | Annotated[configs.StreamConfig, tyro.conf.subcommand("stream")],
     "training.prepare",

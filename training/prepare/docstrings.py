@@ -83,11 +83,9 @@ def read_docstrings(
             left_out.update(file_left_out)
             for pair in found:
                 # The getter of a property comes before its setter.
-                if pair.id in pairs:
-                    left_out["redefinitions"] += 1
-                else:
-                    pairs[pair.id] = pair
-    return list(pairs.values()), dict(left_out)
+                left_out["redefinitions"] += pair.id in pairs
+                pairs.setdefault(pair.id, pair)
+    return list(pairs.values()), dict(+left_out)
 
 
 def split_docstring(docstring: str) -> tuple[str, str]:

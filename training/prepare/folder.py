@@ -121,6 +121,8 @@ class Output:
         """
         folder = work / "data"
         vocabulary = (folder / "vocabulary.txt").read_bytes()
+        count = vocabulary.count(b"\n")
+        manifest["counts"]["tokens in the vocabulary"] = count
         manifest = {
             "kind": self._config.kind,
             "arguments": self._arguments,

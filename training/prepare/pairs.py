@@ -21,6 +21,7 @@ from training.corpus.pairs import (
     read_pairs,
     write_jsonl,
 )
+from training.engine.configs import check
 from training.prepare.configs import PairsConfig
 from training.prepare.docstrings import installed_folders, read_docstrings
 from training.prepare.folder import Output
@@ -37,10 +38,7 @@ _WORD = re.compile(r"\w+")
 
 def prepare_pairs(config: PairsConfig) -> dict:
     """Writes a folder of pairs, and returns its manifest."""
-    if not 0 < config.heldout < 1:
-        raise ValueError(
-            f"`heldout` must be between 0 and 1. Received: {config.heldout}"
-        )
+    check("between 0 and 1", lambda x: 0 < x < 1, heldout=config.heldout)
     if config.heldout_source is None and config.heldout_split is not None:
         raise ValueError(
             "`heldout_split` must be None without `heldout_source`. "
@@ -94,7 +92,6 @@ def prepare_pairs(config: PairsConfig) -> dict:
         "held-out pairs": len(heldout.judgements),
         "held-out queries": len(heldout.queries),
         "held-out documents": len(heldout.documents),
-        "tokens in the vocabulary": len(tokens),
     }
     with output.work_folder() as work:
         write_jsonl(work / "data" / "train.jsonl", train)

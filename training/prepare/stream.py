@@ -77,8 +77,7 @@ def _write_splits(folder: pathlib.Path, corpus: Corpus) -> dict[str, int]:
             array[place : place + len(row)] = row
             place += len(row)
         array.flush()
-    vocabulary = {"tokens in the vocabulary": len(corpus.vocabulary)}
-    return tokens | documents | vocabulary
+    return tokens | documents
 
 
 def _documents(shards: Sequence[Shard]) -> Iterator[np.ndarray]:

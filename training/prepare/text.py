@@ -109,8 +109,6 @@ def prepare_text(config: TextConfig) -> dict:
                 f"if any are held out. Received: {manifest['counts']}, left "
                 f"out: {manifest['left_out']}"
             )
-        count = tokens.read_bytes().count(b"\n")
-        manifest["counts"]["tokens in the vocabulary"] = count
         return output.finish(work, manifest)
 
 

@@ -14,9 +14,11 @@ Tensors = dict[str, Tensor]
 Shape = tuple[int | None, ...]
 
 
-def kernel_initializer() -> keras.initializers.Initializer:
+def kernel_initializer(
+    seed: int | None = None,
+) -> keras.initializers.Initializer:
     """BERT's (Devlin et al. 2018)."""
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    return keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
 
 
 def dense(

@@ -25,6 +25,7 @@ from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.growth import (
     backbone_of,
     refuse_changed_kernels,
+    sizes_of,
     task_around,
     to_numpy,
 )
@@ -107,7 +108,10 @@ def shrink(
         label = "Shrinking" if verbose else None
         with progress(label, passes * states.batches) as states.advance:
             channels = _choose_channels(teacher, states, hidden_dim)
-            student = _smaller(teacher, hidden_dim, kept)
+            config = {**teacher.get_config(), **sizes_of(teacher, kept)}
+            student = type(teacher).from_config(
+                {**config, "hidden_dim": hidden_dim}
+            )
             fit = Fit(teacher, student, states, channels, ridge)
             blocks = teacher.transformer_layers
             fit.embeddings(blocks[: kept[0]])
@@ -143,21 +147,6 @@ def _supported(model):
         )
     refuse_changed_kernels(model)
     return backbone
-
-
-def _smaller(teacher, hidden_dim, kept):
-    config = teacher.get_config()
-    sizes = config["head_size"]
-    if isinstance(sizes, list):
-        sizes = [sizes[layer] for layer in kept]
-    return type(teacher).from_config(
-        {
-            **config,
-            "hidden_dim": hidden_dim,
-            "num_layers": len(kept),
-            "head_size": sizes,
-        }
-    )
 
 
 def _choose_layers(model, states, num_layers, verbose):

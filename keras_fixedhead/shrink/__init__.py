@@ -13,6 +13,7 @@ what earlier ones lost. No gradient step is taken. Related: SliceGPT
 """
 
 import dataclasses
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterable
@@ -30,8 +31,7 @@ from keras_fixedhead.growth import (
     to_numpy,
 )
 from keras_fixedhead.progress import progress
-from keras_fixedhead.shrink.fit import Fit
-from keras_fixedhead.shrink.states import States
+from keras_fixedhead.shrink.fit import Fit, States
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder, pool
 
 # The last state, which is pooled, counts as much as so many others.
@@ -159,13 +159,12 @@ def _choose_layers(model, states, num_layers, verbose):
     if num_layers == len(layers):
         return layers
     compared = []
-    for number, inputs, packing in states.each():
+    few = itertools.islice(states.each(), _COMPARED_BATCHES)
+    for _, inputs, packing in few:
         x = backbone.embeddings_layer_norm(
             backbone.sum_packed_embeddings(inputs, packing)
         )
         compared.append((x, inputs, packing))
-        if number + 1 == _COMPARED_BATCHES:
-            break
 
     def outputs(layers):
         for x, inputs, packing in compared:

@@ -53,7 +53,13 @@ def normalizer(**steps: bool) -> Callable[[str], str]:
 
 
 def _class_of(characters):
-    return "".join(rf"\x{{{ord(c):X}}}" for c in sorted(characters))
+    ranges = []
+    for point in sorted(map(ord, characters)):
+        if ranges and ranges[-1][1] == point - 1:
+            ranges[-1][1] = point
+        else:
+            ranges.append([point, point])
+    return "".join(rf"\x{{{a:X}}}-\x{{{b:X}}}" for a, b in ranges)
 
 
 @functools.cache
@@ -126,7 +132,13 @@ def words(
     replace = tf.strings.regex_replace
     classes = character_classes()
     removed = classes.removed
-    text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
+    text = tf.strings.unicode_transcode(
+        text,
+        "UTF-8",
+        "UTF-8",
+        errors="ignore",
+        replace_control_characters=False,
+    )
     if special_tokens:
         text = replace(text, f"[{_PRIVATE_16}]", "\ufffd")
         for token, word in zip(special_tokens, placeholders(special_tokens)):

@@ -5,15 +5,12 @@ The format is that of Thakur et al. 2021, 'BEIR': `corpus.jsonl`,
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-
-from keras_fixedhead.graph_text import normalizer
-
-_normalize = normalizer(clean_text=True, strip_accents=True)
 
 
 class Judgement(typing.NamedTuple):
@@ -189,13 +186,22 @@ def text(record: Mapping[str, typing.Any], key: str, where: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Whether BERT's tokenizer finds no token in a text."""
-    return not any(map(str.isalnum, text)) and not _normalize(text).strip()
+    return not any(map(str.isalnum, text)) and not _normalize()(text).strip()
 
 
 def count_blank(names: list[str]) -> str:
     first = ", ".join(map(repr, names[:5]))
     rest = ", ..." if len(names) > 5 else ""
     return f"without {len(names):,} that are blank: {first}{rest}"
+
+
+@functools.cache
+def _normalize():
+    import tokenizers
+
+    return tokenizers.normalizers.BertNormalizer(
+        handle_chinese_chars=False, strip_accents=True, lowercase=False
+    ).normalize_str
 
 
 def document(record: Mapping[str, typing.Any], where: str) -> str:

@@ -29,17 +29,12 @@ from keras_fixedhead.attention_functions import (
     multi_head_attention,
     write_cache,
 )
-from keras_fixedhead.layer_config import (
-    Shape,
-    Tensor,
-    arguments_of,
-    serialize_dtype,
-)
+from keras_fixedhead.layer_config import FixedHeadLayer, Shape, Tensor
 from keras_fixedhead.packing import Packing
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedMultiHeadAttention(keras.layers.Layer):
+class FixedMultiHeadAttention(FixedHeadLayer):
     """Multi-head attention whose head size is an argument.
 
     In the usual layer the head size is the embedding size divided by the
@@ -203,13 +198,12 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             self.head_size = query_shape[1]
         width = sum(self.head_sizes)
         for name, shape in shapes.items():
-            projection = self._projection(width, name)
-            projection.build(shape)
-            setattr(self, name, projection)
+            setattr(self, name, self._projection(name, shape, width))
         self.attention_output = self._projection(
-            self.output_dim or query_shape[-1], "attention_output"
+            "attention_output",
+            (*query_shape[:-1], width),
+            self.output_dim or query_shape[-1],
         )
-        self.attention_output.build((*query_shape[:-1], width))
         self.built = True
 
     def __call__(self, query, value=None, *args, **kwargs):
@@ -296,24 +290,8 @@ class FixedMultiHeadAttention(keras.layers.Layer):
     ) -> Shape:
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
-    def compute_output_spec(
-        self, *args: Any, **kwargs: Any
-    ) -> Tensor | tuple[Tensor, ...]:
-        several = kwargs.get("return_attention_scores")
-        if several or kwargs.get("cache") is not None:
-            # Keras finds the shapes of several outputs by tracing `call`.
-            return keras.Operation.compute_output_spec(self, *args, **kwargs)
-        return super().compute_output_spec(*args, **kwargs)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            **arguments_of(FixedMultiHeadAttention, self),
-            "dtype": serialize_dtype(self),
-        }
-
-    def _projection(self, units, name):
-        return keras.layers.Dense(
+    def _projection(self, name, shape, units):
+        projection = keras.layers.Dense(
             units,
             use_bias=self.use_bias,
             # A second use of one initializer would return the same values.
@@ -326,3 +304,5 @@ class FixedMultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+        projection.build(shape)
+        return projection

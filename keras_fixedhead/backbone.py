@@ -355,10 +355,7 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         return self.embeddings_dropout(x, training=training)
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            **arguments_of(FixedHeadBackbone, self),
-        }
+        return {**super().get_config(), **arguments_of(self)}
 
 
 def _cond(condition, true_fn, false_fn):

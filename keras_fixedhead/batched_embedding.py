@@ -171,6 +171,9 @@ class TextEncoder:
         if len(traced) == len(state) and all(map(operator.is_, traced, state)):
             return
 
+        @tf.function(
+            input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
         def embed(texts):
             return embedder.embed_packed(
                 embedder.preprocessor.pad_to_longest(
@@ -178,11 +181,7 @@ class TextEncoder:
                 )
             )
 
-        graph = tf.function(
-            embed,
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        ).get_concrete_function()
+        graph = embed.get_concrete_function()
         self._graph = lambda texts: graph(tf.constant(texts))
         self._traced = state
 

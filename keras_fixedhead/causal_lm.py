@@ -59,7 +59,6 @@ class FixedHeadCausalLM(FixedHeadTask, keras_hub.models.CausalLM):
 
     Args:
         backbone: a `FixedHeadBackbone` with `causal=True`, else `ValueError`.
-        preprocessor: a `FixedHeadCausalLMPreprocessor` or `None`.
 
     Call arguments:
         inputs: a dictionary of int tensors `[B, T]`: `token_ids`, and

@@ -122,22 +122,18 @@ def decode(
     scores, spans = span_scores(
         logits[0], logits[1], windows, max_answer_length
     )
-    found: dict[str, tuple[int, int]] = {}
-    best = []
+    best: dict[str, tuple[float, int, int]] = {}
     for index in np.argsort(-scores, kind="stable"):
         first, last = spans[index].tolist()
+        place = windows.starts[first], windows.ends[last]
         text = windows.text_of(first, last)
-        if text not in found:
-            found[text] = windows.starts[first], windows.ends[last]
-            best.append(float(scores[index]))
-        if len(found) == n_best:
+        best.setdefault(text, (float(scores[index]), *place))
+        if len(best) == n_best:
             break
-    parts = np.exp(np.array(best) - best[0])
+    kept = np.array([score for score, _, _ in best.values()])
+    parts = np.exp(kept - kept[0])
     parts = (parts / parts.sum()).tolist()
-    return [
-        Answer(text, score, start, end, part)
-        for (text, (start, end)), score, part in zip(found.items(), best, parts)
-    ]
+    return [Answer(text, *best[text], part) for text, part in zip(best, parts)]
 
 
 def span_scores(

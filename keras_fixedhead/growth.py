@@ -20,7 +20,7 @@ from keras import ops
 from keras_fixedhead.argument_checks import is_integer, positive_int
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.backbone import FixedHeadBackbone
-from keras_fixedhead.layer_config import Tensor
+from keras_fixedhead.layer_config import Tensor, kernel_initializer
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder
 
 
@@ -95,12 +95,15 @@ def drop_layers(model: keras.Model, layers: Sequence[int]) -> keras.Model:
             f"{there[-1]}, each once, and leave at least one. "
             f"Received: layers={layers!r}"
         )
+    return _rebuild(model, dropped=layers, **sizes_of(backbone, kept))
+
+
+def sizes_of(backbone: FixedHeadBackbone, layers: Sequence[int]) -> dict:
+    """The arguments of a backbone with only some of another's layers."""
     head_size = backbone.head_size
     if isinstance(head_size, Sequence):
-        head_size = [head_size[layer] for layer in kept]
-    return _rebuild(
-        model, dropped=layers, num_layers=len(kept), head_size=head_size
-    )
+        head_size = [head_size[layer] for layer in layers]
+    return {"num_layers": len(layers), "head_size": head_size}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +246,8 @@ def grow_attention(
     for name in ("query", "key", "value"):
         old, new = getattr(before, name), getattr(after, name)
         scaled = scale if name == "query" else 1.0
-        kernel = _truncated_normal(rng, new.kernel.shape)
+        random = kernel_initializer(int(rng.integers(2**31)))
+        kernel = to_numpy(random(new.kernel.shape), "float64")
         if name == "query":
             kernel[:, of_old_heads] = 0.0
         kernel[:, places] = to_numpy(old.kernel, "float64") * scaled
@@ -263,14 +267,6 @@ def grow_attention(
 def to_numpy(weight: Tensor, dtype: str | None = None) -> np.ndarray:
     """A copy: JAX may give a training step the memory of its arguments."""
     return np.array(ops.convert_to_numpy(weight), dtype)
-
-
-def _truncated_normal(rng, shape):
-    """Normal numbers of standard deviation 0.02, cut at two of them."""
-    x = rng.standard_normal(shape)
-    while (outside := abs(x) > 2.0).any():
-        x[outside] = rng.standard_normal(outside.sum())
-    return 0.02 * x
 
 
 def task_around(backbone: FixedHeadBackbone, model: keras.Model) -> keras.Model:

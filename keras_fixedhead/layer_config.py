@@ -14,9 +14,11 @@ Tensors = dict[str, Tensor]
 Shape = tuple[int | None, ...]
 
 
-def kernel_initializer() -> keras.initializers.Initializer:
+def kernel_initializer(
+    seed: int | None = None,
+) -> keras.initializers.Initializer:
     """BERT's (Devlin et al. 2018)."""
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    return keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
 
 
 def dense(
@@ -54,13 +56,20 @@ def refuse_unknown_arguments(model: keras.Model, arguments: dict) -> None:
         )
 
 
-def arguments_of(
-    cls: type[keras.layers.Layer], layer: keras.layers.Layer
-) -> dict:
-    """The constructor's arguments but `dtype`, from equal attributes."""
+def arguments_of(layer: keras.layers.Layer) -> dict:
+    """The constructor's arguments, from equal attributes.
+
+    But for `dtype` and the parts of a task. A subclass made elsewhere adds its
+    arguments itself.
+    """
+    cls: Any = next(
+        cls
+        for cls in type(layer).__mro__
+        if cls.__module__.startswith(f"{__package__}.")
+    )
     values = {}
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        if name in ("self", "dtype") or parameter.kind is parameter.VAR_KEYWORD:
+    for name in inspect.signature(cls.__init__).parameters:
+        if name in ("self", "dtype", "backbone", "preprocessor", "kwargs"):
             continue
         value = getattr(layer, name)
         if isinstance(value, (list, tuple)):
@@ -69,19 +78,30 @@ def arguments_of(
     return values
 
 
-def serialize_dtype(layer: keras.layers.Layer) -> dict:
-    """The dtype policy of a layer with sublayers, for its `get_config`.
+class FixedHeadLayer(keras.layers.Layer):
+    """Base of the layers: several outputs, and the configuration."""
 
-    `quantize` gives sublayers their own policies, which loading needs.
-    """
-    policy = layer.dtype_policy
-    quantized = {
-        sublayer.path: sublayer.dtype_policy
-        for sublayer in layer._flatten_layers(include_self=False)
-        if sublayer.quantization_mode is not None
-    }
-    if quantized and not isinstance(
-        policy, keras.dtype_policies.DTypePolicyMap
-    ):
-        policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
-    return keras.dtype_policies.serialize(policy)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        several = kwargs.get("return_attention_scores")
+        if several or kwargs.get("cache") is not None:
+            # Keras finds the shapes of several outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return super().compute_output_spec(*args, **kwargs)
+
+    def get_config(self) -> dict:
+        policy = self.dtype_policy
+        # `quantize` gives sublayers their own policies, which loading needs.
+        quantized = {
+            sublayer.path: sublayer.dtype_policy
+            for sublayer in self._flatten_layers(include_self=False)
+            if sublayer.quantization_mode is not None
+        }
+        if quantized and not isinstance(
+            policy, keras.dtype_policies.DTypePolicyMap
+        ):
+            policy = keras.dtype_policies.DTypePolicyMap(policy.name, quantized)
+        return {
+            **super().get_config(),
+            **arguments_of(self),
+            "dtype": keras.dtype_policies.serialize(policy),
+        }

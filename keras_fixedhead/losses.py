@@ -136,5 +136,4 @@ def _float_logits(rows, columns, temperature):
 
 
 def _is_label(labels, candidates):
-    numbers = ops.arange(ops.shape(candidates)[0], dtype=labels.dtype)
-    return ops.equal(ops.expand_dims(labels, 1), numbers)
+    return ops.one_hot(labels, ops.shape(candidates)[0], dtype="bool")

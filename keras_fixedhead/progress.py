@@ -51,12 +51,10 @@ def progress(
                 next_line = now + _BETWEEN_LINES
                 seconds = (now - started) / (done - kept)
                 left = round(seconds * (total - done))
-                console.print(
+                console.out(
                     f"{label}: {done / total:.0%}  "
                     f"ETA {datetime.timedelta(seconds=left)}",
                     highlight=False,
-                    markup=False,
-                    soft_wrap=True,
                 )
 
         yield advance

@@ -3,7 +3,6 @@
 Shape letters: B batch, T sequence length, N rows.
 """
 
-import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,6 +16,7 @@ from keras_fixedhead.backbone import FixedHeadBackbone
 from keras_fixedhead.layer_config import (
     Tensor,
     Tensors,
+    arguments_of,
     refuse_unknown_arguments,
 )
 from keras_fixedhead.tokenizer import FixedHeadTokenizer
@@ -180,13 +180,5 @@ class FixedHeadTask:
         self.preprocessor.sequence_length = longest
 
     def get_config(self) -> dict:
-        # A subclass made elsewhere adds its arguments itself.
-        cls: Any = next(
-            cls
-            for cls in type(self).__mro__
-            if cls.__module__.startswith(f"{__package__}.")
-        )
-        names = inspect.signature(cls.__init__).parameters
-        base = ("self", "backbone", "preprocessor", "kwargs")
-        own = {name: getattr(self, name) for name in names if name not in base}
-        return {**super().get_config(), **own}  # type: ignore[misc]  # a mixin
+        base = super().get_config()  # type: ignore[misc]  # a mixin
+        return {**base, **arguments_of(self)}

@@ -30,7 +30,6 @@ class FixedHeadTextClassifierPreprocessor(
     2018, section 3).
 
     Args:
-        tokenizer: a `FixedHeadTokenizer`.
         sequence_length: the most tokens of a sequence, with `[CLS]` and
             `[SEP]`; longer texts are truncated.
         truncate: how to shorten a pair: `"round_robin"` keeps a token of each

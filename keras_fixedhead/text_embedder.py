@@ -106,8 +106,6 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
     """Embeds texts with a `FixedHeadBackbone`.
 
     Args:
-        backbone: a `FixedHeadBackbone`.
-        preprocessor: a `FixedHeadTextEmbedderPreprocessor` or `None`.
         pooling_mode: `"mean"`, `"max"` or, unless the backbone is causal,
             `"cls"`.
         normalize: whether embeddings have length 1.

@@ -11,17 +11,16 @@ import keras
 
 from keras_fixedhead.attention import FixedMultiHeadAttention
 from keras_fixedhead.layer_config import (
+    FixedHeadLayer,
     Shape,
     Tensor,
-    arguments_of,
     resolve_activation,
-    serialize_dtype,
 )
 from keras_fixedhead.packing import Packing
 
 
 @keras.saving.register_keras_serializable(package="keras_fixedhead")
-class FixedHeadTransformerBlock(keras.layers.Layer):
+class FixedHeadTransformerBlock(FixedHeadLayer):
     """BERT's Transformer block around a `FixedMultiHeadAttention`.
 
     `x = LN(x + attention(x))`, then `x = LN(x + feed_forward(x))` (equation
@@ -152,28 +151,8 @@ class FixedHeadTransformerBlock(keras.layers.Layer):
         x = self.output_layer_norm(attended + x)
         return (x, *more) if more else x
 
-    def compute_output_shape(
-        self, inputs_shape: Shape, cache_shape: Shape | None = None
-    ) -> Shape | tuple[Shape, Shape]:
-        return (inputs_shape, cache_shape) if cache_shape else inputs_shape
-
-    def compute_output_spec(
-        self, *args: Any, **kwargs: Any
-    ) -> Tensor | tuple[Tensor, ...]:
-        if kwargs.get("return_attention_scores"):
-            # Keras finds the shapes of several outputs by tracing `call`.
-            return keras.Operation.compute_output_spec(self, *args, **kwargs)
-        return super().compute_output_spec(*args, **kwargs)
-
-    def get_config(self) -> dict:
-        config = {
-            **super().get_config(),
-            **arguments_of(FixedHeadTransformerBlock, self),
-            "dtype": serialize_dtype(self),
-        }
-        if not isinstance(self.activation, str):
-            config["activation"] = keras.activations.serialize(self.activation)
-        return config
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        return inputs_shape
 
     def _dense(self, units, name, activation=None):
         return keras.layers.Dense(

@@ -13,6 +13,7 @@ what earlier ones lost. No gradient step is taken. Related: SliceGPT
 """
 
 import dataclasses
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterable
@@ -25,12 +26,12 @@ from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.growth import (
     backbone_of,
     refuse_changed_kernels,
+    sizes_of,
     task_around,
     to_numpy,
 )
 from keras_fixedhead.progress import progress
-from keras_fixedhead.shrink.fit import Fit
-from keras_fixedhead.shrink.states import States
+from keras_fixedhead.shrink.fit import Fit, States
 from keras_fixedhead.text_embedder import FixedHeadTextEmbedder, pool
 
 # The last state, which is pooled, counts as much as so many others.
@@ -107,7 +108,10 @@ def shrink(
         label = "Shrinking" if verbose else None
         with progress(label, passes * states.batches) as states.advance:
             channels = _choose_channels(teacher, states, hidden_dim)
-            student = _smaller(teacher, hidden_dim, kept)
+            config = {**teacher.get_config(), **sizes_of(teacher, kept)}
+            student = type(teacher).from_config(
+                {**config, "hidden_dim": hidden_dim}
+            )
             fit = Fit(teacher, student, states, channels, ridge)
             blocks = teacher.transformer_layers
             fit.embeddings(blocks[: kept[0]])
@@ -145,21 +149,6 @@ def _supported(model):
     return backbone
 
 
-def _smaller(teacher, hidden_dim, kept):
-    config = teacher.get_config()
-    sizes = config["head_size"]
-    if isinstance(sizes, list):
-        sizes = [sizes[layer] for layer in kept]
-    return type(teacher).from_config(
-        {
-            **config,
-            "hidden_dim": hidden_dim,
-            "num_layers": len(kept),
-            "head_size": sizes,
-        }
-    )
-
-
 def _choose_layers(model, states, num_layers, verbose):
     """Numbers of the layers to keep: drops those that change outputs least.
 
@@ -170,13 +159,12 @@ def _choose_layers(model, states, num_layers, verbose):
     if num_layers == len(layers):
         return layers
     compared = []
-    for number, inputs, packing in states.each():
+    few = itertools.islice(states.each(), _COMPARED_BATCHES)
+    for _, inputs, packing in few:
         x = backbone.embeddings_layer_norm(
             backbone.sum_packed_embeddings(inputs, packing)
         )
         compared.append((x, inputs, packing))
-        if number + 1 == _COMPARED_BATCHES:
-            break
 
     def outputs(layers):
         for x, inputs, packing in compared:

@@ -82,6 +82,9 @@ def test_symbolic_shapes_with_scores():
     assert output.shape == (None, T, 19)
     assert scores.shape == (None, N, T, S)
     assert layer.compute_output_shape((B, T, D)) == (B, T, 19)
+    block = FixedHeadTransformerBlock(N, 23)
+    output, scores = block(keras.Input((T, D)), return_attention_scores=True)
+    assert (output.shape, scores.shape) == ((None, T, D), (None, N, T, T))
 
 
 def test_lora(tmp_path):

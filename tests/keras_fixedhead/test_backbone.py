@@ -231,15 +231,6 @@ class TestBlock:
         changed = abs(ops.convert_to_numpy(model(arrays)[1])).max((0, 1, 3)) > 0
         assert changed.nonzero()[0].tolist() == [2, 3, 4]
 
-    def test_symbolic_scores(self):
-        block = FixedHeadTransformerBlock(3, 23, head_size=5)
-        inputs = keras.Input((7, 11))
-        model = keras.Model(inputs, block(inputs, return_attention_scores=True))
-        x = np.random.default_rng(0).normal(size=(2, 7, 11)).astype("float32")
-        outputs, scores = model(x)
-        assert scores.shape == (2, 3, 7, 7)
-        np.testing.assert_allclose(outputs, block(x), atol=1e-6)
-
     def test_stacks_and_round_trips(self, tmp_path):
         inputs = keras.Input((7, 11))
         x = FixedHeadTransformerBlock(3, 23)(inputs)

@@ -361,7 +361,8 @@ def write_shrunk(folder: pathlib.Path, *words, **options) -> pathlib.Path:
     embedder(**options).save_to_preset(str(teacher))
     words += ("--source", str(teacher), "--calibration", str(texts))
     words += ("--output", str(folder / "init"), "--hidden_dim", "7")
-    assert shrink.main([*words, "--heldout_texts", "0"]) == 0
+    words += ("--num_layers", "1", "--heldout_texts", "0")
+    assert shrink.main(words) == 0
     return folder
 
 

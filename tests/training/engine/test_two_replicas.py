@@ -35,9 +35,9 @@ SGD = {"optimizer": "sgd", "learning_rate": 0.1}
 def distillation(data, workdir, **changes):
     """With each of the losses."""
     texts, teacher = data / "texts.txt", data / "teacher"
-    start = dict.fromkeys(SHAPE) | {"init": data / "init", "state_weight": 2.0}
-    start["attention_weight"] = 2.0
-    changes = {"cache": data / "cache", **start, **changes}
+    start = dict.fromkeys(SHAPE) | {"init": data / "init"}
+    weights = {"state_weight": 2.0, "attention_weight": 2.0}
+    changes = {"cache": data / "cache", **start, **weights, **changes}
     return tiny.distillation(texts, teacher, workdir, **changes)
 
 
@@ -120,11 +120,9 @@ def main(folder, name):
     if name == "dropped":
         run(DroppedLine(), folder / name, strategy=two)
         return
-    parts = {"accumulation_steps": 3}
+    divided = name in ("classification", "language_model")
     for strategy, changes in {
-        "one_device": (
-            parts if name in ("classification", "language_model") else {}
-        ),
+        "one_device": {"accumulation_steps": 3} if divided else {},
         "mirrored": {} if name == "distillation" else REPORTS,
     }.items():
         workdir = folder / strategy / name

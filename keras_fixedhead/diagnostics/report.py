@@ -19,6 +19,15 @@ from keras_fixedhead.pictures import new_figure, save_figure
 if typing.TYPE_CHECKING:
     import matplotlib.figure
 
+# The metrics of a head, all but the last as means over sequences.
+METRICS = (
+    "logit_rank",
+    "logit_effective_rank",
+    "attention_rank",
+    "attention_effective_rank",
+    "entropy",
+    "condition_number",
+)
 _PANELS = (
     ("logit_effective_rank", "effective rank of the logits"),
     ("attention_effective_rank", "effective rank of the attention"),
@@ -57,10 +66,6 @@ class HeadReport:
     attention_effective_rank: float
     entropy: float
     condition_number: float
-
-
-# The metrics of a head, all but the last as means over sequences.
-METRICS = tuple(field.name for field in dataclasses.fields(HeadReport))[6:]
 
 
 @dataclasses.dataclass(frozen=True)

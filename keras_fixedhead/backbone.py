@@ -228,23 +228,29 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         inputs: Tensors,
         training: bool = False,
         fixed_size: bool = False,
-    ) -> tuple[list[Tensor], list[Tensor], Packing]:
-        """`encode_packed` with all states and attention scores.
+        return_attention_scores: bool = False,
+    ) -> tuple[Any, ...]:
+        """`encode_packed` with all states `[P, D]`, and scores if asked for.
 
-        The states `[P, D]` are the embeddings' and then each block's; the
-        scores `[B, N, T, T]` are each block's, undefined at padded queries.
+        Returns the states, the embeddings' and then each block's, and the
+        `Packing`; last the attention scores `[B, N, T, T]` of each block,
+        undefined at padded queries.
         """
         packing = Packing(inputs["padding_mask"], fixed_size)
         x = self.sum_packed_embeddings(inputs, packing)
         states, scores = [self._normalize(x, training)], []
         options = self._options(packing, training)
         for layer in self.transformer_layers:
-            x, attended = layer(
-                states[-1], **options, return_attention_scores=True
-            )
+            if return_attention_scores:
+                x, found = layer(
+                    states[-1], **options, return_attention_scores=True
+                )
+                scores.append(found)
+            else:
+                x = layer(states[-1], **options)
             states.append(x)
-            scores.append(attended)
-        return states, scores, packing
+        more = (scores,) if return_attention_scores else ()
+        return states, packing, *more
 
     def encode_positions(
         self,

@@ -200,9 +200,9 @@ class FixedHeadTextEmbedder(FixedHeadTask, keras_hub.models.TextEmbedder):
         training: bool = False,
         fixed_size: bool = False,
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """`embed_packed`, and what `encode_packed_states` returns first."""
-        states, scores, packing = self.backbone.encode_packed_states(
-            inputs, training, fixed_size
+        """`embed_packed`, states and scores as in `encode_packed_states`."""
+        states, packing, scores = self.backbone.encode_packed_states(
+            inputs, training, fixed_size, return_attention_scores=True
         )
         padded = packing.pad(states[-1])
         return self._embed(padded, inputs["padding_mask"]), states, scores

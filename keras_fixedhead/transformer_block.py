@@ -154,6 +154,12 @@ class FixedHeadTransformerBlock(FixedHeadLayer):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return inputs_shape
 
+    def get_config(self) -> dict:
+        config = super().get_config()
+        if callable(self.activation):
+            config["activation"] = keras.activations.serialize(self.activation)
+        return config
+
     def _dense(self, units, name, activation=None):
         return keras.layers.Dense(
             units,

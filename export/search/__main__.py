@@ -165,6 +165,6 @@ def main(arguments: Arguments) -> int:
 
 
 if __name__ == "__main__":
-    # None of these commands needs Keras, which takes seconds to import.
+    # The command needs no Keras, which takes seconds to import.
     messages.stub_package("keras_fixedhead")
     sys.exit(cli.run(main, Arguments))

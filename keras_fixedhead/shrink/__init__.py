@@ -200,7 +200,7 @@ def _choose_channels(teacher, states, count):
     """Channels `[C]`, ascending, of the largest variance of all states."""
     total = squares = 0.0
     for _, inputs, _ in states.each():
-        x, *_ = teacher.encode_packed_states(inputs)
+        x, _ = teacher.encode_packed_states(inputs)
         x = np.stack([to_numpy(state, "float64") for state in x])  # [S, P, D]
         total = total + x.sum(1)
         squares = squares + np.square(x).sum(1)

@@ -256,7 +256,11 @@ def _remarks(source, model, tokenizer, texts):
     if tokenizer is None:
         yield "the source has no vocabulary: compared on random token ids"
     elif source.tokenize is not None:
-        graph = tf.function(tokenizer.tokenize_in_graph, autograph=False)
+        graph = tf.function(
+            tokenizer.tokenize_in_graph,
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
         for what, tokenize, compared in (
             ("token ids", tokenizer, texts),
             (

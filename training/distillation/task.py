@@ -54,7 +54,7 @@ _NEIGHBOURS = 10
 # Texts to which the matrix after pooling is fitted, before and after training.
 _FITTED_TEXTS = 4096
 _REFITTED_TEXTS = 32_768
-# Need the teacher itself and, of it, a shrunk student.
+# These losses need the teacher itself and a student shrunk from it.
 _INNER = ("state_weight", "attention_weight")
 _RIDGE = 1e-3  # relative to the mean square of the student's dimensions
 
@@ -301,8 +301,10 @@ class DistillationTask(FinetuningTask):
 
         Zero at padding, which unpacked states include.
         """
-        their_states, their_scores, packing = self.compute(
-            self._teacher.encode_packed_states, batch
+        their_states, packing, their_scores = self.compute(
+            self._teacher.encode_packed_states,
+            batch,
+            return_attention_scores=True,
         )
         origin = self._origin
         channels = list(origin.channels)

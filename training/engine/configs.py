@@ -212,7 +212,7 @@ def changed(run: _Part, /, **flags: Any) -> _Part:
             own = {
                 flag: flags.pop(flag) for flag in vars(part) if flag in flags
             }
-            flags[name] = changed(part, **own)
+            flags[name] = changed(flags.get(name, part), **own)
     return dataclasses.replace(run, **flags)
 
 

@@ -88,10 +88,14 @@ def test_run_learns(run, data):
         assert record["loss"] == pytest.approx(total, rel=1e-4)
 
 
-def test_losses_by_hand(data, tmp_path):
+@pytest.fixture(scope="module")
+def task(data, tmp_path_factory):
+    changes = {"state_weight": 2.0, "attention_weight": 3.0, "dropout": 0.0}
     with get_strategy("one_device").scope():
-        weights = {"state_weight": 2.0, "attention_weight": 3.0}
-        task = CASE.task(data, tmp_path, dropout=0.0, **weights)
+        return CASE.task(data, tmp_path_factory.mktemp("task"), **changes)
+
+
+def test_losses_by_hand(task, data):
     batch = first_batch(task)
     inputs = task.model_inputs(batch)
     teacher, student = (
@@ -159,9 +163,7 @@ def states_and_scores(backbone, inputs):
     return [state.numpy() for state in states], scores
 
 
-def test_queries_in_the_teachers_space(run, data, tmp_path):
-    with get_strategy("one_device").scope():
-        task = CASE.task(data, tmp_path)
+def test_queries_in_the_teachers_space(run, task):
     student, encoder = (
         FixedHeadTextEmbedder.from_preset(str(path))
         for path in (run.preset, run.preset / "query_encoder")
@@ -216,22 +218,18 @@ def test_embeddings_from_a_file(kind, tmp_path):
         read_embeddings(tmp_path / "a.txt", texts)
 
 
-def test_a_teacher_of_another_framework(data, tmp_path, capsys):
+def test_a_teacher_of_another_framework(task, data, tmp_path, capsys):
     path = tmp_path / "teacher.npy"
     teacher = FixedHeadTextEmbedder.from_preset(str(data.teacher))
     teacher.preprocessor.sequence_length = 13
     np.save(path, teacher.encode_text(tiny.texts(), verbose=0))
     given = data._replace(teacher=None)
-    changes = {"teacher_embeddings": path, "state_weight": 0.0}
     with get_strategy("one_device").scope():
-        ours, theirs = (
-            CASE.task(one, tmp_path, **more)
-            for one, more in ((given, changes), (data, {}))
-        )
-    assert ours._texts == theirs._texts
+        ours = CASE.task(given, tmp_path, teacher_embeddings=path)
+    assert ours._texts == task._texts
     for one, two in (
-        (ours._training.embeddings, theirs._training.embeddings),
-        (ours._components, theirs._components),
+        (ours._training.embeddings, task._training.embeddings),
+        (ours._components, task._components),
     ):
         np.testing.assert_allclose(one, two, atol=1e-5)
     error = CASE.error(capsys, given, tmp_path / "run", state_weight=1.0)

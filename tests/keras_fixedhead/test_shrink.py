@@ -74,7 +74,7 @@ def test_states_in_few_channels_are_reproduced(
     make_backbone, inputs, arguments
 ):
     backbone = in_few_channels(randomize(make_backbone(**NARROW, **arguments)))
-    batches = new_batches(backbone.vocabulary_size)
+    batches = new_batches(backbone.vocabulary_size, 2)
     shrunk, report = shrink(backbone, batches, len(CHANNELS))
     assert report.channels == tuple(CHANNELS)
     config = {**backbone.get_config(), "hidden_dim": len(CHANNELS)}
@@ -199,7 +199,7 @@ def test_feed_forward_layers_make_up_for_dropped_ones(make_backbone):
 
 def test_bfloat16(make_embedder, vocabulary):
     embedder = randomize(make_embedder(dtype="mixed_bfloat16", **NARROW))
-    shrunk, _ = shrink(embedder, new_batches(len(vocabulary)), 17)
+    shrunk, _ = shrink(embedder, new_batches(len(vocabulary), 1), 17)
     assert shrunk.dtype_policy.name == embedder.dtype_policy.name
     assert np.isfinite(shrunk.encode_text(["attention head"])).all()
 

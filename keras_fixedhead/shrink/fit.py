@@ -1,4 +1,5 @@
-"""Fits the weights of a smaller encoder, one sublayer after the other.
+"""Fits the weights of a smaller encoder, one sublayer after the other, to the
+states of calibration texts in files.
 
 Shape letters: P real tokens of a batch, D the embedding size before, C after
 (channels kept), W total width of all heads.

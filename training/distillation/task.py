@@ -149,7 +149,7 @@ class DistillationTask(FinetuningTask):
                 )
 
     @property
-    def data_sha256(self) -> str:  # type: ignore[override]  # as runs have it
+    def data_sha256(self) -> str:
         return hashlib.sha256("\n".join(self._texts).encode()).hexdigest()
 
     @property
@@ -288,8 +288,9 @@ class DistillationTask(FinetuningTask):
         }
         if self._origin is not None:
             inner = self._inner_losses(states, scores, batch)
-            for name in self.metrics[len(losses) :]:
-                losses[name] = mean_share(inner[name], totals["tokens"])
+            for name, values in inner.items():
+                if name in self.metrics:
+                    losses[name] = mean_share(values, totals["tokens"])
         loss = sum(
             getattr(options, name.replace("loss", "weight")) * value
             for name, value in losses.items()

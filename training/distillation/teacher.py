@@ -1,4 +1,5 @@
-"""A teacher's embeddings of texts, kept in files, and those of its tokens.
+"""A teacher's embeddings: of texts, kept in files and read in batches, and of
+its tokens.
 
 Shape letters: M texts of this replica, N all texts, T length, E embedding size
 of the teacher.

@@ -196,10 +196,9 @@ def named_run(kind: type[_Part], /, **flags: Any) -> _Part:
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
-        if isinstance(field.type, type) and dataclasses.is_dataclass(
-            field.type
-        ):
-            values[field.name] = named_run(field.type)
+        part = field.type
+        if isinstance(part, type) and dataclasses.is_dataclass(part):
+            values[field.name] = named_run(part)
         elif field.default is dataclasses.MISSING:
             values[field.name] = tyro.MISSING
     return changed(kind(**values), **flags)

@@ -234,8 +234,8 @@ class FinetuningTask(SequenceTask):
 
     @property
     @abc.abstractmethod
-    def data_sha256(self) -> dict[str, str]:
-        """A checksum for each part of the data."""
+    def data_sha256(self) -> str | dict[str, str]:
+        """The checksum of the data, or one for each part."""
 
     @property
     def settings(self) -> dict:

@@ -43,9 +43,11 @@ def peak_flops(dtype: str) -> float | None:
 
 
 def _of_gpu(device_name):
-    # As a word: an L40S is not an L4.
-    found = (n for n in _PEAK_FLOPS if re.search(rf"\b{n}\b", device_name))
-    return _PEAK_FLOPS.get(next(found, ""))
+    for name, peak in _PEAK_FLOPS.items():
+        # As a word: an L40S is not an L4.
+        if re.search(rf"\b{name}\b", device_name):
+            return peak
+    return None
 
 
 def _measured(dtype, size=1024, repeats=8):

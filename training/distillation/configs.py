@@ -37,6 +37,9 @@ class DistillationConfig:
     teacher's, head by head; like state_weight, it needs such an init."""
     similarity_temperature: float = 0.05
     """Divides similarities before the softmax."""
+    random_texts: int = 0
+    """Texts of random words of the teacher's vocabulary to train on, too. They
+    teach the student tokens that `data` lacks."""
     validation_texts: int = 1024
     """Texts set aside to evaluate on during training."""
     cache: pathlib.Path | None = None

@@ -26,6 +26,7 @@ from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.retrieval import principal_components
 from training.corpus.texts import read_texts
 from training.distillation.configs import DistillConfig
+from training.distillation.random_texts import random_texts
 from training.distillation.teacher import (
     TaughtBatches,
     TaughtTexts,
@@ -108,8 +109,16 @@ class DistillationTask(FinetuningTask):
                 f"{len(texts)} different texts there are. Received: {held_out}"
             )
         rng = np.random.default_rng(config.training.seed)
-        self._in_file, self._order = texts, rng.permutation(len(texts))
-        self._texts = [texts[i] for i in self._order]
+        order = rng.permutation(len(texts))
+        if options.random_texts:
+            vocabulary = self._embedder.preprocessor.tokenizer.get_vocabulary()
+            texts += random_texts(vocabulary, options.random_texts)
+            # None is held out.
+            added = np.arange(len(order), len(texts))
+            rest = rng.permutation(np.append(order[held_out:], added))
+            order = np.append(order[:held_out], rest)
+        self._unordered, self._order = texts, order
+        self._texts = [texts[i] for i in order]
         self._given = None
         if options.teacher_embeddings is not None:
             given, self._sha256 = read_embeddings(
@@ -129,7 +138,8 @@ class DistillationTask(FinetuningTask):
                 f"0, and not both 0. Received: {weights}"
             )
         check_positive(similarity_temperature=options.similarity_temperature)
-        check_at_least(0, **{name: getattr(options, name) for name in _INNER})
+        names = (*_INNER, "random_texts")
+        check_at_least(0, **{name: getattr(options, name) for name in names})
         if (options.teacher is None) == (options.teacher_embeddings is None):
             raise ValueError(
                 "Pass one of `teacher` and `teacher_embeddings`. Received: "
@@ -141,11 +151,11 @@ class DistillationTask(FinetuningTask):
                     f"`{name}` needs `init`, the preset to start from. "
                     "Received: init=None"
                 )
-        for name in _INNER:
+        for name in names:
             if options.teacher is None and getattr(options, name):
                 raise ValueError(
-                    f"`{name}` needs `teacher`, whose states and scores are "
-                    "matched. Received: teacher=None"
+                    f"`{name}` needs `teacher` itself, not only its embeddings "
+                    "of `data`. Received: teacher=None"
                 )
 
     @property
@@ -156,9 +166,10 @@ class DistillationTask(FinetuningTask):
     def settings(self) -> dict:
         settings = {**super().settings, "teacher_sha256": self._sha256}
         options = settings["distillation"]
-        # Runs of earlier versions, which had no such field, go on.
-        if not options["state_weight"]:
-            del options["state_weight"]
+        # Runs of earlier versions, which had no such fields, go on.
+        for name in (*_INNER, "random_texts"):
+            if not options[name]:
+                del options[name]
         # Of earlier versions, whose runs go on.
         options |= {"relation_heads": 1, "copy_embeddings": True}
         if self.config.model.init is not None:
@@ -189,10 +200,10 @@ class DistillationTask(FinetuningTask):
         )
         targets = self._given
         if targets is None:
-            # In the order of the file, which runs of all seeds share.
+            # In an order that runs of all seeds share.
             targets = teacher_embeddings(
                 teacher,
-                self._in_file,
+                self._unordered,
                 options.cache or self.config.run.workdir / "teacher",
                 self._sha256,
                 options.prompt,
@@ -224,7 +235,7 @@ class DistillationTask(FinetuningTask):
             options.prompt,
         )
         del self._like, self._start, self._given, self._embedder
-        del self._in_file, self._order
+        del self._unordered, self._order
 
     def _with_matrix(self, matrix=None):
         """The student with a matrix `[D, ...]` after pooling, or with none."""

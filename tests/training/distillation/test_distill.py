@@ -13,6 +13,7 @@ from tests.training import tiny
 from tests.training.task_tests import Case, TaskTests, first_batch
 from training import distill
 from training.distillation.configs import NAMED_RUNS
+from training.distillation.random_texts import random_texts
 from training.engine.strategy import get_strategy
 
 PROMPTS = {"query": "one two ", "document": ""}
@@ -77,6 +78,7 @@ class TestVerb(TaskTests):
             r"`similarity_weight` .* not both 0. .*: \(0.0, 0.0\)",
         ),
         ({"state_weight": 1.0}, "`state_weight` needs `init`.* init=None"),
+        ({"random_texts": -1}, "`random_texts` .* Received: -1"),
         ({"prompt": "title"}, "`prompt` .*document, query.*'title'"),
         ({"validation_texts": 43}, "the 43 different texts .* Received: 43"),
     ]
@@ -111,6 +113,37 @@ def test_seeds_share_the_teachers_embeddings(task, theirs, data, tmp_path):
     np.testing.assert_allclose(
         other._training.embeddings, theirs[rows], atol=1e-5
     )
+
+
+def test_random_texts_are_trained_on_only(task, data, tmp_path):
+    with get_strategy("one_device").scope():
+        ours = CASE.task(data, tmp_path, prompt="query", random_texts=29)
+    assert ours._texts[:7] == ours._validation.texts == task._texts[:7]
+    assert len(ours._training) == len(task._training) + 29
+    added = [text for text in ours._texts if text not in task._texts]
+    assert len(added) == 29 and added != ours._texts[-29:]
+    rows = [ours._training.texts.index(text) for text in added]
+    np.testing.assert_allclose(
+        ours._training.embeddings[rows],
+        encode(data.teacher, added, "query"),
+        atol=1e-5,
+    )
+    # A run of an earlier version, which had no such fields, goes on.
+    fields = task.settings["distillation"].keys()
+    assert not {"random_texts", "attention_weight"} & fields
+
+
+def test_words_and_their_pieces():
+    vocabulary = ["[PAD]", "red", "@@ab", ",", "blue"]
+    texts = random_texts(vocabulary, 500, "@@")
+    assert texts == random_texts(vocabulary, 500, "@@")
+    words = [word for text in texts for word in text.split()]
+    assert set(words) == {
+        w + p for w in ("red", "blue") for p in ("", "ab", "abab")
+    }
+    assert {len(text.split()) for text in texts} == set(range(2, 11))
+    with pytest.raises(ValueError, match="no word .*'##a'"):
+        random_texts(["##a", "."], 1)
 
 
 def test_run_learns(run):

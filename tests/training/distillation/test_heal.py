@@ -234,6 +234,10 @@ def test_a_teacher_of_another_framework(task, data, tmp_path, capsys):
         np.testing.assert_allclose(one, two, atol=1e-5)
     error = CASE.error(capsys, given, tmp_path / "run", state_weight=1.0)
     assert "Pass one of" in error
+    changes = {name: 0.0 for name in ("state_weight", "attention_weight")}
+    changes |= {"teacher_embeddings": path, "random_texts": 1}
+    error = CASE.error(capsys, given, tmp_path / "run", **changes)
+    assert "`random_texts` needs `teacher` itself" in error
 
 
 def write(path, texts, rows):

@@ -13,6 +13,8 @@ SOURCE ?= sentence-transformers/all-MiniLM-L6-v2
 TEXTS ?=
 HIDDEN_DIM ?= 384
 NUM_LAYERS ?= 4
+# They teach words that TEXTS lack.
+RANDOM_TEXTS ?= 40000
 SHRUNK = $(STUDENT)/shrunk_$(HIDDEN_DIM)x$(NUM_LAYERS)
 HEALED = $(STUDENT)/healed_$(HIDDEN_DIM)x$(NUM_LAYERS)
 
@@ -70,11 +72,11 @@ student: setup ## A smaller MiniLM, from TEXTS, files with a text a line
 		--source $(SOURCE) --output $(STUDENT)/teacher
 	test -e $(SHRUNK) || $(BIN)/python -m training.shrink \
 		--source $(STUDENT)/teacher --hidden_dim $(HIDDEN_DIM) \
-		--num_layers $(NUM_LAYERS) --calibration_tokens 60000 \
+		--num_layers $(NUM_LAYERS) --calibration_tokens 80000 \
 		--sequence_length 128 --calibration $(TEXTS) --output $(SHRUNK)
 	$(BIN)/python -m training.distill --config heal --init $(SHRUNK) \
 		--teacher $(STUDENT)/teacher --data $(STUDENT)/texts.txt \
-		--workdir $(HEALED)
+		--random_texts $(RANDOM_TEXTS) --workdir $(HEALED)
 
 test: setup ## Run the tests on TensorFlow, the library's on JAX too
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \

@@ -59,6 +59,7 @@ def encode_text(options: Options) -> Embed:
     from keras_fixedhead import FixedHeadTextEmbedder
 
     embedder = FixedHeadTextEmbedder.from_preset(options.folder)
+    embedder.preprocessor.sequence_length = options.length
     return lambda texts: embedder.encode_text(texts, verbose=0)
 
 

@@ -38,13 +38,19 @@ class Config:
     """Folder for embeddings and students.png."""
     peers: pathlib.Path | None = None
     """Python with wordllama. Default: without it."""
+    sequence_length: int = 128
+    """Longest text, in tokens, for the presets; the rest is cut off."""
     sample: int = 256
     """Documents to time."""
     repeats: int = 5
 
 
 def start(config: Config, name: str, folder: str) -> subprocess.Popen:
-    options = {"folder": folder, "workdir": config.workdir}
+    options = {
+        "folder": folder,
+        "length": config.sequence_length,
+        "workdir": config.workdir,
+    }
     if name == _STATIC:
         return common.start_worker(config.peers, _STATIC, options)
     return common.start_worker(None, "encode_text", options)

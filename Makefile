@@ -13,8 +13,8 @@ SOURCE ?= sentence-transformers/all-MiniLM-L6-v2
 TEXTS ?=
 HIDDEN_DIM ?= 384
 NUM_LAYERS ?= 4
-# They teach words that TEXTS lack.
-RANDOM_TEXTS ?= 40000
+# Texts of random words teach those that TEXTS lack.
+RANDOM_TEXTS ?= 0
 SHRUNK = $(STUDENT)/shrunk_$(HIDDEN_DIM)x$(NUM_LAYERS)
 HEALED = $(STUDENT)/healed_$(HIDDEN_DIM)x$(NUM_LAYERS)
 

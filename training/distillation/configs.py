@@ -38,8 +38,8 @@ class DistillationConfig:
     similarity_temperature: float = 0.05
     """Divides similarities before the softmax."""
     random_texts: int = 0
-    """Texts of random words of the teacher's vocabulary to train on, too. They
-    teach the student tokens that `data` lacks."""
+    """How many texts of random words of the teacher's vocabulary to add to
+    those to train on. They teach the student tokens that `data` lacks."""
     validation_texts: int = 1024
     """Texts set aside to evaluate on during training."""
     cache: pathlib.Path | None = None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _WORDS = 2, 10  # the least and the most in a text
-_LONGER = 0.15  # of the words, those with further word pieces
+_LONGER = 0.15  # fraction of words with one or two further pieces
 
 
 def random_texts(
@@ -18,9 +18,10 @@ def random_texts(
     """
     words = [token for token in vocabulary if token.isalnum()]
     pieces = [
-        token.removeprefix(suffix_indicator)
+        piece
         for token in vocabulary
         if token.startswith(suffix_indicator)
+        and (piece := token.removeprefix(suffix_indicator)).isalnum()
     ]
     if not words:
         raise ValueError(

@@ -6,6 +6,7 @@ tokens of a batch.
 """
 
 import hashlib
+import itertools
 import pathlib
 from typing import Any
 
@@ -109,16 +110,23 @@ class DistillationTask(FinetuningTask):
                 f"{len(texts)} different texts there are. Received: {held_out}"
             )
         rng = np.random.default_rng(config.training.seed)
-        order = rng.permutation(len(texts))
+        self._order = rng.permutation(len(texts))
+        self._unordered = [texts]
         if options.random_texts:
-            vocabulary = self._embedder.preprocessor.tokenizer.get_vocabulary()
-            texts += random_texts(vocabulary, options.random_texts)
+            tokenizer = self._embedder.preprocessor.tokenizer
+            drawn = random_texts(
+                tokenizer.get_vocabulary(),
+                options.random_texts,
+                tokenizer.suffix_indicator,
+            )
+            self._unordered.append(drawn)
             # None is held out.
-            added = np.arange(len(order), len(texts))
-            rest = rng.permutation(np.append(order[held_out:], added))
-            order = np.append(order[:held_out], rest)
-        self._unordered, self._order = texts, order
-        self._texts = [texts[i] for i in order]
+            first, rest = np.split(self._order, [held_out])
+            added = np.arange(len(texts), len(texts) + len(drawn))
+            rest = rng.permutation(np.append(rest, added))
+            self._order = np.append(first, rest)
+        unordered = list(itertools.chain(*self._unordered))
+        self._texts = [unordered[i] for i in self._order]
         self._given = None
         if options.teacher_embeddings is not None:
             given, self._sha256 = read_embeddings(
@@ -165,13 +173,9 @@ class DistillationTask(FinetuningTask):
     @property
     def settings(self) -> dict:
         settings = {**super().settings, "teacher_sha256": self._sha256}
-        options = settings["distillation"]
-        # Runs of earlier versions, which had no such fields, go on.
-        for name in (*_INNER, "random_texts"):
-            if not options[name]:
-                del options[name]
         # Of earlier versions, whose runs go on.
-        options |= {"relation_heads": 1, "copy_embeddings": True}
+        earlier = {"relation_heads": 1, "copy_embeddings": True}
+        settings["distillation"] |= earlier
         if self.config.model.init is not None:
             # Earlier versions had no matrix, or also matched the state of the
             # embeddings; their runs cannot go on.
@@ -200,23 +204,28 @@ class DistillationTask(FinetuningTask):
         )
         targets = self._given
         if targets is None:
-            # In an order that runs of all seeds share.
-            targets = teacher_embeddings(
-                teacher,
-                self._unordered,
-                options.cache or self.config.run.workdir / "teacher",
-                self._sha256,
-                options.prompt,
-                options.sequence_length,
-                worker_number(tf.distribute.get_strategy()),
-            )[self._order]
+            # In the order of the sources, which runs of all seeds share.
+            rows = [
+                teacher_embeddings(
+                    teacher,
+                    texts,
+                    options.cache or self.config.run.workdir / "teacher",
+                    self._sha256,
+                    options.prompt,
+                    options.sequence_length,
+                    worker_number(tf.distribute.get_strategy()),
+                )
+                for texts in self._unordered
+            ]
+            targets = np.concatenate(rows)[self._order]
         held_out = options.validation_texts
         self._validation, self._training = (
             TaughtTexts(self._texts[part], targets[part])
             for part in (slice(held_out), slice(held_out, None))
         )
-        # [E, D]: what loses least of the teacher's embeddings.
-        self._components = principal_components(targets, encoder.hidden_dim)
+        # [E, D]: what loses least of the teacher's embeddings of the data.
+        of_data = targets[self._order < len(self._unordered[0])]
+        self._components = principal_components(of_data, encoder.hidden_dim)
         if self._start is None:
             copy_embeddings(teacher.backbone, encoder)
         else:

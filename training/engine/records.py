@@ -158,6 +158,9 @@ def differences(there: dict, now: dict, prefix: str = "") -> Iterator[str]:
     """Describes each value that differs between two nested dictionaries."""
     for name in sorted(there.keys() | now.keys()):
         old, new = there.get(name), now.get(name)
+        # Earlier versions had no fields for what came later.
+        if not (old or new) and (name in there) != (name in now):
+            continue
         # A part that is missing is like one without values.
         left, right = ({} if x is None else x for x in (old, new))
         if isinstance(left, dict) and isinstance(right, dict):

@@ -26,7 +26,7 @@ def test_workdir_of_another_run_is_refused(tmp_path):
     with claim(settings).running(0):
         pass
     claim(settings)
-    claim(settings | {"init": None, "part": {"added": None}})
+    claim(settings | {"init": None, "part": {"added": 0.0}})
     with pytest.raises(ValueError) as refused:
         claim({"model": {"num_layers": 2, "head_size": [3, 7]}, "seed": 1})
     message = str(refused.value)

@@ -81,11 +81,16 @@ def draw(rows: dict[str, tuple[float, float]], output: pathlib.Path) -> None:
     axis = figure.subplots()
     front: list[tuple[float, float]] = []
     for name, point in sorted(rows.items(), key=lambda row: -row[1][0]):
+        first = not front or point[1] > front[-1][1]
         axis.plot(*point, "o", color="C0")
         axis.annotate(
-            name, point, xytext=(6, 5), textcoords="offset points", fontsize=9
+            name,
+            point,
+            xytext=(6, 5 if first else -12),
+            textcoords="offset points",
+            fontsize=9,
         )
-        if not front or point[1] > front[-1][1]:
+        if first:
             front.append(point)
     axis.plot(*zip(*front), color="lightgrey", zorder=0, label="frontier")
     axis.set(

@@ -224,6 +224,8 @@ def make_certificates(folder):
     now = datetime.datetime.now(datetime.UTC)
     hour = datetime.timedelta(hours=1)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    identifier = x509.SubjectKeyIdentifier
+    authority = x509.AuthorityKeyIdentifier
 
     def sign(name, issuer=None):
         key = ec.generate_private_key(ec.SECP256R1())
@@ -231,13 +233,21 @@ def make_certificates(folder):
             [x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]
         )
         issuer_name, issuer_key = issuer or (subject, key)
+        signs = issuer is None
+        usage = (True, *[False] * 4, signs, signs, False, False)
         certificate = (
             x509.CertificateBuilder(issuer_name, subject, key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - hour)
             .not_valid_after(now + hour)
             .add_extension(x509.SubjectAlternativeName([address]), False)
-            .add_extension(x509.BasicConstraints(issuer is None, None), True)
+            .add_extension(x509.BasicConstraints(signs, None), True)
+            # From Python 3.13 on, ssl requires these by default.
+            .add_extension(x509.KeyUsage(*usage), True)
+            .add_extension(identifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                authority.from_issuer_public_key(issuer_key.public_key()), False
+            )
             .sign(issuer_key, hashes.SHA256())
         )
         pem = serialization.Encoding.PEM

@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import track
+
+from keras_fixedhead.hardware import processor
 
 ROOT = pathlib.Path(__file__).parents[1]
 _Config = typing.TypeVar("_Config")
@@ -129,16 +130,13 @@ def progress(steps: Iterable, title: str) -> typing.Any:
 
 
 def environment(*packages: str) -> str:
-    """The date, the processor and its usable cores, and versions (Linux)."""
-    cpus = pathlib.Path("/proc/cpuinfo").read_text()
-    names = re.findall(r"model name\s*: (.*)", cpus)
+    """The date, the processor, and versions."""
     versions = [
         f"{name} {importlib.metadata.version(name)}" for name in packages
     ]
-    cores = f"{len(os.sched_getaffinity(0))} cores"
     python = f"Python {sys.version.split()[0]}"
     today = str(datetime.date.today())
-    return ", ".join([today, *names[:1], cores, python, *versions])
+    return ", ".join([today, processor(), python, *versions])
 
 
 def print_table(titles: Iterable[str], rows: Iterable[Iterable]) -> None:

@@ -12,14 +12,17 @@ import dataclasses
 import json
 import pathlib
 import sys
+from statistics import fmean
 
 import rich.console
 import rich.table
 import tyro
 
 from training.engine import cli
+from training.engine.metric_names import metric_label
 
 _FIXED, _STANDARD = "fixed head size", "head size = embedding size / heads"
+_SHAPE = ("hidden_dim", "num_layers", "num_heads")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,21 +136,49 @@ def _with_deviation(figure):
 def _draw(rows, names, output):
     from keras_fixedhead import pictures
 
-    figure = pictures.new_figure(5.5 * len(names), 4)
+    figure = pictures.new_figure(5.5 * len(names), 4.5)
     axes = figure.subplots(1, len(names), squeeze=False)[0]
+    kinds = {_FIXED: ("o-", pictures.COLORS[1])}
+    kinds[_STANDARD] = ("s-", pictures.COLORS[0])
     for name, axis in zip(names, axes):
-        for kind, marker in ((_FIXED, "o-"), (_STANDARD, "s-")):
+        shapes = {}
+        for kind, (marker, color) in kinds.items():
             same = [row for row in rows if row["heads"] == kind]
             sizes = [row["parameters"] / 1e6 for row in same]
             figures = [row["figures"][name] for row in same]
             means = [figure["mean"] for figure in figures]
             errors = [figure["deviation"] or 0.0 for figure in figures]
-            axis.errorbar(sizes, means, errors, fmt=marker, label=kind)
-            for row, *point in zip(same, sizes, means):
-                axis.annotate(f"d {row['shape']['hidden_dim']}", point)
-        axis.set_title(name.replace("_", " "))
-        axis.set_xlabel("parameters of the encoder, millions")
-        axis.legend()
+            axis.errorbar(
+                sizes, means, errors, fmt=marker, color=color, label=kind
+            )
+            for row, *point in zip(same, sizes, means, errors):
+                shape = row["shape"]
+                key = [shape[part] for part in _SHAPE]
+                shapes.setdefault(tuple(key), {})[kind] = point
+        differences = {}
+        for (dimension, *_), points in shapes.items():
+            groups = [[point] for point in points.values()]
+            if max(points.values())[0] < 1.15 * min(points.values())[0]:
+                groups = [[*points.values()]]  # Two labels would collide.
+            for group in groups:
+                x, y, error = zip(*group)
+                place = (fmean(x), max(map(sum, zip(y, error))))
+                style = {"textcoords": "offset points", "ha": "center"}
+                axis.annotate(f"d = {dimension}", place, (0, 5), **style)
+            if len(points) == 2:
+                gain = points[_FIXED][1] - points[_STANDARD][1]
+                differences[gain] = dimension
+        if differences:
+            gain = max(differences, key=abs)
+            axis.set_title(
+                f"Fixed heads differ most at d = {differences[gain]}: "
+                f"{gain:+.3f}"
+            )
+        axis.set_ylabel(metric_label(name))
+        axis.set_xlabel("parameters of the encoder (millions)")
+        axis.margins(0.1, 0.15)
+        axis.grid(alpha=0.3)
+    pictures.add_legend(figure)
     pictures.save_figure(figure, output)
 
 

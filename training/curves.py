@@ -4,6 +4,7 @@ python -m training.curves runs/novels/train
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
@@ -14,8 +15,10 @@ from collections.abc import Sequence
 import tyro
 
 from training.engine import cli
+from training.engine.metric_names import metric_label
 
 _HELDOUT = "heldout_"
+_LEFT_OUT = ("per_second", "model_flops_utilization", "learning_rate")
 _PANEL_INCHES = (5.0, 3.0)
 _COLUMNS = 2
 
@@ -29,6 +32,8 @@ class CurvesConfig:
     output: pathlib.Path | None = None
     """Picture to write; its ending names the format. None writes curves.png
     into the first work directory."""
+    title: str | None = None
+    """What the curves show. Default: what they are."""
 
     def __post_init__(self) -> None:
         if not self.workdirs:
@@ -37,49 +42,73 @@ class CurvesConfig:
             )
 
 
-def draw_curves(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> None:
-    """Draws each metric of `metrics.jsonl` in a panel, with all runs in it."""
+def draw_curves(
+    workdirs: Sequence[pathlib.Path],
+    output: pathlib.Path,
+    title: str | None = None,
+) -> None:
+    """Draws each metric of `metrics.jsonl` in a panel, with all runs in it.
+
+    Speeds and the learning rate, which the configuration sets, are left out.
+    """
     # Keras takes seconds to import, which `--help` need not wait for.
-    from keras_fixedhead.pictures import new_figure, save_figure
+    from keras_fixedhead import pictures
 
     runs = {workdir: _read(workdir) for workdir in workdirs}
     names = (name for metrics in runs.values() for name in metrics)
     panels = dict.fromkeys(
         name.removeprefix(_HELDOUT)
         for name in names
-        if not name.endswith("per_second")
+        if not name.endswith(_LEFT_OUT)
     )
     rows = math.ceil(len(panels) / _COLUMNS)
     width, height = _PANEL_INCHES
-    figure = new_figure(width * _COLUMNS, height * rows)
-    for number, name in enumerate(panels, start=1):
-        axis = figure.add_subplot(rows, _COLUMNS, number)
-        axis.set_title(name.replace("_", " "))
-        axis.set_xlabel("update")
+    # An inch for the title and the legend.
+    figure = pictures.new_figure(width * _COLUMNS, height * rows + 1)
+    figure.suptitle(title or "Metrics over the updates of training")
+    grid = figure.add_gridspec(rows, _COLUMNS)
+    for number, name in enumerate(panels):
+        row, column = divmod(number, _COLUMNS)
+        # The last panel fills its row.
+        place = slice(column, None) if number == len(panels) - 1 else column
+        axis = figure.add_subplot(grid[row, place])
+        label = metric_label(name)
+        if name == "loss" and "embedding_loss" in panels:
+            label = "Loss (weighted sum)"  # of losses in several units
+        axis.set(xlabel="update", ylabel=label)
+        axis.locator_params("x", integer=True)
         axis.grid(alpha=0.3)
-        for index, (workdir, metrics) in enumerate(runs.items()):
-            color = f"C{index}"
-            prefix = f"{workdir} " if len(runs) > 1 else ""
+        colors = itertools.cycle(pictures.COLORS)
+        for (run, metrics), color in zip(_short_names(runs), colors):
+            prefix = f"{run}, " if len(runs) > 1 else ""
             if name in metrics:
                 steps, values = metrics[name]
-                axis.plot(steps, values, color, alpha=0.25, linewidth=0.8)
+                axis.plot(steps, values, color, alpha=0.3, linewidth=0.8)
                 # Means of a twentieth of the curve around each value.
                 half = len(values) // 40
                 smooth = [
                     statistics.fmean(values[max(i - half, 0) : i + half + 1])
                     for i in range(len(values))
                 ]
-                axis.plot(steps, smooth, color, label=f"{prefix}training")
+                label = f"{prefix}training, smoothed"
+                axis.plot(steps, smooth, color, label=label)
             if _HELDOUT + name in metrics:
                 axis.plot(
                     *metrics[_HELDOUT + name],
-                    f"{color}o--",
+                    "o--",
+                    color=color,
                     markersize=3,
                     label=f"{prefix}held out",
                 )
-        # Long names of folders would leave no room for the curves.
-        axis.legend(fontsize="small").set_in_layout(False)
-    save_figure(figure, output)
+    pictures.add_legend(figure, columns=2)
+    pictures.save_figure(figure, output)
+
+
+def _short_names(runs):
+    """Returns pairs of a folder's name, or of its path, and its metrics."""
+    short = [workdir.name for workdir in runs]
+    names = short if len({*short}) == len(short) else map(str, runs)
+    return list(zip(names, runs.values()))
 
 
 def _read(workdir: pathlib.Path) -> dict[str, tuple[list, list]]:
@@ -91,7 +120,10 @@ def _read(workdir: pathlib.Path) -> dict[str, tuple[list, list]]:
             break  # being written
         record = json.loads(line)
         step = record.pop("step")
+        # Not all evaluations name their metrics `heldout_`.
+        prefix = "" if "loss" in record else _HELDOUT
         for name, value in record.items():
+            name = prefix + name.removeprefix(prefix)
             steps, values = metrics.setdefault(name, ([], []))
             steps.append(step)
             values.append(value)
@@ -103,7 +135,7 @@ def _read(workdir: pathlib.Path) -> dict[str, tuple[list, list]]:
 def curves(config: CurvesConfig) -> None:
     """Draws the picture that the flags ask for."""
     output = config.output or config.workdirs[0] / "curves.png"
-    draw_curves(config.workdirs, output)
+    draw_curves(config.workdirs, output, config.title)
     print(f"wrote {output}")
 
 

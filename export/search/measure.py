@@ -16,10 +16,9 @@ from export.index import index_folder, manifest
 from export.index.manifest import Options
 from export.model_source import Source
 from export.search.answers import DEPTH, RANKERS, rank, tidy
-from keras_fixedhead import beir
+from keras_fixedhead import beir, pictures
 from keras_fixedhead.files import write_json
 from keras_fixedhead.metrics import measure_rankings
-from keras_fixedhead.pictures import new_figure, save_figure
 from keras_fixedhead.progress import progress
 from keras_fixedhead.retrieval import BM25, Ranking
 
@@ -32,7 +31,11 @@ METRICS = {
 _CURVE = (1, 2, 5, 10, 20, 50, 100)
 _EXAMPLES = 5
 _HITS = 3
-_COLORS = {"encoder": "#4269d0", "bm25": "#9c9c9c", "fusion": "#3ca951"}
+_COLORS = {
+    "encoder": pictures.COLORS[0],
+    "bm25": pictures.GREY,
+    "fusion": pictures.COLORS[2],
+}
 _LABELS = {"encoder": "encoder", "bm25": "BM25", "fusion": "fusion"}
 
 
@@ -176,23 +179,32 @@ def draw(
     title: str,
 ) -> None:
     """Draws metrics as bars, and recall against the documents read."""
-    picture = new_figure(10, 4)
+    picture = pictures.new_figure(11, 4.8)
     bars, curve = picture.subplots(1, 2)
     width = 0.8 / len(measured)
     for index, (system, values) in enumerate(measured.items()):
         style = {"color": _COLORS[system], "label": _LABELS[system]}
-        places = np.arange(len(METRICS)) + index * width
-        drawn = bars.bar(places, list(values.values()), width, **style)
-        bars.bar_label(drawn, fmt="%.2f")
+        places = np.arange(len(METRICS)) + (index - len(measured) / 2) * width
+        drawn = bars.bar(
+            places, list(values.values()), width, align="edge", **style
+        )
+        bars.bar_label(drawn, fmt="%.2f", fontsize="small")
         documents = rankings[system].documents
         depths = [k for k in _CURVE if k <= documents.shape[1]]
         names = [f"R@{k}" for k in depths]
         recall = measure_rankings(documents, relevant, names)
         curve.plot(depths, list(recall.values()), marker="o", **style)
-    bars.set_xticks(range(len(METRICS)), METRICS)
-    curve.set_xscale("log")
+    bars.set_xticks(
+        range(len(METRICS)), ("nDCG@10", "recall@1", "recall@10", "MRR@10")
+    )
+    bars.set_ylabel("mean over the queries (0 to 1)")
+    pictures.use_plain_logs(curve)
     curve.set_xlabel("k, documents read")
-    curve.set_ylabel("recall@k")
-    curve.legend()
-    picture.suptitle(title)
-    save_figure(picture, path)
+    curve.set_ylabel("recall@k (fraction found)")
+    curve.grid(alpha=0.3)
+    pictures.add_legend(picture)
+    best = max(measured, key=lambda system: measured[system]["ndcg@10"])
+    value = measured[best]["ndcg@10"]
+    which = "the best nDCG@10," if len(measured) > 1 else "nDCG@10"
+    picture.suptitle(f"{_LABELS[best]} has {which} {value:.3f}\n{title}")
+    pictures.save_figure(picture, path)

@@ -14,7 +14,7 @@ import rich.box
 import rich.console
 import rich.table
 
-from keras_fixedhead.pictures import new_figure, save_figure
+from keras_fixedhead.pictures import GREY, new_figure, save_figure
 
 if typing.TYPE_CHECKING:
     import matplotlib.figure
@@ -28,11 +28,16 @@ METRICS = (
     "entropy",
     "condition_number",
 )
+# What is drawn, with its title and unit.
 _PANELS = (
-    ("logit_effective_rank", "effective rank of the logits"),
-    ("attention_effective_rank", "effective rank of the attention"),
-    ("entropy", "entropy of the attention, nats"),
-    ("condition_number", "condition number of the output, log10"),
+    ("logit_effective_rank", "Effective rank of the logits", "dimensions"),
+    (
+        "attention_effective_rank",
+        "Effective rank of the attention",
+        "dimensions",
+    ),
+    ("entropy", "Entropy of the attention", "nats"),
+    ("condition_number", "Condition number of the output", "log10"),
 )
 
 
@@ -185,9 +190,12 @@ def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
     figure = new_figure(
         max(0.64 * heads + 3.2, 9.0), max(0.64 * layers + 3.2, 6.0)
     )
-    figure.suptitle(report.summary, wrap=True)
     small = [(x.head, x.layer) for x in report.heads if x.bottleneck]
-    for axis, (name, title) in zip(figure.subplots(2, 2).flat, _PANELS):
+    crossed = 0 < len(small) < len(report.heads)
+    note = " Crosses mark them." if crossed else ""
+    figure.suptitle(report.summary + note, wrap=True)
+    panels = zip(figure.subplots(2, 2).flat, _PANELS)
+    for axis, (name, title, unit) in panels:
         values = np.full((layers, heads), np.nan)
         for head in report.heads:
             values[head.layer, head.head] = getattr(head, name)
@@ -195,9 +203,13 @@ def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
             with np.errstate(invalid="ignore"):
                 values = np.log10(np.where(np.isinf(values), np.nan, values))
         axis.set(title=title, xlabel="head", ylabel="layer")
-        axis.locator_params(integer=True)
-        axis.set_facecolor("0.85")  # no such head, or no full rank
-        figure.colorbar(axis.imshow(values, aspect="auto"), ax=axis)
-        if 0 < len(small) < len(report.heads):
-            axis.scatter(*zip(*small), marker="x", color="white", s=12)
+        axis.locator_params(integer=True, nbins=16)
+        axis.set_facecolor(GREY)  # no such head, or no full rank
+        image = axis.imshow(values, aspect="auto")
+        figure.colorbar(image, ax=axis, label=unit)
+        if crossed:
+            # The edge shows on light cells.
+            axis.scatter(
+                *zip(*small), marker="X", color="white", edgecolor="black"
+            )
     return figure

@@ -16,10 +16,10 @@ import rich.console
 import rich.progress
 import rich.table
 
-from keras_fixedhead import command
+from keras_fixedhead import command, pictures
 from keras_fixedhead.argument_checks import positive_int
 from keras_fixedhead.files import replaced
-from keras_fixedhead.pictures import check_picture, new_figure, save_figure
+from keras_fixedhead.pictures import check_picture, save_figure
 
 # Three of those in Table 2(B) of https://arxiv.org/abs/2002.07028.
 _PAPER_HEAD_SIZES = (32, 64, 128)
@@ -35,13 +35,13 @@ _COLUMNS = (
 _PLOTS = (
     (
         "relative_lowest_error",
-        "Lowest error of the logits",
-        "error relative to all of the logits",
+        "Error that no training can remove",
+        "error of the logits, relative to their norm",
     ),
     (
         "total_variation",
-        "What gradient descent reaches",
-        "total variation, mean over tokens",
+        "Error after gradient descent",
+        "total variation of the attention (0 to 1)",
     ),
 )
 
@@ -138,17 +138,23 @@ def _means(rows):
 
 
 def _draw(rows):
-    figure = new_figure(9.6, 3.8)
+    figure = pictures.new_figure(9.6, 4.4)
+    figure.suptitle("Heads below the sequence length miss part of the pattern")
     length_of = operator.itemgetter("sequence_length")
     for axis, (name, title, label) in zip(figure.subplots(1, 2), _PLOTS):
-        for length, line in itertools.groupby(rows, length_of):
+        lines = itertools.groupby(rows, length_of)
+        for (length, line), color in zip(
+            lines, itertools.cycle(pictures.COLORS)
+        ):
             points = [(row["head_size"], row[name]) for row in line]
-            axis.plot(*zip(*points), marker=".", label=f"{length:.0f} tokens")
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter("{x:.0f}")
-        axis.set(title=title, xlabel="head size", ylabel=label, ylim=(0, None))
+            axis.plot(
+                *zip(*points), ".-", color=color, label=f"{length:.0f} tokens"
+            )
+        pictures.use_plain_logs(axis, base=2)
+        axis.set(title=title, xlabel="head size (dimensions)", ylabel=label)
+        axis.set_ylim(bottom=0)
         axis.grid(axis="y", alpha=0.3)
-    axis.legend(loc="upper right")
+    pictures.add_legend(figure)
     return figure
 
 

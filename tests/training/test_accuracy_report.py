@@ -88,6 +88,26 @@ def test_reports(tmp_path, capsys, monkeypatch, drawn):
         assert line.get_ydata() == pytest.approx(means)
 
 
+def test_the_picture_names_shapes_and_the_largest_difference(tmp_path, drawn):
+    runs = []
+    for dimension, head_size, accuracy in (
+        (12, 4, 0.5),
+        (12, 5, 0.6),  # nearly as many parameters: one label for both
+        (24, 8, 0.75),
+        (24, 101, 0.5),
+    ):
+        changes = {"hidden_dim": dimension, "head_size": head_size}
+        run = tmp_path / f"{dimension}_{head_size}"
+        runs.append(write_run(run, {"accuracy": accuracy}, **changes))
+    args = [*map(str, runs), "--output", str(tmp_path / "report")]
+    assert accuracy_report.main(args) == 0
+    ((axis,),) = (figure.axes for figure in drawn)
+    labels = [text.get_text() for text in axis.texts]
+    assert labels == ["d = 12", "d = 24", "d = 24"]
+    assert axis.get_title() == "Fixed heads differ most at d = 24: -0.250"
+    assert axis.get_ylabel() == "Accuracy (fraction right)"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

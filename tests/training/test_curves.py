@@ -5,11 +5,12 @@ import json
 import pytest
 
 from training.curves import main
+from training.engine.metric_names import metric_label
 
 RECORDS = [
     {"step": 2, "loss": 5.0, "learning_rate": 0.1, "tokens_per_second": 7},
     {"step": 4, "loss": 3.0, "learning_rate": 0.2, "tokens_per_second": 7},
-    {"step": 4, "heldout_loss": 4.0, "heldout_recall_at_1": 0.5},
+    {"step": 4, "heldout_loss": 4.0, "recall@1": 0.5},
 ]
 
 
@@ -24,7 +25,7 @@ def write_run(workdir):
 def lines(figure):
     """By panel, the labels of its lines and their values."""
     return {
-        axis.get_title(): {
+        axis.get_ylabel(): {
             line.get_label(): (*line.get_xdata(), *line.get_ydata())
             for line in axis.lines
             if not line.get_label().startswith("_")
@@ -40,21 +41,50 @@ def test_draws_every_figure(tmp_path, drawn, capsys):
     assert (one / "curves.png").stat().st_size > 1000
     assert list(map(lines, drawn)) == [
         {
-            "loss": {"training": (2, 4, 5.0, 3.0), "held out": (4, 4.0)},
-            "learning rate": {"training": (2, 4, 0.1, 0.2)},
-            "recall at 1": {"held out": (4, 0.5)},
+            "Loss (nats)": {
+                "training, smoothed": (2, 4, 5.0, 3.0),
+                "held out": (4, 4.0),
+            },
+            "Recall@1 (fraction found)": {"held out": (4, 0.5)},
         }
     ]
 
 
-def test_draws_runs_side_by_side(tmp_path, drawn):
-    one, two = write_run(tmp_path / "one"), write_run(tmp_path / "two")
+@pytest.mark.parametrize("name", ["two", "one"])
+def test_draws_runs_side_by_side(tmp_path, drawn, name):
+    """With the names of their folders, or their paths if two have one name."""
+    (tmp_path / "other").mkdir()
+    runs = write_run(tmp_path / "one"), write_run(tmp_path / "other" / name)
     both = tmp_path / "both.png"
-    assert main([str(one), str(two), "--output", str(both)]) == 0
+    args = [*map(str, runs), "--output", str(both), "--title", "One wins"]
+    assert main(args) == 0
     assert both.exists()
-    kinds = ("training", "held out")
-    labels = {f"{run} {kind}" for run in (one, two) for kind in kinds}
-    assert lines(drawn[0])["loss"].keys() == labels
+    [figure] = drawn
+    assert figure.get_suptitle() == "One wins"
+    names = ("one", "two") if name == "two" else runs
+    kinds = ("training, smoothed", "held out")
+    labels = [f"{run}, {kind}" for run in names for kind in kinds]
+    assert list(lines(figure)["Loss (nats)"]) == labels
+    # One legend for all panels.
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == labels
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("masked_lm_loss", "Masked LM loss (nats)"),
+        (
+            "accuracy_mnli_dev_matched",
+            "Accuracy on MNLI matched (fraction right)",
+        ),
+        ("heldout_loss_dev", "Loss on dev (nats)"),
+        ("embedding_loss", "Embedding loss (1 - cosine)"),
+        ("mrr@10", "MRR@10"),
+    ],
+)
+def test_names_for_readers(name, label):
+    assert metric_label(name) == label
 
 
 @pytest.mark.parametrize(

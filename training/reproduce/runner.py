@@ -13,7 +13,6 @@ import os
 import pathlib
 import platform
 import queue
-import re
 import signal
 import time
 import traceback
@@ -24,6 +23,7 @@ import rich.console
 import rich.progress
 
 from keras_fixedhead.files import write_json
+from keras_fixedhead.hardware import processor
 from training.corpus.folder import Stream, read_stream
 from training.engine.cli import RunFailed, handling, held
 from training.engine.records import differences
@@ -239,7 +239,4 @@ def _hardware():
         return jax.devices()[0].device_kind
     if kinds != {"cpu"}:
         return " ".join(sorted(kinds))
-    info = pathlib.Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*: (.*)", info, re.MULTILINE)
-    cpu = model[1] if model else platform.machine()
-    return f"{len(os.sched_getaffinity(0))} CPU of {cpu}"
+    return processor()

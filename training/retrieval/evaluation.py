@@ -31,7 +31,13 @@ _REPORT_DEPTH = 100
 _FIGURES = ("nDCG@10", "R@100")
 _RESAMPLES = 2000
 _TIMED_QUERIES = 50  # of each collection, in each round
-_COLORS = {"float32": "C0", "int8": "C1", "binary": "C2", "binary_int8": "C4"}
+_WITHIN = 0.002  # nDCG@10 that the index in the picture's title may lose
+_PRECISIONS = {
+    "float32": "float32",
+    "int8": "int8",
+    "binary": "1 bit",
+    "binary_int8": "1 bit, rescored with int8",
+}
 _REDUCTIONS = {  # marker and label
     "native": ("o", "all dimensions"),
     "truncate": ("s", "first dimensions"),
@@ -186,8 +192,10 @@ def measure_sizes(config: ReportConfig) -> None:
         },
     )
     names = ", ".join(folder.name for folder in config.collection)
-    figure = _draw(rows, ndcg)
-    figure.suptitle(f"{config.model}, {names}")
+    asked = sum(len(each.queries) for each in collections.values())
+    stored = sum(len(each.documents) for each in collections.values())
+    subtitle = f"{asked:,} queries, {stored:,} documents of {names}"
+    figure = _draw(rows, ndcg, subtitle)
     pictures.save_figure(figure, config.output / "report.png")
 
 
@@ -307,34 +315,60 @@ def pareto_front(rows: list[dict]) -> list[dict]:
     return front
 
 
-def _draw(rows, bm25):
-    figure = pictures.new_figure(13, 6)
-    axes = figure.subplots(1, 2, sharey=True)
-    sizes = axes[0]
-    columns = "bytes_per_document", "milliseconds_per_query"
-    for axis, x in zip(axes, columns):
+def _draw(rows, bm25, subtitle):
+    figure = pictures.new_figure(12, 6)
+    axes = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    front = pareto_front(rows)
+    most, *_ = rows
+    enough = next(
+        row
+        for row in front
+        if row["ndcg_at_10"] >= most["ndcg_at_10"] - _WITHIN
+    )
+    figure.suptitle(
+        f"{enough['bytes_per_document']:,.0f} bytes a document keep nDCG@10 "
+        f"within {_WITHIN} of {most['bytes_per_document']:,.0f} bytes\n"
+        + subtitle
+    )
+    columns = {
+        "bytes_per_document": "bytes per document in the index",
+        "milliseconds_per_query": "milliseconds per query (one thread)",
+    }
+    colors = dict(zip(_PRECISIONS, pictures.COLORS))
+    for axis, (x, label) in zip(axes, columns.items()):
         for row in rows:
             axis.plot(
                 row[x],
                 row["ndcg_at_10"],
                 marker=_REDUCTIONS[row["reduction"]][0],
-                color=_COLORS[row["precision"]],
+                color=colors[row["precision"]],
                 fillstyle="full" if row["search"] == "exact" else "none",
             )
-        axis.axhline(bm25, color="grey", linestyle="--", label="BM25")
-        axis.set(xscale="log", xlabel=x.replace("_", " "), ylabel="nDCG@10")
+        axis.axhline(bm25, color=pictures.GREY, linestyle="--")
+        pictures.use_plain_logs(axis)
+        axis.set_xlabel(label)
         axis.grid(alpha=0.3)
-    for name, color in _COLORS.items():
-        sizes.plot([], "o", color=color, label=name)
+    sizes = axes[0]
+    sizes.set_ylabel("nDCG@10, mean of the collections")
+    for precision, color in colors.items():
+        sizes.plot([], "o", color=color, label=_PRECISIONS[precision])
     for marker, label in _REDUCTIONS.values():
-        sizes.plot([], marker, color="grey", label=label)
-    sizes.plot(
-        [], "o", color="grey", fillstyle="none", label="approximate search"
-    )
-    front = pareto_front(rows)
+        sizes.plot([], marker, color=pictures.GREY, label=label)
+    hollow = {"color": pictures.GREY, "fillstyle": "none"}
+    sizes.plot([], "o", label="approximate search", **hollow)
     points = [(row["bytes_per_document"], row["ndcg_at_10"]) for row in front]
-    for row, point in zip(front, points):
-        sizes.annotate(row["dimension"], point, fontsize=8)
-    sizes.plot(*zip(*points), color="lightgrey", label="Pareto front", zorder=1)
-    sizes.legend()
+    labelled = []
+    for row, (x, y) in zip(front, points):
+        # Labels of points that are nearly alike would collide.
+        if not any(
+            x < 1.3 * size and y < gain + 0.005 for size, gain in labelled
+        ):
+            labelled.append((x, y))
+            style = {"textcoords": "offset points", "ha": "right"}
+            sizes.annotate(f"d = {row['dimension']}", (x, y), (-3, 4), **style)
+    label = "none smaller is as good, d dimensions"
+    sizes.plot(*zip(*points), color=pictures.GREY, label=label, zorder=1)
+    sizes.plot([], "--", color=pictures.GREY, label="BM25")
+    sizes.margins(x=0.1)
+    pictures.add_legend(figure, columns=5)
     return figure

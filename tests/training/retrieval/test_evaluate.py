@@ -161,7 +161,7 @@ def test_refuses(preset, folders, capsys, words, message):
     assert message in capsys.readouterr().err
 
 
-def test_report_of_sizes(preset, embedder, folders, tmp_path, capsys):
+def test_report_of_sizes(preset, embedder, folders, tmp_path, capsys, drawn):
     words = ("--output", str(tmp_path), "--dimensions", "5", "--rounds", "1")
     assert run(embedding_report, preset, folders, *words) == 0
     assert "95% of" in capsys.readouterr().out
@@ -189,6 +189,13 @@ def test_report_of_sizes(preset, embedder, folders, tmp_path, capsys):
         )
         assert row["milliseconds_per_query"] > 0
     assert 0 < report["bm25"]["ndcg_at_10"] <= 1
+    [figure] = drawn
+    enough = min(
+        row["bytes_per_document"] for row in rows if row["difference"] >= -0.002
+    )
+    assert figure.get_suptitle().startswith(
+        f"{enough:.0f} bytes a document keep nDCG@10 within 0.002 of 52 bytes"
+    )
 
 
 def test_front_by_hand():

@@ -7,6 +7,7 @@ is the task's own follows as functions. `conftest.py` has the fixtures.
 import contextlib
 import dataclasses
 import io
+import json
 import pathlib
 import pkgutil
 import re
@@ -18,7 +19,9 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+import yaml
 
+import keras_fixedhead
 from tests.training import tiny
 from training.engine.cli import Interrupted
 from training.engine.records import RunRecords
@@ -94,6 +97,18 @@ class Case:
         """The one line of a run that ends with status 1."""
         assert self.verb.main(self.args(data, workdir, **changes)) == 1
         return tiny.error(capsys)
+
+
+def read_card(preset):
+    """The lines of a preset's card, and the task that it tells the hub."""
+    text = (preset / "README.md").read_text(encoding="utf-8")
+    _, front_matter, body = text.split("---\n", maxsplit=2)
+    hub = yaml.safe_load(front_matter)
+    task = hub.pop("pipeline_tag")
+    assert hub == {"library_name": "keras-hub", "tags": ["keras-fixedhead"]}
+    # No path of this machine.
+    assert not re.search(r"[\s`]/", body) and "pytest" not in body
+    return body.splitlines(), task
 
 
 def first_batch(task):
@@ -184,6 +199,22 @@ class TaskTests:
         again = self.case.train(data, run.workdir, log_interval=7)
         assert "finished before" in again.said
         assert (run.workdir / "metrics.jsonl").read_bytes() == before
+
+    def test_model_card(self, run, data):
+        lines, task = read_card(run.preset)
+        config = self.case.config(data, run.workdir)
+        for name, value in run.records[-1].items():
+            style = "," if isinstance(value, int) else ".4g"
+            assert f"- {name}: {value:{style}}" in lines
+        assert f"- data: `{config.run.data.name}`" in lines
+        assert f"- steps: {config.training.steps:,}" in lines
+        shape = json.loads((run.preset / "config.json").read_text())["config"]
+        assert f"- head_size: {shape['head_size']}" in lines
+        assert any(line.startswith("- training ") for line in lines)
+        # A class of the library, whose task on the hub is its own.
+        kind = lines[1].removeprefix("# ").partition(",")[0]
+        assert hasattr(keras_fixedhead, kind) and task != "feature-extraction"
+        assert any(f"{kind}.from_preset(" in line for line in lines)
 
     def test_another_run_is_refused(self, run, data, capsys):
         changes = {"seed": 1, **self.other}

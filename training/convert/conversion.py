@@ -36,6 +36,7 @@ from training.convert.check import compare, inputs_of
 from training.convert.configs import ConvertConfig
 from training.convert.tensorflow_checkpoint import read_checkpoint
 from training.corpus.texts import read_texts
+from training.engine.model_card import write_card
 from training.engine.preset import read_task, write_preset
 from training.prepare.docstrings import read_docstrings
 
@@ -118,6 +119,7 @@ def convert(config: ConvertConfig) -> None:
         record = {"settings": {"conversion": arguments}, "figures": metrics}
         text = json.dumps(record, indent=2, default=os.fspath)
         (folder / "run.json").write_text(f"{text}\n", encoding="utf-8")
+        write_card(folder, config)
 
     _say(f"writing {config.output}")
     config.output.parent.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,20 @@ class CorpusTask(SequenceTask):
             "data_sha256": self._corpus.manifest_sha256,
         }
 
+    @property
+    def counts_of_data(self) -> dict[str, int]:
+        return {
+            f"{name} {what}": int(sum(map(count, shards)))
+            for name, shards in (
+                ("training", self._training),
+                ("held-out", self._validation),
+            )
+            for what, count in (
+                ("documents", lambda shard: len(shard.document_lengths)),
+                ("tokens", lambda shard: shard.document_lengths.sum()),
+            )
+        }
+
     def _start_from(self, earlier, *names):
         """Copies the weights of `init`, a model of the same shape.
 

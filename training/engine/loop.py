@@ -191,6 +191,7 @@ def train_and_evaluate(
             def save(folder):
                 task.save(folder)
                 records.describe(folder)
+                task.write_cards(folder, strategy.num_replicas_in_sync)
 
             write_preset(run.workdir / "preset", task.model, save)
     return figures

@@ -30,6 +30,7 @@ from training.engine.configs import (
     check_positive,
 )
 from training.engine.global_batch import ExampleBatches
+from training.engine.model_card import write_card
 from training.engine.preset import (
     copy_encoder,
     make_encoder,
@@ -139,6 +140,19 @@ class SequenceTask(abc.ABC):
     def save(self, folder: pathlib.Path) -> None:
         """Writes the preset."""
         self.model.save_to_preset(str(folder))
+
+    @property
+    def counts_of_data(self) -> dict[str, int]:
+        """Sizes of the data, for the model card."""
+        return {
+            "training examples": len(self._training),
+            "held-out examples": len(self._validation),
+        }
+
+    def write_cards(self, folder: pathlib.Path, replicas: int) -> None:
+        """Writes a model card into each preset of what `save` wrote."""
+        for file in folder.rglob("config.json"):
+            write_card(file.parent, self.config, self.counts_of_data, replicas)
 
     def check_data(self, error: tf.errors.OpError) -> None:  # noqa: B027
         """Raises an error that names the file, if data caused `error`."""

@@ -25,6 +25,7 @@ from keras_fixedhead.metrics import shared_neighbours
 from keras_fixedhead.shrink import ShrinkReport
 from keras_fixedhead.shrink import shrink as shrink_model
 from training.corpus.texts import iterate_texts
+from training.engine.model_card import write_card
 from training.engine.preset import (
     Origin,
     preset_sha256,
@@ -85,6 +86,7 @@ def shrink(config: ShrinkConfig) -> FixedHeadTextEmbedder:
         record = {"settings": {"shrink": settings}, "figures": metrics}
         text = json.dumps(record, indent=2, default=os.fspath)
         (folder / "run.json").write_text(f"{text}\n", encoding="utf-8")
+        write_card(folder, config)
 
     config.output.parent.mkdir(parents=True, exist_ok=True)
     write_preset(config.output, student, save)

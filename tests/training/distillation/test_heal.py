@@ -12,11 +12,11 @@ from scipy.special import rel_entr
 
 from keras_fixedhead import FixedHeadTextEmbedder
 from tests.training import tiny
-from tests.training.task_tests import Case, TaskTests, first_batch
+from tests.training.task_tests import Case, TaskTests, first_batch, read_card
 from training import distill
 from training.distillation.configs import NAMED_RUNS
 from training.distillation.teacher import read_embeddings
-from training.engine.preset import SHAPE
+from training.engine.preset import SHAPE, preset_sha256
 from training.engine.strategy import get_strategy
 
 
@@ -86,6 +86,25 @@ def test_run_learns(run, data):
         total = parts + 20.0 * record["state_loss"]
         total += 10.0 * record["attention_loss"]
         assert record["loss"] == pytest.approx(total, rel=1e-4)
+
+
+def test_model_cards_name_the_sources(run, data):
+    shrunk, student, encoder = (
+        read_card(path)[0]
+        for path in (data.init, run.preset, run.preset / "query_encoder")
+    )
+    assert "- source: `teacher`" in shrunk
+    assert "- calibration: `texts.txt`" in shrunk
+    assert any("from `teacher` by `training.shrink`" in x for x in shrunk)
+    for lines in (student, encoder):
+        assert any("Made from `init` and `teacher` by" in x for x in lines)
+        assert "- vocabulary: of `init` and `teacher`" in lines
+        assert "- training data of `teacher`: fill in" in lines
+    checksum = preset_sha256(data.teacher, "teacher")
+    assert f"- teacher_sha256: {checksum}" in student
+    assert "- training examples: 36" in student
+    assert "- held-out examples: 7" in student
+    assert "The folder above has those of the model there." in encoder
 
 
 @pytest.fixture(scope="module")

@@ -159,7 +159,9 @@ class AttentionReport:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        rich.console.Console(file=text, width=80).print(self)
+        # In a notebook, rich would display the table and leave the text empty.
+        console = rich.console.Console(file=text, width=80, force_jupyter=False)
+        console.print(self)
         return text.getvalue()
 
 

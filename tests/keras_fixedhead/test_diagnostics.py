@@ -227,7 +227,9 @@ def test_texts(make_embedder):
 
 
 @pytest.mark.any_backend
-def test_table(make_backbone, inputs):
+@pytest.mark.parametrize("in_a_notebook", [False, True])
+def test_table(make_backbone, inputs, in_a_notebook, monkeypatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: in_a_notebook)
     report = attention_report(make_backbone(head_size=[[2, 3, 5], 13]), inputs)
     assert report.summary.startswith(
         "4 sequences of 6.8 tokens, the longest of 13.\n3 of 6 heads are "

@@ -18,7 +18,12 @@ RANDOM_TEXTS ?= 0
 SHRUNK = $(STUDENT)/shrunk_$(HIDDEN_DIM)x$(NUM_LAYERS)
 HEALED = $(STUDENT)/healed_$(HIDDEN_DIM)x$(NUM_LAYERS)
 
-.PHONY: help setup demo student test test-slow lint format clean
+# `make notebooks NOTEBOOKS='1_*'` runs one.
+NOTEBOOKS ?= *
+CHOSEN = $(sort $(patsubst colab/%.py,%,$(wildcard $(NOTEBOOKS:%=colab/%.py))))
+
+.PHONY: help setup demo student test test-slow lint format docs docs-serve \
+	notebooks clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +46,13 @@ setup: .venv/installed ## Install everything into .venv
 	.venv/mypy/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
 	.venv/mypy/bin/python -m pip install --quiet --constraint constraints.txt \
 		--group types
+	@touch $@
+
+.venv/docs/installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	.venv/docs/bin/python -m pip install --quiet --constraint constraints.txt \
+		--group docs
 	@touch $@
 
 # PyTorch and TensorFlow can crash when one process imports both.
@@ -100,6 +112,34 @@ lint: setup .venv/mypy/installed ## Check style and types
 format: setup ## Mend style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: .venv/docs/installed ## Build the site in build/site
+	.venv/docs/bin/zensical build --clean --strict
+
+docs-serve: .venv/docs/installed ## Show the site, while you write
+	.venv/docs/bin/zensical serve
+
+# Cell ids are random, and format 4.4 has none: the same text, the same bytes.
+colab/%.ipynb: colab/%.py .venv/installed
+	$(BIN)/jupytext --quiet --to ipynb --output - --update-metadata '{"jupytext": null, "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}' $< > $@.new
+	sed -e '/^   "id": /d' -e 's/"nbformat_minor": 5/"nbformat_minor": 4/' $@.new > $@
+	rm $@.new
+
+# They clone this clone: commit first, and not from a shallow one.
+notebooks: $(CHOSEN:%=run-notebook-%) ## Write colab/*.ipynb, run each in a fresh environment
+
+# As on Colab, the environment has Jupyter; the notebook installs the rest.
+run-notebook-%: colab/%.ipynb
+	rm -rf .venv/notebooks/$* runs/notebooks/$*
+	mkdir -p runs/notebooks/$*
+	$(PYTHON) -m venv .venv/notebooks/$*
+	.venv/notebooks/$*/bin/python -m pip install --quiet --constraint constraints.txt --upgrade pip
+	.venv/notebooks/$*/bin/python -m pip install --quiet --constraint constraints.txt \
+		--group notebooks
+	sed 's|REPOSITORY_URL|file://$(CURDIR)|g' $< > runs/notebooks/$*/$*.ipynb
+	cd runs/notebooks/$* && PATH="$(CURDIR)/.venv/notebooks/$*/bin:$$PATH" \
+		jupyter execute --inplace --timeout=1200 $*.ipynb
+	rm -rf .venv/notebooks/$*
 
 clean: ## Remove what the demo made
 	rm -rf $(DEMO)

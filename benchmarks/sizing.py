@@ -5,7 +5,7 @@
 Exports encoders of two shapes with random weights, serves each on one core and
 on two, and asks over gRPC for 1, 8 and 32 texts at a time: first one caller,
 for the latency, then several at once, for the throughput. Prints a table for
-export/deploy/README.md. The callers run on the cores that the server leaves,
+docs/deploy.md. The callers run on the cores that the server leaves,
 or on the same where it leaves none. Needs Linux, and a machine with no other
 work.
 """

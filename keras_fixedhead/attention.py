@@ -60,34 +60,35 @@ class FixedMultiHeadAttention(FixedHeadLayer):
             means `1 / sqrt(head_size)` of each head.
         dropout: in `[0, 1)`. Dropout rate of the attention scores.
         output_dim: the size of the output; `None` means the query's.
-        use_bias, kernel_initializer, bias_initializer, kernel_regularizer,
-            bias_regularizer, kernel_constraint, bias_constraint: of each
-            projection, as in `keras.layers.Dense`.
+        use_bias: whether the projections have biases.
+        kernel_initializer, bias_initializer: as in `keras.layers.Dense`.
+        kernel_regularizer, bias_regularizer: as in `keras.layers.Dense`.
+        kernel_constraint, bias_constraint: as in `keras.layers.Dense`.
         seed: seed of the dropout.
 
     Call arguments:
-        query, value, key: float tensors `[B, T, D]`, `[B, S, D_value]` and
-            `[B, S, D_key]`. `value` defaults to `query`, `key` to `value`.
-        query_mask, value_mask, key_mask: bool or int tensors `[B, T]`,
-            `[B, S]` and `[B, S]`, 1 = attend; a masked query position attends
-            to nothing. Default: the implicit Keras masks of their tensors.
-        attention_mask: bool or int tensor `[T, S]`, `[B, T, S]` or
-            `[B, N, T, S]` (each dimension may be 1), 1 = attend.
-        return_attention_scores: also return the scores `[B, N, T, S]` before
-            dropout.
-        use_causal_mask: position `i` attends only to positions `j <= i`.
-        packing: a `keras_fixedhead.packing.Packing`. With it, `query` holds
-            only the real tokens of a padded batch, `[P, D]`, and attends to
-            itself; the output is `[P, D_out]`.
-        query_packing: a `Packing`, together with `packing`: `value` holds the
-            real tokens, `query` the tokens `[Q, D]` that `query_packing`
-            describes; the output is `[Q, D_out]`.
-        cache: float tensor `[B, 2, S, W]`, the keys and values of a sequence
-            of length S. `query`, `key` and `value` then hold a part of that
-            sequence, which starts at `cache_update_index`, an int scalar. The
-            layer writes the part into the cache and attends to the whole
-            cache: pass `use_causal_mask=True` to hide positions not written
-            yet. Implicit masks are ignored.
+        - `query`, `value`, `key`: float tensors `[B, T, D]`, `[B, S, D_value]`
+          and `[B, S, D_key]`. `value` defaults to `query`, `key` to `value`.
+        - `query_mask`, `value_mask`, `key_mask`: bool or int tensors `[B, T]`,
+          `[B, S]` and `[B, S]`, 1 = attend; a masked query position attends to
+          nothing. Default: the implicit Keras masks of their tensors.
+        - `attention_mask`: bool or int tensor `[T, S]`, `[B, T, S]` or
+          `[B, N, T, S]` (each dimension may be 1), 1 = attend.
+        - `return_attention_scores`: also return the scores `[B, N, T, S]`
+          before dropout.
+        - `use_causal_mask`: position `i` attends only to positions `j <= i`.
+        - `packing`: a `keras_fixedhead.packing.Packing`. With it, `query` holds
+          only the real tokens of a padded batch, `[P, D]`, and attends to
+          itself; the output is `[P, D_out]`.
+        - `query_packing`: a `Packing`, together with `packing`: `value` holds
+          the real tokens, `query` the tokens `[Q, D]` that `query_packing`
+          describes; the output is `[Q, D_out]`.
+        - `cache`: float tensor `[B, 2, S, W]`, the keys and values of a
+          sequence of length S. `query`, `key` and `value` then hold a part of
+          that sequence, which starts at `cache_update_index`, an int scalar.
+          The layer writes the part into the cache and attends to the whole
+          cache: pass `use_causal_mask=True` to hide positions not written yet.
+          Implicit masks are ignored.
 
     Returns:
         The output `[B, T, D_out]`; with `return_attention_scores=True` a

@@ -38,8 +38,9 @@ class FixedHeadBackbone(keras_hub.models.Backbone):
         head_size: the size of all heads, a sequence of one size per block, or
             `None` for `max_sequence_length`, the paper's choice.
         dropout: dropout rate of embeddings, attention and blocks.
-        intermediate_dim, attention_window, attention_scale, activation,
-            layer_norm_epsilon: see `FixedHeadTransformerBlock`.
+        intermediate_dim, activation: see `FixedHeadTransformerBlock`.
+        attention_window, attention_scale: see `FixedMultiHeadAttention`.
+        layer_norm_epsilon: see `FixedHeadTransformerBlock`.
         pooler: whether there is a `pooled_output`: a dense layer with tanh on
             the first token.
         causal: whether tokens attend only to themselves and to earlier tokens,

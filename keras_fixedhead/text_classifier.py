@@ -36,10 +36,10 @@ class FixedHeadTextClassifierPreprocessor(
             text in turn, `"waterfall"` the first text before the second.
 
     Call arguments:
-        x: a string, a list or tensor of B strings, or a tuple of two of
-            these for pairs. Pass `y=None` with a tuple, which KerasHub
-            otherwise takes for inputs and labels.
-        y, sample_weight: returned as they are.
+        - `x`: a string, a list or tensor of B strings, or a tuple of two of
+          these for pairs. Pass `y=None` with a tuple, which KerasHub otherwise
+          takes for inputs and labels.
+        - `y`, `sample_weight`: returned as they are.
 
     Returns:
         A dictionary of int tensors `[B, sequence_length]`: `token_ids`,
@@ -94,7 +94,7 @@ class FixedHeadTextClassifier(FixedHeadTask, keras_hub.models.TextClassifier):
         labels: C different names of the classes in the order of the logits.
 
     Call arguments:
-        inputs: the backbone's inputs, a dictionary of int tensors `[B, T]`.
+        - `inputs`: the backbone's inputs, a dictionary of int tensors `[B, T]`.
 
     Returns:
         Logits `[B, C]`, float32 unless the model computes in float64.

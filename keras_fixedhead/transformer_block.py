@@ -36,11 +36,11 @@ class FixedHeadTransformerBlock(FixedHeadLayer):
         kernel_initializer: initializer of every kernel.
 
     Call arguments:
-        inputs: float tensor `[B, T, D]`, or with `packing` `[P, D]`.
-        padding_mask: bool or int tensor `[B, T]`, 1 = attend to it.
-        queries: float tensor `[Q, D]`, the rows of `inputs` to compute
-            outputs for; `None` means all. Needs `packing`.
-        query_packing: the `Packing` of `queries`.
+        - `inputs`: float tensor `[B, T, D]`, or with `packing` `[P, D]`.
+        - `padding_mask`: bool or int tensor `[B, T]`, 1 = attend to it.
+        - `queries`: float tensor `[Q, D]`, the rows of `inputs` to compute
+          outputs for; `None` means all. Needs `packing`.
+        - `query_packing`: the `Packing` of `queries`.
 
     The other arguments are those of `FixedMultiHeadAttention`.
 

@@ -100,6 +100,9 @@ def draw_curves(
                     markersize=3,
                     label=f"{prefix}held out",
                 )
+        if "perplexity" in name:
+            # It begins at the size of the vocabulary.
+            pictures.use_plain_logs(axis, "y")
     pictures.add_legend(figure, columns=2)
     pictures.save_figure(figure, output)
 

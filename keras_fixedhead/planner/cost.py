@@ -189,7 +189,7 @@ def activation_bytes(
     `8 (B T (2 L + 1) D + L B N T^2)` more.
 
     XLA for CPUs (JAX 0.10.2, `temp_size_in_bytes`) allots as much, mostly to
-    within 2%, for steps with B T >= 4096 (benchmarks/RESULTS.md); up to 16%
+    within 2%, for steps with B T >= 4096 (docs/results.md); up to 16%
     less for fewer tokens, 26% less and more for gradients without an update
     where B T <= 2 D, 7% more for GELU with erf, and 35% more for W = 128 F.
     mixed_bfloat16 takes as much as float32 on CPUs. XLA for TPUs (v5e, libtpu

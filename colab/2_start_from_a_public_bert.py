@@ -119,7 +119,7 @@ figure, axis = plt.subplots(figsize=(7, 2.5), layout="constrained")
 LABELS = ["6 layers", "4 layers", "4 layers, fine-tuned"]
 axis.bar_label(axis.barh(LABELS, list(ndcg.values())), fmt="%.3f")
 axis.set(xlabel="nDCG@10 on the held-out queries", ylabel="model", xlim=(0, 1))
-axis.set_title("Four layers find about as much as six")
+axis.set_title("Four layers keep 90% of the nDCG@10 of six")
 plt.show()
 
 # %% [markdown]

@@ -51,6 +51,7 @@ SHORTER = {
     "training.distill": STEPS + " --global_batch_size 8 --validation_texts 9",
     "retrieval": " --validation_pairs 8",
     "compact_retrieval": " --validation_pairs 8",
+    "paper_stage1": " --num_layers 2 --hidden_dim 64 --intermediate_dim 64",
     "training.shrink": " --calibration_tokens 2000",
     "training.reproduce": " --minutes 0.1",
     "export.search": " --query medicine",  # else it prompts
@@ -91,7 +92,7 @@ def write_squad(path, texts):
             "qas": [
                 {
                     "id": f"{path.stem}_{i}",
-                    "question": f"What does sentence {i} say?",
+                    "question": f"What is {i} in {path.stem}?",
                     "answers": [{"text": text.split()[0], "answer_start": 0}],
                 }
             ],
@@ -139,15 +140,15 @@ def folder(tmp_path_factory):
     texts = list(sentences())
     for name in ("texts.txt", "news.txt", "vocab_source.txt"):
         write_lines(folder / name, texts[:200])
-    for number in range(3):
+    for number in range(60):
         for name in (
             f"novels/{number}.txt",
-            f"1b/training-mono/news.en-0000{number}-of-3",
-            f"1b/heldout-mono/news.en.heldout-00000-of-{number}",
+            f"1b/training-mono/news.en-000{number:02}-of-60",
+            f"1b/heldout-mono/news.en.heldout-00000-of-{number:02}",
         ):
-            write_lines(folder / name, texts[number::3])
+            write_lines(folder / name, texts[number::60])
     write_squad(folder / "train-v1.1.json", texts[:60])
-    write_squad(folder / "dev-v1.1.json", texts[60:80])
+    write_squad(folder / "dev-v1.1.json", texts[60:180])
     collections = (
         "beir",
         "cranfield",
@@ -156,7 +157,7 @@ def folder(tmp_path_factory):
         "runs/demo/data/heldout",
     )
     for name in collections:
-        write_collection(folder / name, texts[:150])
+        write_collection(folder / name, texts[:300])
     shutil.copy(folder / "beir" / "corpus.jsonl", folder)
     header = "sentence1\tsentence2\tgold_label"
     pairs = [

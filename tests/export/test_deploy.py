@@ -155,7 +155,9 @@ def test_promtool(words):
 
 
 def test_alerts():
-    named = set(re.findall(r"^\| `(:\S+)` ", read("README.md"), re.MULTILINE))
+    named = set(
+        re.findall(r"^\| `(:\S+)` ", read("../../docs/deploy.md"), re.MULTILINE)
+    )
     for rule in ALERTS["rules"]:
         used = set(re.findall(r"(:[a-z_:]+)[{[]", rule["expr"]))
         assert {name.removesuffix("_bucket") for name in used} <= named
@@ -164,7 +166,9 @@ def test_alerts():
         assert set(jobs) <= {SCRAPED["job_name"]}
     assert load("config", "prometheus.yml")["rule_files"] == ["alerts.yml"]
     # The page makes a custom resource of them.
-    (command,) = re.findall(r"^\((printf.*)\) \|", read("README.md"), re.M)
+    (command,) = re.findall(
+        r"^\((printf.*)\) \|", read("../../docs/deploy.md"), re.M
+    )
     written = subprocess.check_output(["sh", "-c", command], cwd=DEPLOY)
     rule = yaml.safe_load(written)
     assert rule["kind"] == "PrometheusRule"
@@ -200,7 +204,7 @@ def test_flags_exist():
     assert compose.items() <= kubernetes.items()
     page = {
         flag
-        for text in re.findall(r"`(--[^`]*)`", read("README.md"))
+        for text in re.findall(r"`(--[^`]*)`", read("../../docs/deploy.md"))
         for flag in re.findall(r"--([a-z]\w+)", text)
     }
     assert page <= FLAGS
@@ -330,7 +334,7 @@ def test_a_server_too_busy_to_answer_is_not_restarted(server):
 
 
 def test_the_page_shows_a_request_that_is_answered(server):
-    (body,) = re.findall(r"curl -d '(.*)'", read("README.md"))
+    (body,) = re.findall(r"curl -d '(.*)'", read("../../docs/deploy.md"))
     url = f"{server.rest_url}/v1/models/tiny:predict"
     answer = requests.post(url, json=json.loads(body), timeout=30)
     assert len(answer.json()["predictions"]) == 1

@@ -149,4 +149,4 @@ before, after = (
 assert np.allclose(before, after, atol=1e-4), "swap, save, load: same outputs"
 errors = [[error for _, error in runs] for runs in (usual, fixed)]
 assert max(errors[1]) < 0.02, "heads of 64 solve the task with every seed"
-assert min(errors[0]) > 5 * max(errors[1]), "heads of 8 do not, with any seed"
+assert min(errors[0]) > 5 * max(errors[1]), "heads of 8 fail with every seed"

@@ -206,7 +206,7 @@ def attention_figure(report: AttentionReport) -> "matplotlib.figure.Figure":
                 values = np.log10(np.where(np.isinf(values), np.nan, values))
         axis.set(title=title, xlabel="head", ylabel="layer")
         axis.locator_params(integer=True, nbins=16)
-        axis.set_facecolor(GREY)  # no such head, or no full rank
+        axis.set_facecolor(GREY)  # not a head, or a rank deficit
         image = axis.imshow(values, aspect="auto")
         figure.colorbar(image, ax=axis, label=unit)
         if crossed:

@@ -59,7 +59,7 @@ def draw_language(
     standard = _parts(plan.cells[0].shape)
 
     def plain_name(cell):
-        """Returns what a cell has that the standard one has not."""
+        """Names the parts in which a cell differs from the standard one."""
         parts = [part for part in _parts(cell.shape) if part not in standard]
         return f"{', '.join(parts)}\n{thousands(cell):,.0f}k parameters"
 
